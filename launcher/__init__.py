@@ -1,0 +1,1 @@
+"""The command line `neobert-launch`: commands, probes of the machine, child processes, what people read."""

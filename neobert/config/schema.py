@@ -1,0 +1,287 @@
+"""The schema: one frozen, slotted dataclass a section. It says what was asked for, and nothing derived.
+
+Every key's description lives beside it, and the JSON Schema, `explain` and the reference pages are
+generated from here. Bounds and closed sets are checked at hydration; what couples keys is a rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+
+Strictness = ClassVar[dict[str, Any]]
+STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+PositiveInt = Annotated[int, Gt(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Ge(0), Le(1)]
+Beta = Annotated[float, Ge(0), Lt(1)]
+Percent = Annotated[float, Ge(0), Le(100)]
+
+
+def key(default: Any, description: str) -> Any:
+    """A key with its default and the line that describes it."""
+    return field(default=default, metadata={"description": description})
+
+
+def section(kind: type[Any], description: str) -> Any:
+    """A section that is filled with its defaults when a file leaves it out."""
+    return field(default_factory=kind, metadata={"description": description})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The encoder: a pre-norm transformer with rotary positions, RMSNorm and SwiGLU (NeoBERT, arXiv:2502.19587)."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    hidden_size: PositiveInt = key(768, "Width of the residual stream.")
+    num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
+    num_attention_heads: PositiveInt = key(12, "Number of attention heads; they divide hidden_size.")
+    intermediate_size: PositiveInt = key(
+        3072, "Nominal feed-forward width; SwiGLU uses two thirds of it, rounded up to a multiple of 8."
+    )
+    vocab_size: PositiveInt | None = key(
+        None, "Rows of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
+    )
+    max_position_embeddings: PositiveInt = key(1024, "Longest sequence that the model accepts, in tokens.")
+    rope: bool = key(True, "Rotary positions; false: learned absolute positions (unpacked only).")
+    rope_theta: PositiveFloat = key(10_000.0, "Base of the rotary frequencies.")
+    rms_norm: bool = key(True, "RMSNorm; false: LayerNorm (ablation).")
+    norm_eps: PositiveFloat = key(1e-5, "Epsilon of the norms.")
+    hidden_act: Literal["swiglu", "gelu"] = key("swiglu", "Feed-forward activation.")
+    tie_word_embeddings: bool = key(
+        False, "Share the embedding with the decoder; the decoder has a bias only when it is not shared."
+    )
+    embedding_init_range: PositiveFloat = key(0.02, "Embeddings start uniform in plus or minus this.")
+    decoder_init_range: PositiveFloat = key(0.02, "Linear layers start uniform in plus or minus this.")
+    attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "sdpa"] = key(
+        "auto", "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently."
+    )
+    kernel_backend: Literal["auto", "torch", "liger"] = key(
+        "auto", "Norm and activation kernels; auto takes liger on CUDA where it is installed, else torch."
+    )
+    pretrained_checkpoint: str | None = key(
+        None, "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerConfig:
+    """Where the tokenizer comes from. `path` beats `name`; with neither, one is trained from the corpus."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    name: str | None = key(None, "Hub name of a tokenizer.")
+    path: str | None = key(None, "Local folder or tokenizer.json.")
+    revision: str | None = key(None, "Hub revision; production runs pin it.")
+    trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.")
+    vocab_size: PositiveInt | None = key(
+        None, "Size of the WordPiece vocabulary to train when neither name nor path is given."
+    )
+    max_length: PositiveInt | None = key(None, "Longest sequence in tokens; null: dataset.max_seq_length.")
+    allow_special_token_rewrite: bool = key(
+        False, "Add mask, pad and sequence markers to a tokenizer that lacks them."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetConfig:
+    """The text: a path, a `datasets` name, or the corpus that every Python carries."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    name: str | None = key(
+        None, "A `datasets` name on the hub, or builtin:python-docs for CPython's own documentation."
+    )
+    config: str | None = key(None, "Configuration of the named data set.")
+    path: str | None = key(
+        None, "Text, JSONL or parquet file (plain or .gz), a folder of them, or a saved `datasets` folder."
+    )
+    train_split: str = key("train", "Split to train on; slices such as train[:1%] are understood.")
+    eval_split: str | None = key(
+        None, "Split to evaluate on; null: validation, eval, test or dev where the data has one."
+    )
+    eval_samples: PositiveInt | None = key(
+        None, "Without an evaluation split: documents at the head of the training split kept for evaluation."
+    )
+    validation_split: Annotated[float, Gt(0), Lt(1)] | None = key(
+        None, "Without an evaluation split: share of the training documents kept for evaluation."
+    )
+    text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
+    max_seq_length: PositiveInt = key(1024, "Longest sequence in tokens, markers included.")
+    min_length: PositiveInt = key(1, "Documents with fewer tokens than this, markers included, are left out.")
+    long_documents: Literal["split", "truncate", "drop", "error"] = key(
+        "split", "What happens to a document longer than the context; always counted and reported."
+    )
+    streaming: bool = key(False, "Tokenise while training instead of preparing a memory map first.")
+    shuffle_buffer_size: NonNegativeInt = key(
+        10_000, "Streaming: documents that are shuffled and packed together; 0 keeps the source's order."
+    )
+    streaming_read_retries: NonNegativeInt = key(4, "Streaming: attempts after a failed read.")
+    streaming_read_retry_backoff_seconds: PositiveFloat = key(5.0, "Streaming: first pause between attempts.")
+    streaming_read_retry_max_backoff_seconds: PositiveFloat = key(60.0, "Streaming: longest pause.")
+    num_proc: PositiveInt = key(1, "Processes that tokenise while preparing.")
+    num_workers: NonNegativeInt = key(1, "Threads that build batches ahead; 0 builds them in the training loop.")
+    prefetch_factor: PositiveInt = key(4, "Microbatches that each thread keeps ready.")
+    cache_dir: str | None = key(
+        None, "Where prepared data is kept; null: $NEOBERT_CACHE, else neobert under the user's cache folder."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataCollatorConfig:
+    """How documents become microbatches, and what is masked."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    mlm_probability: Annotated[float, Gt(0), Le(1)] = key(0.2, "Share of the tokens that are predicted.")
+    mask_all: bool = key(False, "Replace every chosen token with the mask; false: 80/10/10.")
+    pack_sequences: bool = key(
+        True, "Pack documents into flat microbatches, isolated from each other; false: padded rows."
+    )
+    max_length: PositiveInt | None = key(None, "Longest sequence in tokens; null: dataset.max_seq_length.")
+    pad_to_multiple_of: PositiveInt | None = key(None, "Padded rows only: round the row length up to this.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerConfig:
+    """The optimizer. Norms, biases and embeddings never decay."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    name: Literal["adamw"] = key("adamw", "Update rule.")
+    lr: PositiveFloat = key(6e-4, "Peak learning rate.")
+    betas: tuple[Beta, Beta] = key((0.9, 0.999), "Decay of the first and second moment.")
+    eps: PositiveFloat = key(1e-8, "Added to the root of the second moment.")
+    weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay of the matrices.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """The learning rate: a linear warm-up, a plateau, a decay, a floor."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    name: Literal["cosine", "linear"] = key("cosine", "Shape of the decay.")
+    warmup_steps: NonNegativeInt = key(0, "Optimizer steps of linear warm-up, from 1e-4 of the peak.")
+    warmup_percent: Percent | None = key(None, "Warm-up in percent of the steps; beats warmup_steps.")
+    decay_steps: PositiveInt | None = key(
+        None, "Optimizer steps of decay at the end of the schedule; null: all steps after the warm-up."
+    )
+    decay_percent: Percent | None = key(None, "Decay in percent of the steps; beats decay_steps.")
+    total_steps: PositiveInt | None = key(None, "Step at which the floor is reached; null: trainer.max_steps.")
+    final_lr_ratio: Fraction = key(0.1, "The floor, as a share of the peak.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerConfig:
+    """The loop: steps, batch, precision, cadences."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    output_dir: str = key("runs/default", "The run directory.")
+    overwrite_output_dir: bool = key(False, "Move what another run left in output_dir aside and start there.")
+    resume_from_checkpoint: str = key(
+        "never", "auto: the newest checkpoint of output_dir, else a fresh start; never; or a checkpoint's path."
+    )
+    max_steps: PositiveInt = key(1000, "Optimizer steps.")
+    per_device_train_batch_size: PositiveInt = key(
+        16, "Rows of max_length per microbatch and device; packed, their tokens form one flat run."
+    )
+    per_device_eval_batch_size: PositiveInt = key(16, "The same for evaluation.")
+    gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.")
+    global_batch_size: PositiveInt | None = key(
+        None, "Declared rows per optimizer step over all devices; checked against the product, never used."
+    )
+    gradient_clipping: PositiveFloat | None = key(1.0, "Largest global gradient norm; null: no clipping.")
+    gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass.")
+    gradient_checkpointing_every_n: PositiveInt = key(1, "Recompute every n-th block only.")
+    mixed_precision: Literal["bf16", "fp32", "no"] = key("bf16", "Compute precision; no and fp32 mean fp32.")
+    tf32: bool = key(True, "Allow TF32 for fp32 products on CUDA.")
+    torch_compile: bool = key(False, "Compile the model with torch.compile, static shapes, full graph.")
+    torch_compile_backend: Literal["inductor", "aot_eager", "eager"] = key("inductor", "Compiler backend.")
+    masked_logits_only_loss: bool = key(
+        True, "Run the decoder on masked positions only; false: full logits (ablation)."
+    )
+    save_steps: NonNegativeInt = key(1000, "Optimizer steps between checkpoints; 0: only the final one.")
+    save_total_limit: NonNegativeInt = key(3, "Checkpoints kept; 0: all.")
+    eval_steps: NonNegativeInt = key(1000, "Optimizer steps between evaluations; 0: only the final one.")
+    eval_max_batches: PositiveInt | None = key(None, "Evaluation microbatches; null: the whole split.")
+    logging_steps: PositiveInt = key(25, "Optimizer steps between lines of metrics and heartbeats.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedConfig:
+    """Processes and how they share the model."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    nproc_per_node: PositiveInt = key(1, "Processes per node, one a device.")
+    nnodes: PositiveInt = key(1, "Nodes.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbConfig:
+    """Weights & Biases, opt-in; metrics.jsonl is always written."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    enabled: bool = key(False, "Report to Weights & Biases.")
+    project: str = key("neobert", "Project.")
+    entity: str | None = key(None, "Team or user.")
+    name: str | None = key(None, "Run name; null: the run directory's name.")
+    mode: Literal["online", "offline"] = key("online", "offline writes locally, to be synchronised later.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardConfig:
+    """What the guard holds the run to."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    max_lost_minutes: PositiveFloat = key(60.0, "Most work, in minutes, that a crash may cost.")
+    walltime_limit_hours: PositiveFloat | None = key(None, "The run must end within this; null: no limit.")
+    price_per_gpu_hour: NonNegativeFloat | None = key(None, "For the cost in the plan, in any currency.")
+    receipt_ttl_hours: PositiveFloat = key(24.0, "Age at which a preflight receipt is stale.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A finding that somebody answers for, until a day."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    code: Annotated[str, MinLen(1)] = field(metadata={"description": "Code of the rule that is waived."})
+    reason: Annotated[str, MinLen(10)] = field(metadata={"description": "Why, in a sentence."})
+    expires: date = field(metadata={"description": "Last day on which the waiver holds."})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One run, as asked for."""
+
+    __pydantic_config__: Strictness = STRICT
+
+    profile: str | None = key(None, "Named profile that the run builds on.")
+    task: Literal["pretrain"] = key("pretrain", "What is trained.")
+    seed: NonNegativeInt = key(0, "Seed of weights, order, masks.")
+    variables: dict[str, Any] = field(
+        default_factory=dict, metadata={"description": "Values named once, used as $variables.name."}
+    )
+    model: ModelConfig = section(ModelConfig, "The encoder.")
+    tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.")
+    dataset: DatasetConfig = section(DatasetConfig, "The text.")
+    datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.")
+    optimizer: OptimizerConfig = section(OptimizerConfig, "The update rule.")
+    scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.")
+    trainer: TrainerConfig = section(TrainerConfig, "The loop.")
+    distributed: DistributedConfig = section(DistributedConfig, "Processes.")
+    wandb: WandbConfig = section(WandbConfig, "Weights & Biases.")
+    guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.")
+    waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.")

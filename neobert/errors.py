@@ -1,0 +1,57 @@
+"""The errors that people read: a code, one sentence, the place, and the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+EXIT_OK = 0
+EXIT_CHECK_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CHECK_UNKNOWN = 3
+EXIT_TRAINING_FAILED = 4
+EXIT_PREEMPTED = 75
+EXIT_DO_NOT_REQUEUE = 93
+EXIT_INTERRUPTED = 130
+
+ERROR_FILE_ENV = "NEOBERT_ERROR_FILE"
+
+
+@dataclass(eq=False)
+class ProjectError(Exception):
+    """An error that a person can act on.
+
+    Attributes:
+        code: stable identifier, looked up with `neobert-launch rule CODE` where it names a rule.
+        message: one sentence that says what is wrong.
+        hint: the command or the edit that mends it.
+        place: file, key or argument that the message is about.
+        exit_code: what the process that meets it exits with (see `docs/exit-codes.md`).
+    """
+
+    code: str
+    message: str
+    hint: str = ""
+    place: str = ""
+    exit_code: int = EXIT_CHECK_FAILED
+
+    def __str__(self) -> str:
+        head = f"{self.place}: " if self.place else ""
+        tail = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{head}{self.message} [{self.code}]{tail}"
+
+
+def write_error_file(error: ProjectError) -> None:
+    """Leave the error as JSON for the parent process, where it asked for that through the environment."""
+    target = os.environ.get(ERROR_FILE_ENV)
+    if target:
+        Path(target).write_text(json.dumps(asdict(error)), encoding="utf-8")
+
+
+def read_error_file(path: Path) -> ProjectError | None:
+    """Read what a child process left with `write_error_file`, or None where it left nothing."""
+    if not path.exists():
+        return None
+    return ProjectError(**json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,171 @@
+"""Facts: what is true of this machine, repository and data. Frozen; JSON in and out, so a report can be replayed.
+
+A group is None where its probe could not tell; `probes` says why. Rules read facts and never probe.
+Sizes are in MiB, times in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRecord:
+    """How one probe ended."""
+
+    name: str
+    status: Literal["ok", "unsupported", "incomplete", "timeout"]
+    reason: str = ""
+    duration_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftwareFacts:
+    """Interpreter and distributions. `shadowed` maps a module of this project to the foreign file that hides it."""
+
+    python: str
+    packages: dict[str, str]
+    pinned: dict[str, str]
+    shadowed: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitFacts:
+    """State of the working tree that the run starts from."""
+
+    is_repository: bool
+    sha: str
+    is_dirty: bool
+    diff_sha256: str
+    diff_saved: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """Memory, processors and limits of this host."""
+
+    hostname: str
+    cpu_count: int
+    ram_total_mib: int
+    ram_available_mib: int
+    shm_free_mib: int
+    open_files_limit: int
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFacts:
+    """The file system under output_dir, tried with a real write, sync and rename."""
+
+    path: str
+    filesystem: str
+    free_mib: int
+    free_inodes: int
+    is_writable: bool
+    rename_works: bool
+    fsync_works: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFacts:
+    """What output_dir holds already."""
+
+    path: str
+    exists: bool
+    is_directory: bool
+    is_empty: bool
+    config_digest: str
+    checkpoint_steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeFacts:
+    """The checkpoint that the run would resume from. `structural_differences` names model and data keys that differ."""
+
+    selector: str
+    target: str
+    exists: bool
+    is_verified: bool
+    reason: str
+    step: int
+    structural_differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerFacts:
+    """Whether the experiment tracker can be used."""
+
+    is_installed: bool
+    is_offline: bool
+    has_credentials: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerFacts:
+    """The batch scheduler around this process. Zero signal lead: none is sent before the kill."""
+
+    name: str
+    job_id: str
+    walltime_left_s: float | None
+    signal_lead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFacts:
+    """Whether the text and the tokenizer are there."""
+
+    source: str
+    exists: bool
+    is_readable: bool
+    num_files: int
+    size_bytes: int
+    tokenizer: str
+    tokenizer_exists: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFacts:
+    """One device, as the driver reports it."""
+
+    index: int
+    uuid: str
+    name: str
+    compute_capability: tuple[int, int]
+    memory_total_mib: int
+    memory_used_mib: int
+    driver_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything the probes found. An empty instance is what a static check has."""
+
+    schema_version: int = SCHEMA_VERSION
+    recorded_utc: str = ""
+    probes: tuple[ProbeRecord, ...] = ()
+    software: SoftwareFacts | None = None
+    git: GitFacts | None = None
+    host: HostFacts | None = None
+    disk: DiskFacts | None = None
+    output: OutputFacts | None = None
+    resume: ResumeFacts | None = None
+    tracker: TrackerFacts | None = None
+    scheduler: SchedulerFacts | None = None
+    data: DataFacts | None = None
+    gpus: tuple[GpuFacts, ...] | None = None
+
+    def reason_missing(self, group: str) -> str:
+        """Why the group is None, in the probe's own words."""
+        for probe in self.probes:
+            if probe.name == group:
+                return f"{probe.status}: {probe.reason}"
+        return "was not probed"
+
+
+NO_FACTS = Facts()
+
