@@ -1,0 +1,65 @@
+# Everything that people and CI run here. `make` lists it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+DEMO_DIR ?= runs/demo
+SOURCES := neobert launcher profiles validators tests benchmarks
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test test-fast test-gpu lint format docs bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	  || { echo "Python 3.11 to 3.13 is needed; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "no venv module: apt install python3-venv"; exit 1; }
+	$(PIP) install --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --constraint constraints.txt --group dev
+	touch $@
+
+setup: $(VENV)/.installed ## Create .venv and install the project
+setup-dev: $(VENV)/.installed-dev ## The same with what tests and linters need
+
+demo: setup ## Train a small encoder on the Python documentation, guarded, on any machine
+	$(BIN)/neobert-launch train --profile cpu-demo --resume auto --set trainer.output_dir=$(DEMO_DIR)
+
+test: setup-dev ## All tests that need no GPU
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-fast: setup-dev ## Without the whole-command tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not e2e'
+
+test-gpu: setup-dev ## The tests of a CUDA device
+	$(BIN)/python -m pytest -q tests/gpu
+
+lint: setup-dev ## Style, types, import contracts, shipped configs
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m profiles.lock --check
+	$(BIN)/neobert-launch lint profiles
+
+format: setup-dev ## Rewrite the sources in the project's style
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+docs: setup-dev ## Write the generated pages and the JSON Schema anew
+	$(BIN)/python -m validators.pages > docs/rules.md
+	$(BIN)/neobert-launch schema > docs/neobert.schema.json
+
+bench: setup-dev ## Useful tokens per second against transformers.Trainer on padded rows, on this CPU
+	$(BIN)/python benchmarks/against_transformers.py
+
+clean: ## Remove the environment, caches and the demo's run
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist $(DEMO_DIR)
