@@ -1,0 +1,97 @@
+"""The receipt covers one config for a while; anything else is refused by name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from neobert.errors import ProjectError
+from neobert.receipt import Receipt, explain_mismatch, read_receipt, require_receipt, write_receipt
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+RECEIPT = Receipt(
+    config_digest="a" * 64,
+    profile="cpu-demo",
+    code_version="0.1.0",
+    created_utc=NOW.isoformat(),
+    expires_utc=(NOW + timedelta(hours=24)).isoformat(),
+    verdict="pass",
+    levels=("static", "host"),
+    checks=({"id": "CKP001", "status": "pass"},),
+    waivers=(),
+    hostname="node",
+    versions={"torch": "2.13.0"},
+)
+
+
+def test_reads_back_what_was_written(tmp_path):
+    write_receipt(RECEIPT, tmp_path / "receipt.json")
+    assert read_receipt(tmp_path / "receipt.json") == RECEIPT
+    assert [path.name for path in tmp_path.iterdir()] == ["receipt.json"]
+
+
+def test_covers_its_own_config_while_it_is_fresh(tmp_path):
+    write_receipt(RECEIPT, tmp_path / "receipt.json")
+    assert require_receipt(tmp_path / "receipt.json", "a" * 64, NOW + timedelta(hours=23)) == RECEIPT
+
+
+@pytest.mark.parametrize(
+    ("receipt", "digest", "hours", "named"),
+    [
+        (RECEIPT, "b" * 64, 1, "issued for config aaaaaaaaaaaa, this run's config is bbbbbbbbbbbb"),
+        (RECEIPT, "a" * 64, 24, "stale"),
+        (RECEIPT, "a" * 64, -1, "in the future"),
+        (replace(RECEIPT, verdict="fail"), "a" * 64, 1, "verdict is fail"),
+        (replace(RECEIPT, verdict="unknown"), "a" * 64, 1, "verdict is unknown"),
+    ],
+)
+def test_names_the_one_thing_that_differs(tmp_path, receipt, digest, hours, named):
+    now = NOW + timedelta(hours=hours)
+    (reason,) = explain_mismatch(receipt, digest, now)
+    assert named in reason
+    write_receipt(receipt, tmp_path / "receipt.json")
+    with pytest.raises(ProjectError, match=named) as refusal:
+        require_receipt(tmp_path / "receipt.json", digest, now)
+    assert (refusal.value.code, refusal.value.exit_code) == ("RCP001", 1)
+
+
+def test_names_every_difference_at_once():
+    stale = replace(RECEIPT, verdict="fail")
+    assert len(explain_mismatch(stale, "b" * 64, NOW + timedelta(hours=48))) == 3
+
+
+def test_a_missing_receipt_is_a_refusal(tmp_path):
+    with pytest.raises(ProjectError, match="there is no receipt") as refusal:
+        read_receipt(tmp_path / "receipt.json")
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 99}', '{"schema_version": 1}'])
+def test_a_broken_receipt_is_a_refusal(tmp_path, text):
+    (tmp_path / "receipt.json").write_text(text, encoding="utf-8")
+    with pytest.raises(ProjectError, match="RCP001"):
+        read_receipt(tmp_path / "receipt.json")
+
+
+def test_a_date_without_a_zone_is_a_refusal(tmp_path):
+    write_receipt(replace(RECEIPT, expires_utc="2026-01-02T12:00:00"), tmp_path / "receipt.json")
+    with pytest.raises(ProjectError, match="no time zone"):
+        read_receipt(tmp_path / "receipt.json")
+
+
+def test_unknown_fields_are_a_refusal(tmp_path):
+    write_receipt(RECEIPT, tmp_path / "receipt.json")
+    content = json.loads((tmp_path / "receipt.json").read_text(encoding="utf-8"))
+    (tmp_path / "receipt.json").write_text(json.dumps(content | {"signed_by": "nobody"}), encoding="utf-8")
+    with pytest.raises(ProjectError, match="signed_by"):
+        read_receipt(tmp_path / "receipt.json")
+
+
+def test_imports_nothing_heavy():
+    code = "import sys, neobert.receipt; sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
