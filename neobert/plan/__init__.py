@@ -1,0 +1,34 @@
+"""The plan: what follows from a config, each value with its reason. Pure and light."""
+
+from neobert.plan.build import build_plan
+from neobert.plan.derived import Derived, Measured
+from neobert.plan.hardware import CARDS, Assumptions, assumptions_for, find_card
+from neobert.plan.parameters import (
+    VOCAB_MULTIPLE,
+    ParameterCount,
+    count_parameters,
+    feed_forward_width,
+    round_up,
+)
+from neobert.plan.plan import Plan
+from neobert.plan.schedule import Schedule, learning_rate_at, multiplier_at, schedule_of
+
+__all__ = [
+    "CARDS",
+    "VOCAB_MULTIPLE",
+    "Assumptions",
+    "Derived",
+    "Measured",
+    "ParameterCount",
+    "Plan",
+    "Schedule",
+    "assumptions_for",
+    "build_plan",
+    "count_parameters",
+    "feed_forward_width",
+    "find_card",
+    "learning_rate_at",
+    "multiplier_at",
+    "round_up",
+    "schedule_of",
+]

@@ -1,0 +1,31 @@
+"""A value and the sentence that says where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Derived(Generic[T]):
+    """What follows from the config, with its reason; the reason names the inputs."""
+
+    value: T
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run of this config really took; it replaces the estimate.
+
+    Attributes:
+        step_time_s: seconds per optimizer step, or None where only memory was measured.
+        memory_mib: peak memory of the fullest device, or None.
+        source: where the numbers come from, in words for people.
+    """
+
+    step_time_s: float | None
+    memory_mib: float | None
+    source: str

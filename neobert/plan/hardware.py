@@ -1,0 +1,132 @@
+"""What a device can do at best: dense matrix products per second, memory bandwidth, memory.
+
+GPU figures are the vendor's data-sheet values without sparsity. The CPU's are an assumption per core: eight
+single-precision lanes, two fused multiply-adds a cycle, 2.5 GHz, and the bandwidth of two memory channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plan.units import MIB_PER_GIB
+
+TERA = 1e12
+GIGA = 1e9
+
+CPU_FLOPS_PER_CORE = 8 * 2 * 2 * 2.5 * GIGA
+CPU_BYTES_PER_S = 20 * GIGA
+CPU_CORES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU model: peaks in FLOP/s, bandwidth in bytes/s, memory in GiB."""
+
+    name: str
+    bf16_flops: float
+    tf32_flops: float
+    fp32_flops: float
+    bytes_per_s: float
+    memory_gib: float
+
+
+CARDS = (
+    Card("B200", 2250 * TERA, 1125 * TERA, 75 * TERA, 8.0 * TERA, 180),
+    Card("H200", 989 * TERA, 494 * TERA, 67 * TERA, 4.8 * TERA, 140),
+    Card("H100", 989 * TERA, 494 * TERA, 67 * TERA, 3.35 * TERA, 80),
+    Card("A100", 312 * TERA, 156 * TERA, 19.5 * TERA, 2.04 * TERA, 80),
+    Card("L40S", 362 * TERA, 183 * TERA, 91.6 * TERA, 0.864 * TERA, 48),
+    Card("A10", 125 * TERA, 62.5 * TERA, 31.2 * TERA, 0.6 * TERA, 24),
+    Card("L4", 121 * TERA, 60 * TERA, 30.3 * TERA, 0.3 * TERA, 24),
+    Card("RTX 4090", 165 * TERA, 82.6 * TERA, 82.6 * TERA, 1.01 * TERA, 24),
+    Card("RTX 3090", 71 * TERA, 35.6 * TERA, 35.6 * TERA, 0.936 * TERA, 24),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """What the plan takes for granted about one device.
+
+    Attributes:
+        peak_flops_per_device: dense bf16 products, FLOP/s.
+        tf32_flops_per_device: the same for fp32 inputs with TF32 allowed.
+        fp32_flops_per_device: the same for plain fp32.
+        hbm_bytes_per_s: memory bandwidth.
+        device_memory_mib: memory of one device, or None where nobody said.
+        mfu: share of the peak that useful FLOPs reach in training.
+        source: where these come from.
+    """
+
+    device_name: str
+    peak_flops_per_device: float
+    tf32_flops_per_device: float
+    fp32_flops_per_device: float
+    hbm_bytes_per_s: float
+    device_memory_mib: float | None
+    mfu: float
+    source: str
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device_name != "CPU"
+
+
+def assumptions_for(
+    gpu: str | None, memory_gib: float | None, mfu: float, cpu_cores: int = CPU_CORES
+) -> Assumptions:
+    """Look a device up by name; None is the CPU.
+
+    `gpu` may be a short name (`A100`) or the driver's (`NVIDIA A100-SXM4-80GB`). Raises ProjectError for a
+    card that the table lacks.
+    """
+    if gpu is None:
+        return _cpu(memory_gib, mfu, cpu_cores)
+    card = find_card(gpu)
+    memory = memory_gib if memory_gib is not None else card.memory_gib
+    return Assumptions(
+        device_name=card.name,
+        peak_flops_per_device=card.bf16_flops,
+        tf32_flops_per_device=card.tf32_flops,
+        fp32_flops_per_device=card.fp32_flops,
+        hbm_bytes_per_s=card.bytes_per_s,
+        device_memory_mib=memory * MIB_PER_GIB,
+        mfu=mfu,
+        source=f"{card.name} data sheet, dense; expected share of the peak {mfu:.0%}",
+    )
+
+
+def find_card(gpu: str) -> Card:
+    """Return the card whose name stands as a word in `gpu`. Raises ProjectError where none does."""
+    words = _words(gpu)
+    for card in CARDS:
+        needle = _words(card.name)
+        if any(words[i : i + len(needle)] == needle for i in range(len(words))):
+            return card
+    known = ", ".join(card.name for card in CARDS)
+    raise ProjectError(
+        "unknown-gpu",
+        f"no data-sheet figures are known for the GPU {gpu!r}",
+        f"name one of {known} in the profile's `requires.gpu`",
+        exit_code=EXIT_USAGE,
+    )
+
+
+def _words(name: str) -> list[str]:
+    return name.upper().replace("-", " ").replace("_", " ").split()
+
+
+def _cpu(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
+    peak = CPU_FLOPS_PER_CORE * cores
+    return Assumptions(
+        device_name="CPU",
+        peak_flops_per_device=peak,
+        tf32_flops_per_device=peak,
+        fp32_flops_per_device=peak,
+        hbm_bytes_per_s=CPU_BYTES_PER_S,
+        device_memory_mib=None if memory_gib is None else memory_gib * MIB_PER_GIB,
+        mfu=mfu,
+        source=f"{cores} cores assumed at {CPU_FLOPS_PER_CORE / GIGA:.0f} GFLOP/s each, "
+        f"{CPU_BYTES_PER_S / GIGA:.0f}e9 bytes/s; expected share of the peak {mfu:.0%}",
+    )

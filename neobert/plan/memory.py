@@ -1,0 +1,84 @@
+"""What a training step keeps in a device's memory, by part.
+
+D hidden, F feed-forward width. The attention kernels in use store no scores, so nothing grows with the square of
+the length.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from neobert.config.schema import RunConfig
+from neobert.plan.parameters import ParameterCount, feed_forward_width
+from neobert.plan.units import mib
+
+FP32_BYTES = 4
+BF16_BYTES = 2
+MOMENTS = 2
+CUDA_RUNTIME_MIB = 1024.0
+CPU_RUNTIME_MIB = 512.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Predicted memory of one device in MiB."""
+
+    weights_mib: float
+    gradients_mib: float
+    optimizer_mib: float
+    activations_mib: float
+    logits_mib: float
+    runtime_mib: float
+
+    @property
+    def total_mib(self) -> float:
+        """All parts."""
+        state = self.weights_mib + self.gradients_mib + self.optimizer_mib
+        return state + self.activations_mib + self.logits_mib + self.runtime_mib
+
+
+def predict_memory(
+    config: RunConfig, counts: ParameterCount, vocab_size: int, microbatch_tokens: int, *, is_cuda: bool
+) -> Memory:
+    """Predict the peak of a training step on one device that holds the whole model."""
+    compute_bytes = BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
+    compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
+    return Memory(
+        weights_mib=mib(counts.total * (FP32_BYTES + compute_copy)),
+        gradients_mib=mib(counts.total * FP32_BYTES),
+        optimizer_mib=mib(counts.total * FP32_BYTES * MOMENTS),
+        activations_mib=mib(activation_elements(config) * microbatch_tokens * compute_bytes),
+        logits_mib=mib(_decoded_positions(config, microbatch_tokens) * vocab_size * (compute_bytes + 8)),
+        runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
+    )
+
+
+def activation_elements(config: RunConfig) -> int:
+    """Return the elements per token that the blocks keep for the backward pass.
+
+    A recomputed block keeps its input; while it is recomputed, one block's whole set is there as well.
+    """
+    layers, hidden = config.model.num_hidden_layers, config.model.hidden_size
+    whole = block_elements(config)
+    if not config.trainer.gradient_checkpointing:
+        return layers * whole
+    recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
+    return recomputed * hidden + (layers - recomputed) * whole + whole
+
+
+def block_elements(config: RunConfig) -> int:
+    """Return what one block keeps per token.
+
+    Two norms with input and output 4 D, qkv 3 D, rotated q and k 2 D, attention's output D; the feed-forward
+    keeps gate, up and product 3 F, without a gate input and output of the activation 2 F.
+    """
+    feed_forward = 3 if config.model.hidden_act == "swiglu" else 2
+    rotated = 2 if config.model.rope else 0
+    return (8 + rotated) * config.model.hidden_size + feed_forward * feed_forward_width(config.model)
+
+
+def _decoded_positions(config: RunConfig, tokens: int) -> int:
+    """Logits in the compute type, then in fp32, then their gradient: all three are alive at once."""
+    share = config.datacollator.mlm_probability if config.trainer.masked_logits_only_loss else 1.0
+    return math.ceil(tokens * share)

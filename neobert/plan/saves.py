@@ -1,0 +1,56 @@
+"""Checkpoints: how often, how large, and how much work lies between two of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from neobert.config.schema import RunConfig, TrainerConfig
+from neobert.plan.derived import Derived
+from neobert.plan.parameters import ParameterCount
+from neobert.plan.units import SECONDS_PER_MINUTE, mib
+
+FP32_COPIES = 3
+FOLDER_MIB = 4.0
+TREE_MARGIN = 1.2
+
+
+def plan_saves(
+    config: RunConfig, counts: ParameterCount, step_time_s: Derived[float]
+) -> dict[str, Derived[Any]]:
+    """Derive cadence, minutes at risk and the room that checkpoints need."""
+    trainer = config.trainer
+    interval = save_interval(trainer)
+    num_saves = Derived(
+        math.ceil(trainer.max_steps / interval.value),
+        f"every {interval.value:,} of {trainer.max_steps:,} steps",
+    )
+    size = mib(counts.total * 4 * FP32_COPIES) + FOLDER_MIB
+    kept = trainer.save_total_limit or num_saves.value
+    return {
+        "save_interval_steps": interval,
+        "num_saves": num_saves,
+        "first_save_step": Derived(interval.value, interval.reason),
+        "minutes_at_risk": Derived(
+            interval.value * step_time_s.value / SECONDS_PER_MINUTE,
+            f"{interval.value:,} steps between saves x {step_time_s.value:.3g} s ({step_time_s.reason})",
+        ),
+        "checkpoint_mib": Derived(
+            size, f"{counts.total:,} fp32 weights in the exported folder and their two moments beside it"
+        ),
+        "checkpoint_tree_mib": Derived(
+            (kept + 1) * size * TREE_MARGIN,
+            f"({kept} kept + 1 being written) x {size:.0f} MiB x {TREE_MARGIN}",
+        ),
+    }
+
+
+def save_interval(trainer: TrainerConfig) -> Derived[int]:
+    """Return the steps between saves: the whole run where only the final checkpoint is written."""
+    if trainer.save_steps == 0:
+        return Derived(trainer.max_steps, "trainer.save_steps is 0: only the end of the run is saved")
+    if trainer.save_steps > trainer.max_steps:
+        return Derived(
+            trainer.max_steps, "trainer.save_steps is beyond trainer.max_steps: only the end is saved"
+        )
+    return Derived(trainer.save_steps, f"trainer.save_steps {trainer.save_steps:,}")
