@@ -1,0 +1,64 @@
+"""Randomness that is a function of what it is for: a counter hash, not a generator with a state.
+
+Order and masks survive a resume, another number of threads and another numpy because nothing is remembered.
+The mixer is the finaliser of splitmix64 (Steele, Lea and Flood, 2014); all arithmetic is modulo 2**64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_ODD = 0xD1B54A32D192ED03
+_WORD = 0xFFFFFFFFFFFFFFFF
+_MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
+_SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+_FEISTEL_ROUNDS = 6
+
+
+def mix(words: Words) -> Words:
+    """Hash each word [n] to a word that differs in about half its bits when one bit of the input does."""
+    words = (words ^ (words >> _SHIFT_1)) * _MULTIPLY_1
+    words = (words ^ (words >> _SHIFT_2)) * _MULTIPLY_2
+    return words ^ (words >> _SHIFT_3)
+
+
+def stream_key(*parts: int) -> int:
+    """Fold integers, negative ones too, into the 64-bit key of a random stream."""
+    key = 0
+    for part in parts:
+        word = ((key + _GOLDEN) ^ (part * _ODD)) & _WORD
+        key = int(mix(np.array([word], dtype=np.uint64))[0])
+    return key
+
+
+def hashed(key: int, counters: NDArray[np.integer]) -> Words:
+    """Draw the word number `counters` [n] of the stream `key`."""
+    return mix(counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
+
+
+def permuted(key: int, start: int, stop: int, size: int) -> NDArray[np.int64]:
+    """Return the entries `start` to `stop` of a pseudo-random permutation of `range(size)`.
+
+    A Feistel network over the next even power of two, walked until it lands inside: no permutation of the
+    whole is ever held, so a window of a billion documents costs as much as one of a million.
+    """
+    half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    places = np.arange(start, stop, dtype=np.uint64)
+    outside = np.arange(len(places))
+    while len(outside):
+        places[outside] = _feistel(key, places[outside], half_bits)
+        outside = outside[places[outside] >= np.uint64(size)]
+    return places.astype(np.int64)
+
+
+def _feistel(key: int, words: Words, half_bits: int) -> Words:
+    shift, low = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
+    left, right = words >> shift, words & low
+    for turn in range(_FEISTEL_ROUNDS):
+        left, right = right, left ^ (hashed(stream_key(key, turn), right) & low)
+    return (left << shift) | right
