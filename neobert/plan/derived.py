@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -14,6 +14,10 @@ class Derived(Generic[T]):
 
     value: T
     reason: str
+
+
+Values: TypeAlias = dict[str, Derived[Any]]
+"""Derived values by the name of the plan's field."""
 
 
 @dataclass(frozen=True, slots=True)

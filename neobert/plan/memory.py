@@ -1,7 +1,7 @@
 """What a training step keeps in a device's memory, by part.
 
-D hidden, F feed-forward width. The attention kernels in use store no scores, so nothing grows with the square of
-the length.
+D hidden, F feed-forward width. The attention kernels in use store no scores, so nothing grows with the square
+of the length.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 
 from neobert.config.schema import RunConfig
+from neobert.plan.derived import Derived, Measured, Values
+from neobert.plan.hardware import Assumptions
 from neobert.plan.parameters import ParameterCount, feed_forward_width
 from neobert.plan.units import mib
 
@@ -36,6 +38,33 @@ class Memory:
         """All parts."""
         state = self.weights_mib + self.gradients_mib + self.optimizer_mib
         return state + self.activations_mib + self.logits_mib + self.runtime_mib
+
+
+def plan_memory(
+    config: RunConfig,
+    counts: ParameterCount,
+    vocab_size: int,
+    microbatch_tokens: int,
+    assumptions: Assumptions,
+    measured: Measured,
+) -> Values:
+    """Derive each part of the memory of one device, and their sum or what was measured."""
+    parts = predict_memory(config, counts, vocab_size, microbatch_tokens, is_cuda=assumptions.is_cuda)
+    state, tokens = f"{counts.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
+    checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
+    total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
+    if measured.memory_mib is not None:
+        total = Derived(measured.memory_mib, f"measured: {measured.source}")
+    return {
+        "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy"),
+        "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients"),
+        "optimizer_mib": Derived(parts.optimizer_mib, f"two fp32 moments of {state} weights"),
+        "activations_mib": Derived(parts.activations_mib, f"{tokens}, {checkpointing} checkpointing"),
+        "logits_mib": Derived(parts.logits_mib, f"predicted positions of {tokens} x {vocab_size:,}"),
+        "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
+        "memory_mib": total,
+        "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
+    }
 
 
 def predict_memory(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from neobert.config.schema import RunConfig, TrainerConfig
-from neobert.plan.derived import Derived
+from neobert.plan.derived import Derived, Values
 from neobert.plan.parameters import ParameterCount
 from neobert.plan.units import SECONDS_PER_MINUTE, mib
 
@@ -15,9 +14,7 @@ FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
 
 
-def plan_saves(
-    config: RunConfig, counts: ParameterCount, step_time_s: Derived[float]
-) -> dict[str, Derived[Any]]:
+def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[float]) -> Values:
     """Derive cadence, minutes at risk and the room that checkpoints need."""
     trainer = config.trainer
     interval = save_interval(trainer)

@@ -1,0 +1,77 @@
+"""How fast the run goes, how long it takes, what it costs."""
+
+from __future__ import annotations
+
+from neobert.config.schema import RunConfig
+from neobert.plan.derived import Derived, Measured, Values
+from neobert.plan.flops import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
+from neobert.plan.hardware import Assumptions
+from neobert.plan.parameters import ParameterCount
+from neobert.plan.units import SECONDS_PER_HOUR
+
+
+def plan_pace(
+    config: RunConfig,
+    assumptions: Assumptions,
+    measured: Measured,
+    counts: ParameterCount,
+    vocab_size: int,
+    batch: Values,
+) -> Values:
+    """Derive FLOPs, step time, throughput, the share of the peak, ETA and cost."""
+    world, tokens = batch["world_size"].value, batch["tokens_per_step"].value
+    per_token = _flops_per_token(config, counts, vocab_size, batch["max_length"].value)
+    attainable = _attainable(config, assumptions)
+    flops = per_token.value * tokens
+    step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
+    took = f"{step.value:.3g} s per step"
+    eta_s = step.value * config.trainer.max_steps
+    return {
+        "flops_per_token": per_token,
+        "attainable_flops": attainable,
+        "step_time_s": step,
+        "tokens_per_second": Derived(
+            tokens * batch["fill"].value / step.value,
+            f"{tokens:,} tokens x fill {batch['fill'].value:.2f} / {took}",
+        ),
+        "mfu": Derived(
+            flops / (step.value * world * assumptions.peak_flops_per_device),
+            f"{flops:.3g} FLOP / {took} / {world} x {assumptions.peak_flops_per_device:.3g} FLOP/s",
+        ),
+        "eta_s": Derived(eta_s, f"{config.trainer.max_steps:,} steps x {took} ({step.reason})"),
+        "cost": _cost(config.guard.price_per_gpu_hour, world * eta_s / SECONDS_PER_HOUR),
+    }
+
+
+def _flops_per_token(
+    config: RunConfig, counts: ParameterCount, vocab_size: int, max_length: int
+) -> Derived[float]:
+    is_packed = config.datacollator.pack_sequences
+    segment = segment_tokens(config, max_length, is_packed=is_packed)
+    kind = "the assumed mean document" if is_packed else "a padded row"
+    return Derived(
+        flops_per_token(config, counts, vocab_size, segment),
+        f"6 x {counts.linear:,} + the decoder on predicted positions + attention over {segment}, {kind}",
+    )
+
+
+def _attainable(config: RunConfig, assumptions: Assumptions) -> Derived[float]:
+    peak, attainable = peak_at_precision(config, assumptions), attainable_flops(config, assumptions)
+    reason = f"{peak:.3g} FLOP/s in {config.trainer.mixed_precision} on {assumptions.device_name}"
+    if attainable < peak:
+        reason += f", lowered because hidden_size {config.model.hidden_size} waits for memory"
+    return Derived(attainable, reason)
+
+
+def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) -> Derived[float]:
+    if measured.step_time_s is not None:
+        return Derived(measured.step_time_s, f"measured: {measured.source}")
+    return Derived(
+        flops / (mfu * attainable), f"estimate: {flops:.3g} FLOP / ({mfu:.2f} x {attainable:.3g} FLOP/s)"
+    )
+
+
+def _cost(price: float | None, gpu_hours: float) -> Derived[float | None]:
+    if price is None:
+        return Derived(None, "guard.price_per_gpu_hour is not given")
+    return Derived(price * gpu_hours, f"{price:g} per GPU-hour x {gpu_hours:.1f} GPU-hours")

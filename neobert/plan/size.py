@@ -1,0 +1,83 @@
+"""How large the model and its batches are."""
+
+from __future__ import annotations
+
+from neobert.config.schema import ModelConfig, RunConfig, TokenizerConfig
+from neobert.plan.derived import Derived, Values
+from neobert.plan.flops import ridge_width, segment_tokens
+from neobert.plan.hardware import Assumptions
+from neobert.plan.parameters import VOCAB_MULTIPLE, ParameterCount, round_up
+
+ASSUMED_TOKENIZER_SIZE = 30_522
+PACKED_FILL = 0.99
+
+
+def plan_vocab_size(model: ModelConfig, tokenizer: TokenizerConfig) -> Derived[int]:
+    """Derive the rows of the embedding."""
+    if model.vocab_size is not None:
+        return Derived(model.vocab_size, "model.vocab_size as given")
+    if tokenizer.vocab_size is not None:
+        rounded = round_up(tokenizer.vocab_size, VOCAB_MULTIPLE)
+        return Derived(
+            rounded, f"tokenizer.vocab_size {tokenizer.vocab_size:,} rounded up to a multiple of 128"
+        )
+    rounded = round_up(ASSUMED_TOKENIZER_SIZE, VOCAB_MULTIPLE)
+    return Derived(
+        rounded, f"no vocab_size is given: BERT's {ASSUMED_TOKENIZER_SIZE:,} assumed, rounded up to 128"
+    )
+
+
+def plan_size(model: ModelConfig, counts: ParameterCount, assumptions: Assumptions) -> Values:
+    """Derive the parameters, and the width below which they wait for memory."""
+    ratio = assumptions.peak_flops_per_device / assumptions.hbm_bytes_per_s
+    return {
+        "num_parameters": Derived(
+            counts.total,
+            f"{model.num_hidden_layers} blocks of width {model.hidden_size}: {counts.linear:,} in matrices, "
+            f"{counts.norms:,} in norms, {counts.embeddings:,} embedding, {counts.decoder:,} in the decoder",
+        ),
+        "num_linear_parameters": Derived(counts.linear, "the blocks' matrices: qkv, out, gate, up, down"),
+        "min_hidden_size": Derived(
+            ridge_width(assumptions),
+            f"4/3 x peak / bandwidth = 4/3 x {ratio:.0f} FLOP per byte on {assumptions.device_name}: "
+            "narrower products wait for memory",
+        ),
+    }
+
+
+def plan_batch(config: RunConfig, counts: ParameterCount) -> Values:
+    """Derive rows and tokens per step, and what the whole run reads."""
+    trainer, distributed = config.trainer, config.distributed
+    rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
+    world = distributed.nproc_per_node * distributed.nnodes
+    length = config.datacollator.max_length or config.dataset.max_seq_length
+    fill = _fill(config, length)
+    tokens_per_step = rows * length * accumulation * world
+    total = round(tokens_per_step * trainer.max_steps * fill.value)
+    return {
+        "world_size": Derived(world, f"{distributed.nproc_per_node} per node x {distributed.nnodes} nodes"),
+        "max_length": Derived(length, "datacollator.max_length, else dataset.max_seq_length"),
+        "tokens_per_microbatch": Derived(rows * length, f"{rows} rows x {length} tokens"),
+        "tokens_per_step": Derived(
+            tokens_per_step,
+            f"{rows} rows x {length} tokens x {accumulation} microbatches x {world} processes",
+        ),
+        "global_batch_size": Derived(
+            rows * accumulation * world, f"{rows} rows x {accumulation} microbatches x {world} processes"
+        ),
+        "fill": fill,
+        "total_tokens": Derived(
+            total,
+            f"{tokens_per_step:,} tokens per step x {trainer.max_steps:,} steps x fill {fill.value:.2f}",
+        ),
+        "tokens_per_parameter": Derived(
+            total / counts.total, f"{total:,} tokens / {counts.total:,} parameters"
+        ),
+    }
+
+
+def _fill(config: RunConfig, length: int) -> Derived[float]:
+    if config.datacollator.pack_sequences:
+        return Derived(PACKED_FILL, "share of a packed microbatch that is text")
+    document = segment_tokens(config, length, is_packed=True)
+    return Derived(document / length, f"documents of about {document} tokens, padded to {length}")
