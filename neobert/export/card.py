@@ -1,0 +1,33 @@
+"""The model card that travels with a folder."""
+
+from __future__ import annotations
+
+from neobert.model.modeling_neobert import NeoBERTPreTrainedModel
+
+CARD = """---
+library_name: transformers
+pipeline_tag: fill-mask
+tags: [neobert, encoder, masked-lm]
+---
+
+# NeoBERT, {num_hidden_layers} blocks of width {hidden_size}
+
+A bidirectional encoder (arXiv:2502.19587) with {num_parameters:,} parameters, {num_attention_heads} heads and a
+vocabulary of {vocab_size:,}; sequences of up to {max_position_embeddings:,} tokens.
+
+```python
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
+```
+
+`AutoModel` gives the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True` where
+`neobert-launch` is not installed, and nothing but torch and transformers. Packed input (flat `input_ids` with
+`cu_seqlens`, `max_seqlen` and `position_ids`) keeps its documents isolated from each other.
+"""
+
+
+def model_card(model: NeoBERTPreTrainedModel) -> str:
+    """Render README.md from what the model is."""
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return CARD.format(num_parameters=num_parameters, **model.config.to_dict())

@@ -1,0 +1,119 @@
+"""The attention kernels behind one shape: `attend(q, k, v) -> context`. Copied into every checkpoint folder.
+
+A model makes one `attend` a forward and gives it to all its blocks. Padded rows go through SDPA with a mask.
+Packed runs go through the backend that was asked for, and no other: what cannot run raises, with the reason.
+
+Shapes: B rows, S row length, T packed tokens, K segments, N heads, H channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .backends import load_varlen_kernel, check_varlen
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def padded_attention(mask: Tensor | None) -> Attend:
+    """Attend within rows: q, k, v [B, S, N, H] under a mask from `normalize_mask`, or none."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        # A float mask has to match the queries, which autocast may have halved.
+        bias = mask if mask is None or mask.dtype == torch.bool else mask.to(q.dtype)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2)
+
+    return attend
+
+
+def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
+    """Do the same by hand, and append each block's softmax [B, N, S, S] to the list."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        scores = (q @ k.transpose(-1, -2)).to(torch.float32) * q.shape[-1] ** -0.5
+        weights = _masked_softmax(scores, mask).to(v.dtype)
+        probabilities.append(weights)
+        return (weights @ v).transpose(1, 2)
+
+    return attend
+
+
+def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over keys; a query that may attend to nothing gets zeros, as SDPA gives it."""
+    if mask is None:
+        return scores.softmax(-1)
+    is_open = mask if mask.dtype == torch.bool else mask > -torch.inf
+    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(-1).masked_fill(~is_open.any(-1, keepdim=True), 0.0)
+
+
+def normalize_mask(mask: Tensor | None) -> Tensor | None:
+    """Bring a mask [B, S] or [B, 1 or N, 1 or S, S] to what SDPA takes.
+
+    bool: True attends. Integers: 1 attends. Floats are added to the scores: 0 attends, minus infinity hides.
+    """
+    if mask is None:
+        return None
+    if mask.dim() == 2:
+        mask = mask[:, None, None, :]
+    elif mask.dim() != 4:
+        raise ValueError(f"attention_mask has {mask.dim()} dimensions; it takes [B, S] or [B, heads, S, S]")
+    if not mask.is_floating_point():
+        return mask.to(torch.bool)
+    if not torch.compiler.is_compiling() and bool((mask > 0).any()):
+        raise ValueError("a float attention_mask is added to the scores; one of 0 and 1 must be bool or int")
+    return mask
+
+
+def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
+    """Attend within the segments of a flat run: q, k, v [T, N, H], boundaries int32 [K+1] from 0 to T.
+
+    Segments of length zero are allowed anywhere.
+    """
+    if backend == "sdpa":
+        return _segmented_sdpa(segment_lengths(cu_seqlens, max_seqlen, num_tokens))
+    kernel = load_varlen_kernel(backend)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        check_varlen(backend, q.device.type, q.dtype)
+        context: Tensor = kernel(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+        return context
+
+    return attend
+
+
+@torch.compiler.disable
+def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> list[int]:
+    """Read the lengths of the segments that hold tokens: a packed SDPA forward waits here, once."""
+    bounds = cu_seqlens.tolist()
+    lengths = [end - start for start, end in pairwise(bounds)]
+    if bounds[0] != 0 or bounds[-1] != num_tokens or min(lengths, default=0) < 0:
+        raise ValueError(f"cu_seqlens must rise from 0 to the {num_tokens} tokens of the run, got {bounds}")
+    if max(lengths) > max_seqlen:
+        raise ValueError(f"a segment of {max(lengths)} tokens is longer than max_seqlen ({max_seqlen})")
+    return [length for length in lengths if length]
+
+
+def _segmented_sdpa(lengths: list[int]) -> Attend:
+    """Attend one segment at a time. Splitting, not slicing: its backward is one concatenation."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        parts = zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (q, k, v)), strict=True)
+        outs = [F.scaled_dot_product_attention(*(x[None] for x in part))[0] for part in parts]
+        return torch.cat([out.transpose(0, 1) for out in outs])
+
+    return attend
+
+
+def positions_in_segments(cu_seqlens: Tensor, num_tokens: int) -> Tensor:
+    """Count positions [T] from zero in each segment, without asking the device for a number."""
+    index = torch.arange(num_tokens, device=cu_seqlens.device)
+    segment = torch.searchsorted(cu_seqlens[1:], index, right=True)
+    return index - cu_seqlens[segment]

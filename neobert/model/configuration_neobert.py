@@ -1,0 +1,97 @@
+"""What a NeoBERT is made of, as `config.json` states it. Copied into every checkpoint folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PretrainedConfig
+
+ATTENTION_BACKENDS = ("auto", "flash_attn_varlen", "torch_varlen", "sdpa")
+KERNEL_BACKENDS = ("torch", "liger")
+ACTIVATIONS = ("swiglu", "gelu")
+POOLINGS = ("avg", "cls", "max")
+
+
+class NeoBERTConfig(PretrainedConfig):
+    """Describe a NeoBERT encoder.
+
+    The names are those of the published checkpoint; its `max_length` is read as `max_position_embeddings`.
+    Raises `ValueError` for a shape or a name that no model can have.
+    """
+
+    model_type = "neobert"
+
+    def __init__(
+        self,
+        vocab_size: int = 30522,
+        hidden_size: int = 768,
+        num_hidden_layers: int = 28,
+        num_attention_heads: int = 12,
+        intermediate_size: int = 3072,
+        max_position_embeddings: int | None = None,
+        pad_token_id: int = 0,
+        rope: bool = True,
+        rope_theta: float = 10_000.0,
+        rms_norm: bool = True,
+        norm_eps: float = 1e-5,
+        hidden_act: str = "swiglu",
+        tie_word_embeddings: bool = False,
+        embedding_init_range: float = 0.02,
+        decoder_init_range: float = 0.02,
+        classifier_init_range: float = 0.02,
+        classifier_dropout: float = 0.1,
+        pooling: str = "cls",
+        attn_backend: str = "auto",
+        kernel_backend: str = "torch",
+        dim_head: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # The published file says max_length, which newer transformers take for a generation setting.
+        published_length = kwargs.pop("max_length", None)
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.num_hidden_layers = num_hidden_layers
+        self.num_attention_heads = num_attention_heads
+        self.intermediate_size = intermediate_size
+        self.max_position_embeddings = max_position_embeddings or published_length or 1024
+        self.rope = rope
+        self.rope_theta = rope_theta
+        self.rms_norm = rms_norm
+        self.norm_eps = norm_eps
+        self.hidden_act = _one_of("hidden_act", hidden_act.lower(), ACTIVATIONS)
+        self.embedding_init_range = embedding_init_range
+        self.decoder_init_range = decoder_init_range
+        self.classifier_init_range = classifier_init_range
+        self.classifier_dropout = classifier_dropout
+        self.pooling = _one_of("pooling", pooling, POOLINGS)
+        self.attn_backend = _one_of("attn_backend", attn_backend, ATTENTION_BACKENDS)
+        self.kernel_backend = _one_of("kernel_backend", kernel_backend, KERNEL_BACKENDS)
+        self.dim_head = _head_dim(hidden_size, num_attention_heads, rope, dim_head)
+        super().__init__(**kwargs)
+        self.pad_token_id = pad_token_id
+        self.tie_word_embeddings = tie_word_embeddings
+
+    @property
+    def ffn_width(self) -> int:
+        """Width inside the feed-forward: two thirds for SwiGLU, which has three matrices to GELU's two."""
+        if self.hidden_act == "gelu":
+            return int(self.intermediate_size)
+        return 8 * -(-(2 * int(self.intermediate_size) // 3) // 8)
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(choices)}")
+    return value
+
+
+def _head_dim(hidden_size: int, num_heads: int, rope: bool, declared: int | None) -> int:
+    """Channels of one head, once it is sure that heads divide the width and rotary pairs come out even."""
+    head_dim, rest = divmod(hidden_size, num_heads)
+    if rest:
+        raise ValueError(f"num_attention_heads ({num_heads}) does not divide hidden_size ({hidden_size})")
+    if rope and head_dim % 2:
+        raise ValueError(f"rotary positions turn pairs of channels; a head of {head_dim} channels is odd")
+    if declared is not None and declared != head_dim:
+        raise ValueError(f"dim_head is {declared}, but hidden_size / num_attention_heads is {head_dim}")
+    return head_dim

@@ -1,0 +1,93 @@
+"""Norms, feed-forwards and the block. Copied into every checkpoint folder.
+
+Shapes: ... is [T] packed or [B, S] padded, D hidden size, N heads, H channels of a head.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .attention import Attend
+from .configuration_neobert import NeoBERTConfig
+from .kernels import load_liger
+from .rotary import Rotation, rotate
+
+
+class RMSNorm(nn.Module):
+    """Scale by the reciprocal root mean square (arXiv:1910.07467), computed in fp32 and cast back."""
+
+    def __init__(self, width: int, eps: float, kernel: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+        self.liger = load_liger().rms_norm if kernel == "liger" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        if self.liger is not None:
+            # "gemma" is liger's name for: all of it in fp32, then cast back.
+            return self.liger.apply(x, self.weight, self.eps, 0.0, "gemma", False)
+        normed = F.rms_norm(x.to(torch.float32), self.weight.shape, self.weight.to(torch.float32), self.eps)
+        return normed.to(x.dtype)
+
+
+class SwiGLU(nn.Module):
+    """Gated feed-forward (arXiv:2002.05202): `w3(silu(gate) * up)`; w12 holds gate's rows, then up's."""
+
+    def __init__(self, hidden_size: int, width: int, kernel: str) -> None:
+        super().__init__()
+        self.w12 = nn.Linear(hidden_size, 2 * width, bias=False)
+        self.w3 = nn.Linear(width, hidden_size, bias=False)
+        self.liger = load_liger().silu_mul if kernel == "liger" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., D]."""
+        gate, up = self.w12(x).chunk(2, dim=-1)
+        if self.liger is not None:
+            return self.w3(self.liger.apply(gate, up))
+        return self.w3(F.silu(gate) * up)
+
+
+class EncoderBlock(GradientCheckpointingLayer):
+    """One pre-norm block: attention, then feed-forward, each added to the residual stream."""
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        super().__init__()
+        self.num_heads = config.num_attention_heads
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
+        self.wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.ffn = build_ffn(config)
+        self.attention_norm = build_norm(config)
+        self.ffn_norm = build_norm(config)
+
+    def forward(self, x: Tensor, rotation: Rotation | None, attend: Attend) -> Tensor:
+        """[..., D] -> [..., D]."""
+        x = x + self._attention(self.attention_norm(x), rotation, attend)
+        return x + self.ffn(self.ffn_norm(x))
+
+    def _attention(self, x: Tensor, rotation: Rotation | None, attend: Attend) -> Tensor:
+        # The rows of qkv are grouped by head: Q, K and V of head 0, then of head 1, ...
+        q, k, v = self.qkv(x).unflatten(-1, (self.num_heads, 3, -1)).unbind(-2)
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        return self.wo(attend(q, k, v).flatten(-2))
+
+
+def build_norm(config: NeoBERTConfig) -> nn.Module:
+    """RMSNorm, or LayerNorm for the ablation: the same names, and a bias only there."""
+    if config.rms_norm:
+        return RMSNorm(config.hidden_size, config.norm_eps, config.kernel_backend)
+    return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+
+def build_ffn(config: NeoBERTConfig) -> nn.Module:
+    """SwiGLU, or the GELU feed-forward for the ablation."""
+    width = config.ffn_width
+    if config.hidden_act == "swiglu":
+        return SwiGLU(config.hidden_size, width, config.kernel_backend)
+    up = nn.Linear(config.hidden_size, width, bias=False)
+    down = nn.Linear(width, config.hidden_size, bias=False)
+    return nn.Sequential(up, nn.GELU(), down)
