@@ -1,0 +1,1 @@
+"""Checkpoints: one folder a step, complete and verified or not there at all."""

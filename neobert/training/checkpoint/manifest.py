@@ -1,0 +1,123 @@
+"""The manifest of a checkpoint: every file with its size and SHA-256. Written last, it vouches for the rest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.errors import ProjectError
+
+FILE_NAME = "checkpoint.json"
+SCHEMA_VERSION = 1
+CODE = "CKP007"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a complete checkpoint says of itself."""
+
+    step: int
+    config_digest: str
+    created_utc: str
+    size_bytes: int
+
+
+def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
+    """Build the error for a checkpoint that cannot be resumed from."""
+    return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
+
+
+def seal(folder: Path, step: int, config_digest: str, created_utc: str) -> None:
+    """Make the files durable, write the manifest, and make that durable too."""
+    paths = sorted(_files(folder))
+    files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "step": step,
+        "config_digest": config_digest,
+        "created_utc": created_utc,
+        "files": files,
+    }
+    for path in paths:
+        sync(path)
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync(path)
+    manifest = folder / FILE_NAME
+    manifest.write_text(json.dumps(content | {"sha256": _digest_of(content)}, indent=2), encoding="utf-8")
+    sync(manifest)
+    sync(folder)
+
+
+def verify(folder: Path) -> Manifest:
+    """Check every file of a checkpoint against its manifest.
+
+    Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content.
+    """
+    content = _read(folder)
+    size_bytes = 0
+    for name, expected in content["files"].items():
+        _verify_file(folder, name, expected)
+        size_bytes += expected["size"]
+    return Manifest(content["step"], content["config_digest"], content["created_utc"], size_bytes)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder would outlive this machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and path != folder / FILE_NAME)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise broken(folder, "there is no such checkpoint folder")
+    try:
+        content = json.loads((folder / FILE_NAME).read_bytes())
+        declared = content.pop("sha256")
+    except FileNotFoundError:
+        raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save never ended") from None
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        raise broken(folder, f"{FILE_NAME} is damaged") from None
+    if declared != _digest_of(content) or content["schema_version"] != SCHEMA_VERSION:
+        raise broken(folder, f"{FILE_NAME} is damaged, or another version wrote it")
+    return dict(content)
+
+
+def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
+    path = folder / name
+    if not path.is_file():
+        raise broken(folder, f"{name} is missing")
+    size = path.stat().st_size
+    if size != expected["size"]:
+        raise broken(folder, f"{name} has {size} bytes in place of {expected['size']}")
+    try:
+        is_intact = _sha256(path) == expected["sha256"]
+    except OSError as error:
+        raise broken(folder, f"{name} cannot be read: {error}") from error
+    if not is_intact:
+        raise broken(folder, f"the content of {name} is not what was saved")

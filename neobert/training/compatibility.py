@@ -1,0 +1,94 @@
+"""Which keys a run must share with the checkpoint that it resumes from.
+
+Structural keys shape the weights, the order of the samples or the loss: a change makes it another run. The
+others may change between sessions and are only logged. Where the tokenizer comes from is not compared here,
+its digest is: that sees what is in the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node x distributed.nnodes"
+
+STRUCTURAL = (
+    "task",
+    "seed",
+    "model.*",
+    "tokenizer.max_length",
+    "dataset.*",
+    "datacollator.*",
+    "optimizer.name",
+    "trainer.per_device_train_batch_size",
+    MICROBATCHES,
+)
+RUNTIME = (
+    "model.attn_backend",
+    "model.kernel_backend",
+    "model.pretrained_checkpoint",
+    "dataset.num_proc",
+    "dataset.num_workers",
+    "dataset.prefetch_factor",
+    "dataset.cache_dir",
+    "dataset.streaming_read_*",
+)
+FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", "distributed.nnodes")
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose value in the checkpoint is not that of the run."""
+
+    key: str
+    saved: Any
+    current: Any
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.saved!r} in the checkpoint, {self.current!r} in this run"
+
+
+def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Compare two canonical configs; any difference returned here forbids resuming one from the other."""
+    return tuple(each for each in _differences(saved, current) if is_structural(each.key))
+
+
+def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Compare two canonical configs; what differs here is allowed to."""
+    return tuple(each for each in _differences(saved, current) if not is_structural(each.key))
+
+
+def is_structural(key: str) -> bool:
+    """Tell whether a change of the key makes it another run."""
+    return _matches(key, STRUCTURAL) and not _matches(key, RUNTIME)
+
+
+def _matches(key: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
+    left, right = _comparable(saved), _comparable(current)
+    for key in sorted(left.keys() | right.keys()):
+        if left.get(key, ABSENT) != right.get(key, ABSENT):
+            yield Difference(key, left.get(key, ABSENT), right.get(key, ABSENT))
+
+
+def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten to dotted keys, and add the microbatches of a step: their factors may be split anew."""
+    flat = dict(_leaves(config))
+    product = 1
+    for factor in FACTORS:
+        product *= flat.get(factor, 1)
+    return flat | {MICROBATCHES: product}
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and name != "variables":
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,61 @@
+"""JSON lines that a run leaves behind: appended as it goes, trimmed when it resumes from an earlier step."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class Journal:
+    """A file of JSON lines that grows at the end. A reader sees every line as soon as it is appended."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Write one line in one call; raises `ValueError` for a value that JSON has not, such as NaN."""
+        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+
+    def sync(self) -> None:
+        """Wait until the lines would outlive this machine."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._file.close()
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the lines that are whole; one that a crash tore is left out. A missing file has none."""
+    if not path.exists():
+        return []
+    rows = (_parse(line) for line in path.read_bytes().split(b"\n"))
+    return [row for row in rows if row is not None]
+
+
+def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> list[Row]:
+    """Rewrite the file with the lines that are kept, torn ones dropped, and return them. Atomic."""
+    if not path.exists():
+        return []
+    kept = [row for row in read_rows(path) if is_kept(row)]
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with partial.open("wb") as file:
+        file.writelines(json.dumps(row).encode() + b"\n" for row in kept)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    return kept
+
+
+def _parse(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None

@@ -1,0 +1,96 @@
+"""What may change between the sessions of one run, and what makes it another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from neobert.training.compatibility import MICROBATCHES, runtime_differences, structural_differences
+
+SAVED = {
+    "seed": 0,
+    "task": "pretrain",
+    "model": {"hidden_size": 64, "attn_backend": "auto", "pretrained_checkpoint": None},
+    "tokenizer": {"path": "a", "max_length": None},
+    "dataset": {"name": "builtin:python-docs", "num_workers": 1, "streaming_read_retries": 4},
+    "datacollator": {"mlm_probability": 0.2},
+    "optimizer": {"name": "adamw", "lr": 1e-3},
+    "trainer": {"max_steps": 10, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+    "distributed": {"nproc_per_node": 1, "nnodes": 1},
+    "variables": {"width": 64},
+}
+
+
+def changed(key, value):
+    section, _, name = key.rpartition(".")
+    if not section:
+        return SAVED | {name: value}
+    return SAVED | {section: SAVED[section] | {name: value}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", 1),
+        ("task", "glue"),
+        ("model.hidden_size", 128),
+        ("tokenizer.max_length", 64),
+        ("dataset.name", "other"),
+        ("datacollator.mlm_probability", 0.3),
+        ("optimizer.name", "muon"),
+        ("trainer.per_device_train_batch_size", 8),
+    ],
+)
+def test_structural_keys_are_named(key, value):
+    (difference,) = structural_differences(SAVED, changed(key, value))
+    assert difference.key == key
+    assert f"{value!r} in this run" in str(difference)
+    assert runtime_differences(SAVED, changed(key, value)) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("optimizer.lr", 1e-4),
+        ("trainer.max_steps", 20),
+        ("model.attn_backend", "sdpa"),
+        ("model.pretrained_checkpoint", "elsewhere"),
+        ("tokenizer.path", "b"),
+        ("dataset.num_workers", 4),
+        ("dataset.streaming_read_retries", 9),
+        ("variables", {}),
+    ],
+)
+def test_runtime_keys_may_change(key, value):
+    assert structural_differences(SAVED, changed(key, value)) == ()
+    (difference,) = runtime_differences(SAVED, changed(key, value))
+    assert difference.key == key
+
+
+def test_a_key_that_only_one_side_has_counts():
+    (difference,) = structural_differences(SAVED, changed("model.ngpt", True))
+    assert difference.saved == "absent"
+
+
+def test_the_microbatches_of_a_step_may_be_split_anew_over_processes():
+    two_ranks = changed("trainer.gradient_accumulation_steps", 1) | {
+        "distributed": {"nproc_per_node": 2, "nnodes": 1}
+    }
+    assert structural_differences(SAVED, two_ranks) == ()
+    (difference,) = structural_differences(SAVED, changed("trainer.gradient_accumulation_steps", 4))
+    assert (difference.key, difference.saved, difference.current) == (MICROBATCHES, 2, 4)
+
+
+def test_equal_configs_differ_in_nothing():
+    assert structural_differences(SAVED, SAVED) == runtime_differences(SAVED, SAVED) == ()
+
+
+def test_probes_may_import_what_is_light():
+    code = (
+        "import sys; from neobert.training import compatibility, journal;"
+        "from neobert.training.checkpoint import folders;"
+        "sys.exit(bool({'torch', 'numpy', 'safetensors'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,234 @@
+"""The folder of checkpoints: a save is there or it is not, whatever happens in the middle of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neobert.errors import ProjectError
+from neobert.training.checkpoint import folders
+from neobert.training.checkpoint.manifest import verify
+
+NOW = "2026-01-01T00:00:00+00:00"
+FILES = {"model.safetensors": b"weights" * 50, "trainer_state/state.json": b"{}", "empty": b""}
+
+
+def fill(folder: Path) -> None:
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def save(root: Path, *steps: int) -> None:
+    for step in steps:
+        folders.publish(root, step, "digest", NOW, fill)
+
+
+def names(root: Path) -> set[str]:
+    return {path.name for path in root.iterdir()}
+
+
+def test_a_saved_checkpoint_verifies_and_latest_points_at_it(tmp_path):
+    save(tmp_path, 5, 10)
+    assert names(tmp_path) == {"5", "10", "latest"}
+    assert os.readlink(tmp_path / "latest") == "10"
+    manifest = verify(tmp_path / "10")
+    assert (manifest.step, manifest.config_digest, manifest.size_bytes) == (10, "digest", 352)
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from([*FILES, "checkpoint.json"]),
+    position=st.integers(min_value=0),
+    bit=st.integers(0, 7),
+    damage=st.sampled_from(["flip", "truncate", "remove", "extend"]),
+)
+def test_every_damage_is_found(tmp_path, name, position, bit, damage):
+    shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
+    save(tmp_path / "checkpoints", 5)
+    path = tmp_path / "checkpoints" / "5" / name
+    content = bytearray(path.read_bytes())
+    if damage == "remove":
+        path.unlink()
+    elif damage == "extend" or not content:
+        path.write_bytes(bytes(content) + b"}")
+    elif damage == "truncate":
+        path.write_bytes(content[: position % len(content)])
+    else:
+        content[position % len(content)] ^= 1 << bit
+        path.write_bytes(content)
+    with pytest.raises(ProjectError) as error:
+        verify(path.parents[len(Path(name).parts) - 1])
+    assert error.value.code == "CKP007"
+
+
+def test_auto_takes_the_newest_that_verifies(tmp_path):
+    save(tmp_path, 5, 10, 100)
+    (tmp_path / "100" / "model.safetensors").write_bytes(b"")
+    (tmp_path / "10" / "checkpoint.json").unlink()
+    folder, manifest = folders.find(tmp_path, "auto")
+    assert (folder.name, manifest.step) == ("5", 5)
+
+
+def test_auto_starts_afresh_only_where_nothing_was_ever_saved(tmp_path):
+    assert folders.find(tmp_path / "none", "auto") is None
+    (tmp_path / ".tmp-5-1").mkdir()
+    assert folders.find(tmp_path, "auto") is None
+
+
+def test_auto_refuses_where_nothing_verifies(tmp_path):
+    save(tmp_path, 5, 10)
+    (tmp_path / "5" / "empty").unlink()
+    (tmp_path / "10" / "empty").unlink()
+    with pytest.raises(ProjectError, match=r"10: empty is missing; 5: empty is missing"):
+        folders.find(tmp_path, "auto")
+    assert {"5", "10"} <= names(tmp_path)
+
+
+def test_auto_refuses_a_folder_under_another_steps_name(tmp_path):
+    save(tmp_path, 5)
+    (tmp_path / "5").rename(tmp_path / "7")
+    with pytest.raises(ProjectError, match="saved at step 5"):
+        folders.find(tmp_path, "auto")
+
+
+@pytest.mark.parametrize("selector", ["latest", "{root}/latest", "{root}/10"])
+def test_a_path_or_latest_names_a_checkpoint(tmp_path, selector):
+    save(tmp_path, 5, 10)
+    folder, manifest = folders.find(tmp_path, selector.format(root=tmp_path))
+    assert (folder.name, manifest.step) == ("10", 10)
+
+
+def test_never_looks_at_nothing(tmp_path):
+    save(tmp_path, 5)
+    assert folders.find(tmp_path, "never") is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "named"), [("latest", "no such pointer"), ("{root}/7", "checkpoints beside it: 5")]
+)
+def test_a_missing_target_is_named_with_what_is_there(tmp_path, selector, named):
+    save(tmp_path, 5)
+    (tmp_path / "latest").unlink()
+    with pytest.raises(ProjectError, match=named) as error:
+        folders.find(tmp_path, selector.format(root=tmp_path))
+    assert error.value.code == "CKP007"
+    assert "auto" in error.value.hint
+
+
+def test_latest_is_a_text_file_where_symlinks_do_not_work(tmp_path, monkeypatch):
+    def refuse(*_args):
+        raise OSError(errno.EPERM, "no symlinks here")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    save(tmp_path, 5, 10)
+    assert (tmp_path / "latest").read_text(encoding="utf-8") == "10\n"
+    assert folders.find(tmp_path, "latest")[0] == tmp_path / "10"
+
+
+@given(
+    steps=st.sets(st.integers(0, 50), min_size=1, max_size=8),
+    limit=st.integers(0, 5),
+    protected=st.sets(st.integers(0, 50), max_size=2),
+)
+@settings(max_examples=40)
+def test_retention_keeps_the_newest_and_the_protected(tmp_path, steps, limit, protected):
+    shutil.rmtree(tmp_path, ignore_errors=True)
+    for step in steps:
+        (tmp_path / str(step)).mkdir(parents=True)
+    removed = folders.retain(tmp_path, limit, frozenset(protected))
+    kept = set(folders.checkpoint_steps(tmp_path))
+    assert kept | set(removed) == steps
+    assert kept >= set(sorted(steps)[-limit:]) | (protected & steps)
+    assert max(steps) in kept
+    if limit:
+        assert len(kept) <= limit + len(protected)
+    assert names(tmp_path) == {str(step) for step in kept}
+
+
+def test_a_full_disk_leaves_the_old_checkpoints_and_no_part_of_the_new(tmp_path):
+    def fill_until_full(folder: Path) -> None:
+        fill(folder)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    save(tmp_path, 5)
+    with pytest.raises(ProjectError, match="step 10 could not be written: No space left") as error:
+        folders.publish(tmp_path, 10, "digest", NOW, fill_until_full)
+    assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
+    assert names(tmp_path) == {"5", "latest"}
+    assert folders.find(tmp_path, "auto")[1].step == 5
+
+
+def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
+    save(tmp_path, 5, 10, 15)
+    assert folders.set_aside_after(tmp_path, 5) == [10, 15]
+    assert names(tmp_path) == {"5", "latest", ".superseded-10-0", ".superseded-15-0"}
+    assert folders.find(tmp_path, "latest")[1].step == 5
+    save(tmp_path, 10)
+    folders.set_aside_after(tmp_path, 5)
+    assert ".superseded-10-1" in names(tmp_path)
+    folders.sweep(tmp_path)
+    assert ".superseded-10-0" in names(tmp_path)
+
+
+KILLED_SAVE = """
+import os, signal, sys
+from pathlib import Path
+from neobert.training.checkpoint import folders
+
+calls, deadline = 0, int(sys.argv[2])
+
+def dying(real):
+    def call(*args, **kwargs):
+        global calls
+        calls += 1
+        if calls > deadline:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+    return call
+
+os.fsync = dying(os.fsync)
+for name in ("rename", "replace", "symlink_to", "write_text"):
+    setattr(Path, name, dying(getattr(Path, name)))
+
+def fill(folder):
+    for name in ("model", "state"):
+        (folder / name).write_text(name * 100)
+
+folders.publish(Path(sys.argv[1]), 10, "digest", "now", fill)
+print(calls)
+"""
+
+
+def test_a_kill_at_any_point_of_a_save_costs_that_save_at_most(tmp_path):
+    points = run_killed_save(tmp_path / "whole", 10**6)
+    assert points >= 10
+    for deadline in range(points):
+        root = tmp_path / str(deadline)
+        save(root, 5)
+        assert run_killed_save(root, deadline) is None
+        assert folders.find(root, "auto")[1].step in (5, 10)
+        assert folders.find(root, "latest")[1].step in (5, 10)
+        folders.sweep(root)
+        save(root, 15)
+        assert folders.find(root, "auto")[1].step == 15
+        assert names(root) <= {"5", "10", "15", "latest"}, deadline
+
+
+def run_killed_save(root: Path, deadline: int) -> int | None:
+    """Return how many points the save passed, or None where it was killed at one."""
+    command = [sys.executable, "-c", KILLED_SAVE, str(root), str(deadline)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == -signal.SIGKILL:
+        return None
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
