@@ -12,8 +12,8 @@ tags: [neobert, encoder, masked-lm]
 
 # NeoBERT, {num_hidden_layers} blocks of width {hidden_size}
 
-A bidirectional encoder (arXiv:2502.19587) with {num_parameters:,} parameters, {num_attention_heads} heads and a
-vocabulary of {vocab_size:,}; sequences of up to {max_position_embeddings:,} tokens.
+A bidirectional encoder (arXiv:2502.19587) with {num_parameters:,} parameters, {num_attention_heads} heads
+and a vocabulary of {vocab_size:,}; sequences of up to {max_position_embeddings:,} tokens.
 
 ```python
 from transformers import pipeline
@@ -21,9 +21,9 @@ from transformers import pipeline
 fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
 ```
 
-`AutoModel` gives the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True` where
-`neobert-launch` is not installed, and nothing but torch and transformers. Packed input (flat `input_ids` with
-`cu_seqlens`, `max_seqlen` and `position_ids`) keeps its documents isolated from each other.
+`AutoModel` gives the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True`
+where `neobert-launch` is not installed, and nothing but torch and transformers. Packed input (flat `input_ids`
+with `cu_seqlens`, `max_seqlen` and `position_ids`) keeps its documents isolated from each other.
 """
 
 

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import copy
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from transformers.utils import logging
 
 from neobert import model as model_package
 from neobert.errors import ProjectError
@@ -18,6 +22,7 @@ from neobert.model.modeling_neobert import NeoBERTPreTrainedModel
 MODELING_FILES = (
     "attention.py",
     "backends.py",
+    "classification_neobert.py",
     "configuration_neobert.py",
     "kernels.py",
     "layers.py",
@@ -38,7 +43,7 @@ AUTO_MAP = {
     "AutoConfig": "configuration_neobert.NeoBERTConfig",
     "AutoModel": "modeling_neobert.NeoBERT",
     "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
-    "AutoModelForSequenceClassification": "modeling_neobert.NeoBERTForSequenceClassification",
+    "AutoModelForSequenceClassification": "classification_neobert.NeoBERTForSequenceClassification",
 }
 
 
@@ -49,7 +54,8 @@ def write_hf_folder(model: NeoBERTPreTrainedModel, tokenizer_dir: Path | None, f
         tokenizer_dir: folder that holds the tokenizer's files; None leaves them out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    with _without_progress_bars():
+        model.save_pretrained(folder)
     (folder / "config.json").write_text(portable_config(model.config), encoding="utf-8")
     source = Path(model_package.__file__).parent
     for name in MODELING_FILES:
@@ -57,6 +63,18 @@ def write_hf_folder(model: NeoBERTPreTrainedModel, tokenizer_dir: Path | None, f
     if tokenizer_dir is not None:
         _copy_tokenizer(tokenizer_dir, folder)
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing over the run's own progress."""
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
 
 
 def portable_config(config: NeoBERTConfig) -> str:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backends import load_varlen_kernel, check_varlen
+from .backends import check_varlen, load_varlen_kernel
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
