@@ -4,6 +4,8 @@ Every key's description lives beside it, and the JSON Schema, `explain` and the 
 generated from here. Bounds and closed sets are checked at hydration; what couples keys is a rule.
 """
 
+# ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -12,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-Strictness = ClassVar[dict[str, Any]]
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 PositiveInt = Annotated[int, Gt(0)]
@@ -36,9 +37,9 @@ def section(kind: type[Any], description: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The encoder: a pre-norm transformer with rotary positions, RMSNorm and SwiGLU (NeoBERT, arXiv:2502.19587)."""
+    """The encoder: pre-norm, rotary positions, RMSNorm and SwiGLU (NeoBERT, arXiv:2502.19587)."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
@@ -61,7 +62,8 @@ class ModelConfig:
     embedding_init_range: PositiveFloat = key(0.02, "Embeddings start uniform in plus or minus this.")
     decoder_init_range: PositiveFloat = key(0.02, "Linear layers start uniform in plus or minus this.")
     attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "sdpa"] = key(
-        "auto", "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently."
+        "auto",
+        "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently.",
     )
     kernel_backend: Literal["auto", "torch", "liger"] = key(
         "auto", "Norm and activation kernels; auto takes liger on CUDA where it is installed, else torch."
@@ -75,7 +77,7 @@ class ModelConfig:
 class TokenizerConfig:
     """Where the tokenizer comes from. `path` beats `name`; with neither, one is trained from the corpus."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(None, "Hub name of a tokenizer.")
     path: str | None = key(None, "Local folder or tokenizer.json.")
@@ -94,7 +96,7 @@ class TokenizerConfig:
 class DatasetConfig:
     """The text: a path, a `datasets` name, or the corpus that every Python carries."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(
         None, "A `datasets` name on the hub, or builtin:python-docs for CPython's own documentation."
@@ -127,7 +129,9 @@ class DatasetConfig:
     streaming_read_retry_backoff_seconds: PositiveFloat = key(5.0, "Streaming: first pause between attempts.")
     streaming_read_retry_max_backoff_seconds: PositiveFloat = key(60.0, "Streaming: longest pause.")
     num_proc: PositiveInt = key(1, "Processes that tokenise while preparing.")
-    num_workers: NonNegativeInt = key(1, "Threads that build batches ahead; 0 builds them in the training loop.")
+    num_workers: NonNegativeInt = key(
+        1, "Threads that build batches ahead; 0 builds them in the training loop."
+    )
     prefetch_factor: PositiveInt = key(4, "Microbatches that each thread keeps ready.")
     cache_dir: str | None = key(
         None, "Where prepared data is kept; null: $NEOBERT_CACHE, else neobert under the user's cache folder."
@@ -138,7 +142,7 @@ class DatasetConfig:
 class DataCollatorConfig:
     """How documents become microbatches, and what is masked."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     mlm_probability: Annotated[float, Gt(0), Le(1)] = key(0.2, "Share of the tokens that are predicted.")
     mask_all: bool = key(False, "Replace every chosen token with the mask; false: 80/10/10.")
@@ -153,7 +157,7 @@ class DataCollatorConfig:
 class OptimizerConfig:
     """The optimizer. Norms, biases and embeddings never decay."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: Literal["adamw"] = key("adamw", "Update rule.")
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
@@ -166,7 +170,7 @@ class OptimizerConfig:
 class SchedulerConfig:
     """The learning rate: a linear warm-up, a plateau, a decay, a floor."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: Literal["cosine", "linear"] = key("cosine", "Shape of the decay.")
     warmup_steps: NonNegativeInt = key(0, "Optimizer steps of linear warm-up, from 1e-4 of the peak.")
@@ -175,7 +179,9 @@ class SchedulerConfig:
         None, "Optimizer steps of decay at the end of the schedule; null: all steps after the warm-up."
     )
     decay_percent: Percent | None = key(None, "Decay in percent of the steps; beats decay_steps.")
-    total_steps: PositiveInt | None = key(None, "Step at which the floor is reached; null: trainer.max_steps.")
+    total_steps: PositiveInt | None = key(
+        None, "Step at which the floor is reached; null: trainer.max_steps."
+    )
     final_lr_ratio: Fraction = key(0.1, "The floor, as a share of the peak.")
 
 
@@ -183,12 +189,13 @@ class SchedulerConfig:
 class TrainerConfig:
     """The loop: steps, batch, precision, cadences."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     output_dir: str = key("runs/default", "The run directory.")
     overwrite_output_dir: bool = key(False, "Move what another run left in output_dir aside and start there.")
     resume_from_checkpoint: str = key(
-        "never", "auto: the newest checkpoint of output_dir, else a fresh start; never; or a checkpoint's path."
+        "never",
+        "auto: the newest checkpoint of output_dir, else a fresh start; never; or a checkpoint's path.",
     )
     max_steps: PositiveInt = key(1000, "Optimizer steps.")
     per_device_train_batch_size: PositiveInt = key(
@@ -220,7 +227,7 @@ class TrainerConfig:
 class DistributedConfig:
     """Processes and how they share the model."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     nproc_per_node: PositiveInt = key(1, "Processes per node, one a device.")
     nnodes: PositiveInt = key(1, "Nodes.")
@@ -230,7 +237,7 @@ class DistributedConfig:
 class WandbConfig:
     """Weights & Biases, opt-in; metrics.jsonl is always written."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     enabled: bool = key(False, "Report to Weights & Biases.")
     project: str = key("neobert", "Project.")
@@ -243,7 +250,7 @@ class WandbConfig:
 class GuardConfig:
     """What the guard holds the run to."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     max_lost_minutes: PositiveFloat = key(60.0, "Most work, in minutes, that a crash may cost.")
     walltime_limit_hours: PositiveFloat | None = key(None, "The run must end within this; null: no limit.")
@@ -255,7 +262,7 @@ class GuardConfig:
 class Waiver:
     """A finding that somebody answers for, until a day."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     code: Annotated[str, MinLen(1)] = field(metadata={"description": "Code of the rule that is waived."})
     reason: Annotated[str, MinLen(10)] = field(metadata={"description": "Why, in a sentence."})
@@ -266,7 +273,7 @@ class Waiver:
 class RunConfig:
     """One run, as asked for."""
 
-    __pydantic_config__: Strictness = STRICT
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     profile: str | None = key(None, "Named profile that the run builds on.")
     task: Literal["pretrain"] = key("pretrain", "What is trained.")

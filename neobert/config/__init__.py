@@ -1,0 +1,36 @@
+"""Configuration: read, merged, overridden and checked on one path, frozen, with the origin of every value."""
+
+from neobert.config.canonical import digest, dump_yaml, to_dict
+from neobert.config.document import Document, load_document
+from neobert.config.errors import ConfigError, ConfigIssue
+from neobert.config.json_schema import json_schema
+from neobert.config.keys import KeyInfo, all_keys, sections
+from neobert.config.lookup import describe
+from neobert.config.overrides import Override, parse_overrides
+from neobert.config.resolution import Resolution, from_dict, replace, resolve
+from neobert.config.schema import RunConfig
+from neobert.config.tree import COMMAND_LINE, Origin
+
+__all__ = [
+    "COMMAND_LINE",
+    "ConfigError",
+    "ConfigIssue",
+    "Document",
+    "KeyInfo",
+    "Origin",
+    "Override",
+    "Resolution",
+    "RunConfig",
+    "all_keys",
+    "describe",
+    "digest",
+    "dump_yaml",
+    "from_dict",
+    "json_schema",
+    "load_document",
+    "parse_overrides",
+    "replace",
+    "resolve",
+    "sections",
+    "to_dict",
+]

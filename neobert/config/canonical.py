@@ -1,0 +1,76 @@
+"""The one serialisation of a configuration, for logs, checkpoints, receipts and hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from neobert.config.schema import RunConfig
+
+if TYPE_CHECKING:
+    import yaml
+
+
+def to_dict(config: RunConfig) -> dict[str, Any]:
+    """Plain values with sorted keys: lists for tuples, ISO 8601 for dates."""
+    result: dict[str, Any] = to_plain(config)
+    return result
+
+
+def to_plain(value: Any) -> Any:
+    """The same for any part of a configuration."""
+    if is_dataclass(value):
+        names = sorted(field.name for field in fields(value))
+        return {name: to_plain(getattr(value, name)) for name in names}
+    if isinstance(value, Mapping):
+        return {name: to_plain(value[name]) for name in sorted(value)}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def to_json(value: Any) -> str:
+    """Canonical JSON: sorted, ASCII, no blanks."""
+    return json.dumps(
+        to_plain(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
+    )
+
+
+def sha256(value: Any) -> str:
+    """SHA-256 of the canonical JSON, in hex."""
+    return hashlib.sha256(to_json(value).encode("ascii")).hexdigest()
+
+
+def digest(config: RunConfig) -> str:
+    """SHA-256 of the configuration: equal for equal configurations, on every machine."""
+    return sha256(config)
+
+
+def dump_yaml(config: RunConfig) -> str:
+    """YAML that loads to an equal configuration."""
+    import yaml
+
+    text: str = yaml.dump(to_dict(config), Dumper=_dumper(), sort_keys=True, allow_unicode=True, width=100)
+    return text
+
+
+def _dumper() -> type[yaml.SafeDumper]:
+    """A dumper that quotes every text which YAML 1.1 or YAML 1.2 would read as something else."""
+    import yaml
+
+    from neobert.config.scalars import read_scalar
+
+    class Dumper(yaml.SafeDumper):
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
+        style = None if isinstance(read_scalar(text), str) else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent_text)
+    return Dumper

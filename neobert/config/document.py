@@ -1,0 +1,131 @@
+"""A file of configuration: read once, bounded, with the place of every value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.config.errors import ConfigError, ConfigIssue
+from neobert.config.toml_reader import read_toml
+from neobert.config.tree import DEFAULT, Flaw, Node, OriginKind, build, join
+from neobert.config.yaml_reader import UnreadableError, read_yaml
+
+MAX_BYTES = 2**20
+LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+UTF16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A tree of values, the lines it was read from, and what is wrong with it already."""
+
+    file: str
+    kind: OriginKind
+    root: Node
+    lines: tuple[str, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Document:
+        """A document without places, for values that come from JSON or from code."""
+        flaws: list[Flaw] = []
+        root = build(mapping, lambda path: (DEFAULT, DEFAULT), flaws)
+        return cls("", "default", root, (), tuple(flaws))
+
+
+def load_document(path: str | Path, kind: OriginKind = "file") -> Document:
+    """Read a YAML file, or a TOML file where the name ends in .toml. Raises ConfigError (CFG011)."""
+    path = Path(path)
+    text = ""
+    try:
+        text = _decode(_read_bytes(path))
+        if path.suffix.lower() == ".toml":
+            root, flaws = read_toml(text, str(path), kind)
+        else:
+            root, flaws = _require_mapping(*read_yaml(text, str(path), kind))
+    except UnreadableError as error:
+        raise ConfigError([_unreadable(path, error, split_lines(text))]) from None
+    return Document(str(path), kind, root, split_lines(text), tuple(flaws))
+
+
+def split_lines(text: str) -> tuple[str, ...]:
+    """Lines as YAML counts them."""
+    return tuple(LINE_BREAK.split(text))
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        if path.is_dir():
+            raise UnreadableError(
+                "is a directory, and a config is a file", "name a .yaml or .toml file in it"
+            )
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UnreadableError("there is no such file", "check the path and the current folder") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UnreadableError(f"cannot be read: {reason}") from None
+    if len(content) > MAX_BYTES:
+        raise UnreadableError(
+            "is larger than 1 MiB, and no config is", "check that this is the file you meant"
+        )
+    return content
+
+
+def _decode(content: bytes) -> str:
+    if content.startswith(UTF16_OR_32):
+        raise UnreadableError("is UTF-16 or UTF-32 text", "save it as UTF-8")
+    if b"\x00" in content:
+        raise UnreadableError("is a binary file", "name a .yaml or .toml file")
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        column = len(content[content.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8")) + 1
+        message = f"is not UTF-8: byte 0x{content[error.start]:02x}"
+        raise UnreadableError(message, "save it as UTF-8", line, column) from None
+
+
+def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[Flaw]]:
+    if root is None or root.value is None:
+        raise UnreadableError("is empty", "write at least one section, such as trainer:")
+    if not isinstance(root.value, dict):
+        kind = "a list" if isinstance(root.value, tuple) else "a single value"
+        hint = "start with a section, such as trainer:"
+        raise UnreadableError(
+            f"holds {kind}, and a config is a mapping", hint, root.origin.line, root.origin.column
+        )
+    return root, flaws
+
+
+def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> ConfigIssue:
+    source_line = lines[error.line - 1] if 0 < error.line <= len(lines) else ""
+    message = f"{path.name} {error.message}" if not error.line else error.message
+    return ConfigIssue("CFG011", "", message, error.hint, str(path), error.line, error.column, source_line)
+
+
+class Sources:
+    """The lines of every file and argument, for messages that quote them."""
+
+    def __init__(self, documents: Mapping[str, tuple[str, ...]]) -> None:
+        self.lines = documents
+
+    def issue(self, flaw: Flaw) -> ConfigIssue:
+        """The flaw with the line that it stands in."""
+        origin = flaw.origin
+        lines = self.lines.get(origin.file, ())
+        source_line = lines[origin.line - 1] if 0 < origin.line <= len(lines) else ""
+        return ConfigIssue(
+            flaw.code,
+            join(flaw.path),
+            flaw.message,
+            flaw.hint,
+            origin.file,
+            origin.line,
+            origin.column,
+            source_line,
+        )

@@ -1,0 +1,92 @@
+"""What is wrong with a configuration: every problem at once, each with its place, as a compiler prints them."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neobert.config.tree import COMMAND_LINE
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+
+MOST_SHOWN = 20
+SHOWN_WIDTH = 96
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigIssue:
+    """One problem. Lines and columns count from 1 (0: unknown); the column is that of the value or the key."""
+
+    code: str
+    path: str
+    message: str
+    hint: str
+    file: str
+    line: int
+    column: int
+    source_line: str
+
+    @property
+    def place(self) -> str:
+        """`file:line:column`, as far as it is known."""
+        parts = [self.file] + [str(number) for number in (self.line, self.column) if number]
+        return ":".join(parts)
+
+    def __str__(self) -> str:
+        head = f"{self.place}: " if self.file else ""
+        lines = [f"{head}{self.code} {self.message}"]
+        if self.source_line:
+            lines += _excerpt(self.source_line, self.line, self.column)
+        if self.hint:
+            lines.append(f"  = hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ConfigError(ProjectError):
+    """All problems of a configuration.
+
+    It exits with 2 where a file could not be read as a config or an override is at fault, else with 1.
+    """
+
+    def __init__(self, issues: Sequence[ConfigIssue]) -> None:
+        assert issues
+        self.issues = tuple(dict.fromkeys(issues))
+        first = self.issues[0]
+        rest = len(self.issues) - 1
+        super().__init__(
+            code=first.code,
+            message=first.message + (f" (and {rest} more)" if rest else ""),
+            hint=first.hint,
+            place=first.place,
+            exit_code=EXIT_USAGE if any(map(_is_usage, self.issues)) else EXIT_CHECK_FAILED,
+        )
+
+    def __str__(self) -> str:
+        shown = [str(issue) for issue in self.issues[:MOST_SHOWN]]
+        rest = len(self.issues) - MOST_SHOWN
+        return "\n\n".join([*shown, f"... and {rest} more"] if rest > 0 else shown)
+
+
+def _is_usage(issue: ConfigIssue) -> bool:
+    return issue.code == "CFG011" or issue.file == COMMAND_LINE
+
+
+def _excerpt(source_line: str, line: int, column: int) -> list[str]:
+    """The source line, cut to a window around the column, and a caret under it."""
+    start = max(0, column - SHOWN_WIDTH // 2) if len(source_line) > SHOWN_WIDTH else 0
+    window = source_line[start : start + SHOWN_WIDTH]
+    text = "".join(
+        char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in window
+    )
+    number = str(line or "")
+    shown = [f"  {number} | {text}"]
+    if column:
+        shown.append(f"  {' ' * len(number)} | {_padding(text[: column - 1 - start])}^")
+    return shown
+
+
+def _padding(text: str) -> str:
+    """Blanks as wide as the text is on a terminal."""
+    return "".join(
+        "\t" if char == "\t" else "  " if unicodedata.east_asian_width(char) in "WF" else " " for char in text
+    )

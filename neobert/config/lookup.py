@@ -1,0 +1,21 @@
+"""Looking a key up by the name that a person typed."""
+
+from __future__ import annotations
+
+from neobert.config.keys import KeyInfo, describe_field
+from neobert.config.renamed import advice_for_key
+from neobert.config.suggest import suggest_key
+from neobert.errors import EXIT_USAGE, ProjectError
+
+
+def describe(key: str) -> KeyInfo:
+    """What the schema says about a key or a section. Raises ProjectError (CFG001) with what was meant."""
+    path = tuple(key.split("."))
+    info = describe_field(path)
+    if info is not None:
+        return info
+    near = suggest_key(key)
+    hint = advice_for_key(path) or (
+        f"did you mean {near}?" if near else "`neobert-launch schema` lists the keys"
+    )
+    raise ProjectError("CFG001", f"{key} is not a key", hint, exit_code=EXIT_USAGE)

@@ -1,0 +1,17 @@
+"""Layers of configuration, laid over each other: mappings key by key, anything else as a whole."""
+
+from __future__ import annotations
+
+from neobert.config.tree import Node
+
+
+def merge(base: Node, over: Node) -> Node:
+    """Lay one tree over another. Every value keeps the place it came from."""
+    if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
+        return over
+    entries = dict(base.value)
+    for name, child in over.value.items():
+        entries[name] = merge(entries[name], child) if name in entries else child
+    # An override opens no section of its own where a file did: findings point at the file's.
+    held_by = base if over.origin.kind == "override" else over
+    return Node(entries, held_by.origin, held_by.key)

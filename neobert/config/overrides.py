@@ -1,0 +1,130 @@
+"""Overrides from the command line. Each one is a layer with a single key, so merging, places and types are shared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from neobert.config.document import Document
+from neobert.config.errors import ConfigError, ConfigIssue
+from neobert.config.keys import is_bool
+from neobert.config.scalars import read_scalar
+from neobert.config.tree import COMMAND_LINE, Flaw, Node, Origin, scalar_flaw
+from neobert.config.yaml_reader import UnreadableError, read_yaml
+
+DOTTED = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
+ASSIGNMENT = re.compile(rf"(--)?({DOTTED})=(.*)", re.DOTALL)
+FLAG = re.compile(rf"--({DOTTED})")
+QUOTED_OR_FLOW = ("[", "{", '"', "'")
+SWITCHES = frozenset({"true", "false", "yes", "no", "on", "off", "null", "1", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One key that the command line sets.
+
+    Attributes:
+        path: dotted key.
+        text: the value as typed.
+        argument: the argument as typed, for messages.
+        position: position of the argument, from 1.
+        column: column of the value in `argument`, from 1; of the flag where it has no value.
+    """
+
+    path: str
+    text: str
+    argument: str
+    position: int
+    column: int
+
+
+def parse_overrides(tokens: Sequence[str]) -> tuple[Override, ...]:
+    """Read `a.b=v`, `--a.b=v`, `--a.b v`, and `--a.b` for a switch. Raises ConfigError with exit code 2."""
+    overrides: list[Override] = []
+    issues: list[ConfigIssue] = []
+    index = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if assignment := ASSIGNMENT.fullmatch(token):
+            overrides.append(
+                Override(assignment[2], assignment[3], token, index + 1, assignment.start(3) + 1)
+            )
+        elif flag := FLAG.fullmatch(token):
+            takes_value = _takes_value(flag[1], tokens[index + 1 : index + 2])
+            text = tokens[index + 1] if takes_value else "true"
+            argument = f"{token} {text}" if takes_value else token
+            column = len(token) + 2 if takes_value else 1
+            overrides.append(Override(flag[1], text, argument, index + 1, column))
+            index += takes_value
+        else:
+            issues.append(_no_override(token, index + 1))
+        index += 1
+    if issues:
+        raise ConfigError(issues)
+    return tuple(overrides)
+
+
+def _takes_value(path: str, following: Sequence[str]) -> bool:
+    if not following or FLAG.fullmatch(following[0]) or following[0].startswith("--"):
+        return False
+    return not is_bool(tuple(path.split("."))) or following[0].lower() in SWITCHES
+
+
+def _no_override(token: str, position: int) -> ConfigIssue:
+    message = f"{token!r} is no override"
+    hint = "write section.key=value, --section.key=value or --section.key value"
+    return ConfigIssue("CFG001", "", message, hint, COMMAND_LINE, position, 1, token)
+
+
+def as_layer(override: Override) -> Document:
+    """The override as a document with one key."""
+    path = tuple(override.path.split("."))
+    origin = Origin("override", COMMAND_LINE, override.position, override.column)
+    start = override.argument.find(override.path) + 1
+    key = Origin("override", COMMAND_LINE, override.position, start)
+    value, flaws = _read_value(override, origin)
+    node = Node(value.value, value.origin, key)
+    for name in reversed(path):
+        node = Node({name: node}, key, key)
+    placed = tuple(
+        Flaw(flaw.code, (*path, *flaw.path), flaw.message, flaw.hint, flaw.origin) for flaw in flaws
+    )
+    return Document(COMMAND_LINE, "override", node, (), placed)
+
+
+def _read_value(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
+    if override.text.startswith(QUOTED_OR_FLOW):
+        return _read_flow(override, origin)
+    value = read_scalar(override.text.strip())
+    flaw = scalar_flaw(value)
+    if flaw:
+        return Node(None, origin, origin), [Flaw("CFG003", (), *flaw, origin)]
+    return Node(value, origin, origin), []
+
+
+def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
+    """A quoted text, a list or a mapping, as YAML writes them on one line."""
+    try:
+        root, flaws = read_yaml(override.text, COMMAND_LINE, "override")
+    except UnreadableError as error:
+        place = Origin("override", COMMAND_LINE, origin.line, origin.column + max(error.column, 1) - 1)
+        hint = error.hint or "quote the value for the shell, and for YAML inside it"
+        return Node(None, origin, origin), [Flaw("CFG003", (), error.message, hint, place)]
+    assert root is not None
+    return _moved(root, origin), [
+        Flaw(flaw.code, flaw.path, flaw.message, flaw.hint, _shift(flaw.origin, origin)) for flaw in flaws
+    ]
+
+
+def _moved(node: Node, start: Origin) -> Node:
+    value = node.value
+    if isinstance(value, dict):
+        value = {name: _moved(child, start) for name, child in value.items()}
+    elif isinstance(value, tuple):
+        value = tuple(_moved(child, start) for child in value)
+    return Node(value, _shift(node.origin, start), _shift(node.key, start))
+
+
+def _shift(origin: Origin, start: Origin) -> Origin:
+    return Origin("override", COMMAND_LINE, start.line, origin.column + start.column - 1)

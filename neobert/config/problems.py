@@ -1,0 +1,145 @@
+"""Words for what the schema refuses: what the key expects, what it got, and the edit that mends it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import Any
+
+from neobert.config.hydrate import Problem
+from neobert.config.keys import annotation_at, choices_of, describe_field, hints_of, type_text, unwrap
+from neobert.config.renamed import advice_for_key, advice_for_value
+from neobert.config.scalars import read_number
+from neobert.config.suggest import closest, suggest_key
+from neobert.config.tree import Flaw, Node, Path, find, join, nearest
+
+UNKNOWN = "unexpected_keyword_argument"
+MISSING = "missing"
+HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
+SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
+LONGEST_SHOWN = 60
+
+
+def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
+    """Say what is wrong, at the place where it was written."""
+    if problem.kind == UNKNOWN:
+        yield from _unknown(problem.path, root, schema)
+    elif problem.kind == MISSING:
+        yield _missing(problem.path, root, schema)
+    else:
+        yield _wrong(problem, root, schema)
+
+
+def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
+    node = nearest(root, path)
+    advice = advice_for_key(path)
+    if advice:
+        yield Flaw("CFG007", path, f"{join(path)} is not a key here", advice, node.key)
+        return
+    if isinstance(node.value, dict) and len(path) == 1 and _has_known_child(node, path):
+        for name in node.value:
+            yield from _unknown((*path, name), root, schema)
+        return
+    yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, schema), node.key)
+
+
+def _has_known_child(node: Node, path: Path) -> bool:
+    assert isinstance(node.value, dict)
+    return any(advice_for_key((*path, name)) or _belongs(suggest_key(name), name) for name in node.value)
+
+
+def _belongs(key: str, name: str) -> bool:
+    return key.rpartition(".")[2] == name
+
+
+def _hint_unknown(path: Path, schema: type[Any]) -> str:
+    if str(path[-1]).startswith("$variables"):
+        return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
+    holder = unwrap(annotation_at(path[:-1], schema))[0]
+    names = list(hints_of(holder)) if is_dataclass(holder) else []  # type: ignore[arg-type]
+    if "sections" not in names and not _is_run_config(schema, path):
+        near = closest(str(path[-1]), names)
+        return f"did you mean {near}?" if near else f"the keys are {', '.join(names)}"
+    near = suggest_key(join(path))
+    if not near:
+        return f"the keys are {', '.join(names)}" if names else "remove the line"
+    if _belongs(near, str(path[-1])) and "." in near:
+        return f"it belongs to {near.partition('.')[0]}: write {near}"
+    return f"did you mean {near}?"
+
+
+def _is_run_config(schema: type[Any], path: Path) -> bool:
+    return schema.__name__ == "RunConfig" and not any(isinstance(part, int) for part in path)
+
+
+def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
+    node = nearest(root, path)
+    parent = join(path[:-1])
+    if isinstance(path[-1], int):
+        expected = type_text(annotation_at(path[:-1], schema))
+        return Flaw("CFG003", path[:-1], f"{parent} expects {expected}", "", node.origin)
+    info = describe_field(path, schema)
+    hint = f"{info.description} It is {info.type}." if info else ""
+    return Flaw("CFG003", path, f"{parent} lacks {path[-1]}", hint, node.origin)
+
+
+def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
+    path = problem.path
+    node = nearest(root, path)
+    annotation = annotation_at(path, schema) if path else schema
+    expected = type_text(annotation)
+    message = f"{join(path) or 'a config'} expects {expected}; this is {show(problem.value)}"
+    hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
+    found = find(root, path)
+    return Flaw("CFG003", path, message, hint, (found or node).origin)
+
+
+def show(value: object) -> str:
+    """A value as a person would call it."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if value is None:
+        return "empty (null)"
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) > LONGEST_SHOWN:
+        text = text[:LONGEST_SHOWN] + "..."
+    return f"the text {text}" if isinstance(value, str) else text
+
+
+def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -> str:
+    bare, _ = unwrap(annotation)
+    if value is None:
+        info = describe_field(path, schema)
+        default = "" if info is None or is_dataclass(bare) else f" to take the default, {show(info.default)}"
+        return f"remove the line{default}"
+    if choices := choices_of(annotation):
+        near = closest(str(value), list(choices))
+        return f"did you mean {near}?" if near else ""
+    if isinstance(value, str):
+        return _hint_text(value, bare)
+    if bare is str and not isinstance(value, dict | list):
+        return f'put it in quotes: "{json.dumps(value)}"'
+    if bare is int and isinstance(value, float) and value.is_integer():
+        return f"write {int(value)}"
+    if bare is bool and value in (0, 1):
+        return f"write {'true' if value else 'false'}"
+    return ""
+
+
+def _hint_text(value: str, bare: Any) -> str:
+    if bare is bool and value.lower() in HABITS:
+        return f"YAML 1.2 reads {value} as text: write {HABITS[value.lower()]}"
+    if bare is bool and value.lower() in ("true", "false"):
+        return f"remove the quotes: {value.lower()}"
+    if bare in (int, float):
+        if read_number(value.strip()) is not None:
+            return f"remove the quotes: {value.strip()}"
+        if read_number(value.replace("_", "").replace(",", "")) is not None:
+            return f"write the digits without separators: {value.replace('_', '').replace(',', '')}"
+        if SEXAGESIMAL.fullmatch(value):
+            return f"YAML 1.2 reads {value} as text (YAML 1.1 counted it in sixties): write the number"
+    return ""

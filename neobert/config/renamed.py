@@ -1,0 +1,207 @@
+"""Names of other trainers, of their older versions and of what is not offered, with what to write instead."""
+
+from __future__ import annotations
+
+from neobert.config.tree import Path
+
+BATCH = "rows per device are trainer.per_device_train_batch_size"
+NO_DROPOUT = "NeoBERT trains without dropout; remove the line"
+ONE_CADENCE = "write trainer.save_steps, in optimizer steps"
+SHARDING = "remove the line; processes are set with distributed.nproc_per_node and distributed.nnodes"
+DECODER = "remove the line; this trains a bidirectional encoder with full attention"
+ALWAYS_ON = "remove the line; it is always recorded"
+MASKED_LOSS = "the loss path is trainer.masked_logits_only_loss"
+FLOAT8 = "not offered: at this width float8 products were measured slower than bf16; remove the section"
+
+SECTIONS = {
+    "torchao": FLOAT8,
+    "float8": FLOAT8,
+    "fp8": FLOAT8,
+    "transformer_engine": "not offered: its recipes need Blackwell hardware or gain nothing at this width; "
+    "remove the section",
+    "quartet2": "not offered: it needs an sm120a device; remove the section",
+    "contrastive": "not offered for task: pretrain; remove the section",
+    "glue": "not offered for task: pretrain; remove the section",
+    "nsa": DECODER,
+    "accelerate": SHARDING,
+    "deepspeed": SHARDING,
+    "fsdp": SHARDING,
+    "logging": "write trainer.logging_steps, and wandb.* for Weights & Biases",
+    "checkpoint": "write trainer.save_steps and trainer.save_total_limit",
+    "checkpointing": "write trainer.save_steps and trainer.save_total_limit",
+    "defaults": "write extends: in a profile, or profile: in a run file",
+    "<<": "merge keys belong to YAML 1.1; build on a profile, or name values under variables:",
+}
+
+KEYS = {
+    "trainer.train_batch_size": "write trainer.per_device_train_batch_size",
+    "trainer.eval_batch_size": "write trainer.per_device_eval_batch_size",
+    "trainer.batch_size": "write trainer.per_device_train_batch_size",
+    "trainer.dir": "write trainer.output_dir",
+    "trainer.steps": "write trainer.max_steps",
+    "trainer.disable_tqdm": "remove the line; the launcher shows progress on terminals only",
+    "trainer.seed": "write seed at the top level",
+    "trainer.compile": "write trainer.torch_compile",
+    "trainer.epochs": "write trainer.max_steps; `plan` shows how many epochs that is",
+    "trainer.enforce_full_packed_batches": "remove the line; every packed microbatch has the same shape",
+    "wandb.log_interval": "write trainer.logging_steps",
+    "wandb.dir": "remove the line; everything is written to trainer.output_dir",
+    "wandb.tags": "remove the line, or set WANDB_TAGS in the environment",
+    "wandb.resume": "remove the line; a resumed run continues its Weights & Biases run",
+    "dataset.subset": "write dataset.config",
+    "dataset.split": "write dataset.train_split",
+    "dataset.trust_remote_code": "remove the line; data sets with code are not loaded",
+    "tokenizer.padding": "remove the line; packed batches have no padding, and padded rows are padded as needed",
+    "tokenizer.truncation": "write dataset.long_documents",
+    "tokenizer.tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
+    "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
+    "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
+    "scheduler.num_cycles": "remove the line; the decay is one half of a cosine",
+    "scheduler.decay_ratio": "write scheduler.decay_percent",
+    "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
+}
+
+NAMES = {
+    "train_batch_size": BATCH,
+    "batch_size": BATCH,
+    "micro_batch_size": BATCH,
+    "micro_batch_size_per_gpu": BATCH,
+    "train_micro_batch_size_per_gpu": BATCH,
+    "per_device_batch_size": BATCH,
+    "accumulate_grad_batches": "write trainer.gradient_accumulation_steps",
+    "grad_accum_steps": "write trainer.gradient_accumulation_steps",
+    "gradient_accumulation": "write trainer.gradient_accumulation_steps",
+    "max_ckpt": "write trainer.save_total_limit",
+    "keep_last_n": "write trainer.save_total_limit",
+    "save_every": ONE_CADENCE,
+    "save_every_n": ONE_CADENCE,
+    "save_every_n_steps": ONE_CADENCE,
+    "save_interval": ONE_CADENCE,
+    "save_strategy": "write trainer.save_steps; 0 saves only the final checkpoint",
+    "checkpoint_interval": ONE_CADENCE,
+    "ckpt_every": ONE_CADENCE,
+    "eval_every": "write trainer.eval_steps",
+    "eval_interval": "write trainer.eval_steps",
+    "eval_strategy": "write trainer.eval_steps; 0 evaluates only at the end",
+    "evaluation_strategy": "write trainer.eval_steps; 0 evaluates only at the end",
+    "log_every": "write trainer.logging_steps",
+    "log_interval": "write trainer.logging_steps",
+    "log_grad_norm": ALWAYS_ON,
+    "log_weight_norms": "remove the line; it is not recorded",
+    "log_train_accuracy": "remove the line; accuracy is measured in evaluations",
+    "report_to": "write wandb.enabled: true; metrics.jsonl is always written",
+    "pretraining_prob": "write datacollator.mlm_probability",
+    "mlm_prob": "write datacollator.mlm_probability",
+    "mask_prob": "write datacollator.mlm_probability",
+    "packing": "write datacollator.pack_sequences",
+    "learning_rate": "write optimizer.lr",
+    "max_lr": "write optimizer.lr",
+    "min_lr": "write scheduler.final_lr_ratio, the floor as a share of optimizer.lr",
+    "adam_beta1": "write optimizer.betas: [beta1, beta2]",
+    "adam_beta2": "write optimizer.betas: [beta1, beta2]",
+    "adam_epsilon": "write optimizer.eps",
+    "lr_scheduler_type": "write scheduler.name",
+    "lr_scheduler": "write scheduler.name",
+    "warmup": "write scheduler.warmup_steps",
+    "warmup_ratio": "write scheduler.warmup_percent, in percent",
+    "max_grad_norm": "write trainer.gradient_clipping",
+    "grad_clip": "write trainer.gradient_clipping",
+    "clip_grad_norm": "write trainer.gradient_clipping",
+    "muon_config": "remove the section; the update rule is AdamW",
+    "dropout": NO_DROPOUT,
+    "dropout_prob": NO_DROPOUT,
+    "dropout_rate": NO_DROPOUT,
+    "attention_dropout": NO_DROPOUT,
+    "hidden_dropout_prob": NO_DROPOUT,
+    "attention_probs_dropout_prob": NO_DROPOUT,
+    "dim": "write model.hidden_size",
+    "d_model": "write model.hidden_size",
+    "n_embd": "write model.hidden_size",
+    "n_layers": "write model.num_hidden_layers",
+    "n_layer": "write model.num_hidden_layers",
+    "num_layers": "write model.num_hidden_layers",
+    "n_heads": "write model.num_attention_heads",
+    "n_head": "write model.num_attention_heads",
+    "num_heads": "write model.num_attention_heads",
+    "n_kv_groups": DECODER,
+    "num_key_value_heads": DECODER,
+    "d_k": DECODER,
+    "d_v": DECODER,
+    "ngpt": "not offered; remove the line",
+    "layer_norm_eps": "write model.norm_eps",
+    "rms_norm_eps": "write model.norm_eps",
+    "activation": "write model.hidden_act",
+    "tie_weights": "write model.tie_word_embeddings",
+    "flash_attention": "write model.attn_backend: flash_attn_varlen",
+    "use_flash": "write model.attn_backend: flash_attn_varlen",
+    "use_flash_attention": "write model.attn_backend: flash_attn_varlen",
+    "use_flash_attention_2": "write model.attn_backend: flash_attn_varlen",
+    "flash": "write model.attn_backend: flash_attn_varlen",
+    "xformers_attention": "write model.attn_backend",
+    "attn_implementation": "write model.attn_backend",
+    "use_triton_sel": DECODER,
+    "seq_len": "write dataset.max_seq_length and model.max_position_embeddings",
+    "seq_length": "write dataset.max_seq_length and model.max_position_embeddings",
+    "sequence_length": "write dataset.max_seq_length and model.max_position_embeddings",
+    "context_length": "write dataset.max_seq_length and model.max_position_embeddings",
+    "block_size": "write dataset.max_seq_length and model.max_position_embeddings",
+    "max_seq_len": "write dataset.max_seq_length and model.max_position_embeddings",
+    "precision": "write trainer.mixed_precision: bf16",
+    "bf16": "write trainer.mixed_precision: bf16",
+    "fp16": "write trainer.mixed_precision: bf16; fp16 is not offered, it needs loss scaling and overflows",
+    "dtype": "write trainer.mixed_precision: bf16",
+    "activation_checkpointing": "write trainer.gradient_checkpointing",
+    "grad_checkpointing": "write trainer.gradient_checkpointing",
+    "compile": "write trainer.torch_compile",
+    "cut_cross_entropy": MASKED_LOSS,
+    "train_steps": "write trainer.max_steps",
+    "num_train_steps": "write trainer.max_steps",
+    "num_train_epochs": "write trainer.max_steps; `plan` shows how many epochs that is",
+    "out_dir": "write trainer.output_dir",
+    "run_name": "write wandb.name",
+    "resume": "write trainer.resume_from_checkpoint: auto, or a path",
+    "resume_from": "write trainer.resume_from_checkpoint: auto, or a path",
+    "device": "remove the line; the device is CUDA where there is one, and the profile says which it requires",
+    "num_gpus": "write distributed.nproc_per_node",
+    "n_gpus": "write distributed.nproc_per_node",
+    "accelerate_config_file": SHARDING,
+    "dataloader_num_workers": "write dataset.num_workers",
+    "tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
+    "debug": "remove the line; pass --verbose to a command",
+}
+
+VALUES: dict[tuple[str, str], str] = {
+    (
+        "trainer.mixed_precision",
+        "fp16",
+    ): "fp16 is not offered: it needs loss scaling and overflows; write bf16",
+    (
+        "trainer.mixed_precision",
+        "float16",
+    ): "fp16 is not offered: it needs loss scaling and overflows; write bf16",
+    (
+        "trainer.mixed_precision",
+        "fp8",
+    ): "not offered: at this width float8 products were measured slower; write bf16",
+    ("trainer.mixed_precision", "bfloat16"): "write bf16",
+    ("trainer.mixed_precision", "float32"): "write fp32",
+    ("task", "pretraining"): "write pretrain",
+    ("task", "mlm"): "write pretrain",
+    ("model.attn_backend", "flash_attention_2"): "write flash_attn_varlen",
+    ("model.attn_backend", "flash"): "write flash_attn_varlen",
+    ("model.attn_backend", "eager"): "write sdpa",
+    ("wandb.mode", "disabled"): "write wandb.enabled: false",
+}
+
+
+def advice_for_key(path: Path) -> str:
+    """What to write instead of a key that another trainer or version has, or an empty text."""
+    dotted = ".".join(map(str, path))
+    if len(path) == 1 and dotted in SECTIONS:
+        return SECTIONS[dotted]
+    return KEYS.get(dotted) or NAMES.get(str(path[-1]), "")
+
+
+def advice_for_value(dotted: str, value: object) -> str:
+    """What to write instead of a value that another trainer or version has, or an empty text."""
+    return VALUES.get((dotted, value), "") if isinstance(value, str) else ""

@@ -1,0 +1,110 @@
+"""The one path: layers -> overrides -> variables -> strict hydration, with the origin of every value."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from neobert.config.canonical import digest, to_dict
+from neobert.config.document import Document, Sources
+from neobert.config.errors import ConfigError
+from neobert.config.frozen import freeze
+from neobert.config.hydrate import HydrationError, hydrate
+from neobert.config.keys import all_keys
+from neobert.config.merge import merge
+from neobert.config.overrides import Override, as_layer
+from neobert.config.schema import RunConfig
+from neobert.config.tree import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
+from neobert.config.variables import substitute
+
+T = TypeVar("T")
+
+EMPTY = Node({}, DEFAULT, DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A configuration, where each of its values was written, and its digest."""
+
+    config: RunConfig
+    origins: Mapping[str, Origin]
+    digest: str
+
+
+def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution:
+    """Lay the documents over each other, then the overrides, and build the configuration.
+
+    Raises ConfigError with every problem of every layer.
+    """
+    documents = [*layers, *map(as_layer, overrides)]
+    sources = sources_of(layers, overrides)
+    root = EMPTY
+    for document in documents:
+        root = merge(root, document.root)
+    root, unresolved = substitute(root)
+    flaws = [flaw for document in documents for flaw in document.flaws] + unresolved
+    config = build(RunConfig, root, sources, flaws)
+    config = dataclasses.replace(config, variables=freeze(config.variables))
+    return Resolution(config, _origins(root), digest(config))
+
+
+def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:
+    """Hydrate a tree. Raises ConfigError with the flaws that are known already and all that hydration finds."""
+    found = list(flaws)
+    value: T | None = None
+    try:
+        value = hydrate(kind, plain(root))
+    except HydrationError as error:
+        from neobert.config.problems import flaws_of
+
+        known = {flaw.path for flaw in found}
+        for problem in error.problems:
+            if not _is_below(problem.path, known):
+                found += flaws_of(problem, root, kind)
+    if found or value is None:
+        raise ConfigError([sources.issue(flaw) for flaw in _by_place(found)])
+    return value
+
+
+def from_dict(mapping: Mapping[str, Any]) -> RunConfig:
+    """Build a configuration from plain values, such as resolved.json holds. Raises ConfigError."""
+    return resolve([Document.from_mapping(mapping)]).config
+
+
+def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
+    """A configuration with one key changed, checked as strictly as any other. Raises ConfigError."""
+    changed: Any = value
+    for name in reversed(path.split(".")):
+        changed = {name: changed}
+    return resolve([Document.from_mapping(to_dict(config)), Document.from_mapping(changed)]).config
+
+
+def sources_of(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:
+    """The lines that messages quote: of the files, and of the arguments by position."""
+    lines = {document.file: document.lines for document in layers if document.lines}
+    if overrides:
+        last = max(override.position for override in overrides)
+        arguments = {override.position: override.argument for override in overrides}
+        lines[COMMAND_LINE] = tuple(arguments.get(position, "") for position in range(1, last + 1))
+    return Sources(lines)
+
+
+def _is_below(path: Path, known: set[Path]) -> bool:
+    return any(path[:length] in known for length in range(1, len(path) + 1))
+
+
+def _by_place(flaws: list[Flaw]) -> list[Flaw]:
+    return sorted(
+        flaws, key=lambda flaw: (flaw.origin.kind == "override", flaw.origin.file, flaw.origin.line)
+    )
+
+
+def _origins(root: Node) -> Mapping[str, Origin]:
+    """Every key of the schema; and every section, item and variable that was written."""
+    origins = dict.fromkeys(all_keys(), DEFAULT)
+    for path, node in walk(root):
+        origins[join(path)] = node.key if isinstance(node.value, dict) else node.origin
+    return MappingProxyType(origins)

@@ -1,0 +1,108 @@
+"""TOML through the standard library. It keeps no places, so lines are found by a scan of the source.
+
+The scan knows headers, dotted and quoted keys, and multi-line strings and arrays. A key inside an inline
+table or a list is placed at the key that holds it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from neobert.config.tree import Flaw, Node, Origin, OriginKind, Path, build
+from neobert.config.yaml_reader import UnreadableError
+
+NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+DOTTED = rf"{NAME}(?:\s*\.\s*{NAME})*"
+HEADER = re.compile(rf"\s*(\[\[?)\s*({DOTTED})\s*\]")
+KEY = re.compile(rf"\s*({DOTTED})\s*=\s*")
+PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
+DELIMITERS = ('"""', "'''")
+
+Places = dict[Path, tuple[int, int, int]]
+
+
+def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]:
+    """Read a document. Raises UnreadableError."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable(str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(
+            f"TOML: {type(error).__name__.lower()}: values are too large or too deep"
+        ) from None
+    places = _scan(text)
+    flaws: list[Flaw] = []
+
+    def locate(path: Path) -> tuple[Origin, Origin]:
+        while path and path not in places:
+            path = path[:-1]
+        line, key_column, value_column = places.get(path, (1, 1, 1))
+        return Origin(kind, file, line, value_column), Origin(kind, file, line, key_column)
+
+    return build(values, locate, flaws), flaws
+
+
+def _unreadable(message: str) -> UnreadableError:
+    place = PLACE.search(message)
+    line, column = (int(place[1]), int(place[2])) if place else (0, 0)
+    return UnreadableError(f"TOML: {PLACE.sub('', message).strip()}", "", line, column)
+
+
+def _scan(text: str) -> Places:
+    """Line, column of the key and column of the value, for every key that starts a line."""
+    places: Places = {}
+    table: Path = ()
+    counts: dict[Path, int] = {}
+    closing = ""
+    open_brackets = 0
+    for number, line in enumerate(text.split("\n"), start=1):
+        if closing:
+            closing = "" if closing in line else closing
+            continue
+        if open_brackets > 0:
+            open_brackets += _brackets(line)
+            continue
+        if header := HEADER.match(line):
+            table = _table(header, counts)
+            places.setdefault(table, (number, header.start(2) + 1, header.start(2) + 1))
+        elif key := KEY.match(line):
+            _note(places, (*table, *_names(key[1])), (number, key.start(1) + 1, key.end() + 1), len(table))
+            rest = line[key.end() :]
+            closing = _opened(rest)
+            open_brackets = 0 if closing else _brackets(rest)
+    return places
+
+
+def _note(places: Places, path: Path, place: tuple[int, int, int], depth: int) -> None:
+    """Place a key, and the tables that its dots open."""
+    for length in range(depth + 1, len(path)):
+        places.setdefault(path[:length], place)
+    places[path] = place
+
+
+def _table(header: re.Match[str], counts: dict[Path, int]) -> Path:
+    path: Path = _names(header[2])
+    if header[1] == "[":
+        return path
+    counts[path] = counts.get(path, -1) + 1
+    return (*path, counts[path])
+
+
+def _names(dotted: str) -> tuple[str, ...]:
+    return tuple(name.strip().strip("\"'") for name in re.findall(NAME, dotted))
+
+
+def _opened(rest: str) -> str:
+    """The delimiter of a multi-line string that starts here and does not end here."""
+    for delimiter in DELIMITERS:
+        if rest.startswith(delimiter) and delimiter not in rest[3:]:
+            return delimiter
+    return ""
+
+
+def _brackets(line: str) -> int:
+    """Brackets left open by a line, strings and comments aside."""
+    bare = re.sub(r"""#.*|"(?:\\.|[^"\\])*"|'[^']*'""", "", line)
+    return bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}")

@@ -1,0 +1,165 @@
+"""The tree that every source of configuration is read into: plain values, each with the place it was written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, time
+from typing import Any, Literal
+
+OriginKind = Literal["default", "profile", "file", "override"]
+Scalar = str | int | float | bool | None
+Path = tuple[str | int, ...]
+
+COMMAND_LINE = "<command line>"
+LARGEST_INT = 2**63 - 1
+MAX_VALUES = 50_000
+MAX_DEPTH = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value was written. Lines and columns count from 1; 0 where there is none.
+
+    For an override the file is `<command line>` and the line is the position of the argument.
+    """
+
+    kind: OriginKind
+    file: str = ""
+    line: int = 0
+    column: int = 0
+
+
+DEFAULT = Origin("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A value, the place of the value, and the place of its key (its own place where it has no key)."""
+
+    value: Scalar | tuple[Node, ...] | dict[str, Node]
+    origin: Origin
+    key: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A value that no schema accepts. Readers collect flaws, so that a person meets all of them at once."""
+
+    code: str
+    path: Path
+    message: str
+    hint: str
+    origin: Origin
+
+
+Locate = Callable[[Path], tuple[Origin, Origin]]
+
+
+def join(path: Path) -> str:
+    """The dotted spelling of a path."""
+    return ".".join(str(part) for part in path)
+
+
+def plain(node: Node) -> Any:
+    """Strip the places: dicts, lists and scalars, as JSON has them."""
+    if isinstance(node.value, dict):
+        return {name: plain(child) for name, child in node.value.items()}
+    if isinstance(node.value, tuple):
+        return [plain(child) for child in node.value]
+    return node.value
+
+
+def children(node: Node) -> Iterator[tuple[str | int, Node]]:
+    """Name or position, and child."""
+    if isinstance(node.value, dict):
+        yield from node.value.items()
+    elif isinstance(node.value, tuple):
+        yield from enumerate(node.value)
+
+
+def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """Every node below, parents first."""
+    for name, child in children(node):
+        yield (*path, name), child
+        yield from walk(child, (*path, name))
+
+
+def find(node: Node, path: Path) -> Node | None:
+    """The node at a path, or None."""
+    for part in path:
+        if isinstance(node.value, dict) and part in node.value:
+            node = node.value[str(part)]
+        elif isinstance(node.value, tuple) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+        else:
+            return None
+    return node
+
+
+def nearest(node: Node, path: Path) -> Node:
+    """The node at a path, or the closest one above it that was written."""
+    while path:
+        found = find(node, path)
+        if found is not None:
+            return found
+        path = path[:-1]
+    return node
+
+
+def measure(node: Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Number of values and levels that a tree unfolds to; shared subtrees are measured once, counted each time."""
+    if id(node) not in known:
+        size, depth = 1, 0
+        for _, child in children(node):
+            child_size, child_depth = measure(child, known)
+            size, depth = size + child_size, max(depth, child_depth)
+        known[id(node)] = (size, depth + 1)
+    return known[id(node)]
+
+
+def scalar_flaw(value: object) -> tuple[str, str] | None:
+    """What makes a scalar unusable in any key, as a message and a hint."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is not a finite number", "write a finite number, or remove the line"
+    if isinstance(value, int) and abs(value) > LARGEST_INT:
+        return "the integer does not fit in 64 bits", "write a smaller number"
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        return "the text is not valid Unicode", "write it in UTF-8"
+    return None
+
+
+def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
+    """Turn plain values (from TOML, JSON or code) into a tree; what cannot be in a config is left out and noted."""
+    origin, key = locate(path)
+    if isinstance(value, Mapping):
+        return Node(_build_entries(value, locate, flaws, path), origin, key)
+    if isinstance(value, list | tuple):
+        items = (build(item, locate, flaws, (*path, index)) for index, item in enumerate(value))
+        return Node(tuple(items), origin, key)
+    if isinstance(value, date | time):
+        return Node(value.isoformat(), origin, key)
+    flaw = scalar_flaw(value)
+    if flaw:
+        flaws.append(Flaw("CFG003", path, *flaw, origin))
+        return Node(None, origin, key)
+    assert value is None or isinstance(value, str | int | float), type(value)
+    return Node(value, origin, key)
+
+
+def _build_entries(
+    mapping: Mapping[Any, object], locate: Locate, flaws: list[Flaw], path: Path
+) -> dict[str, Node]:
+    entries = {}
+    for name, child in mapping.items():
+        if isinstance(name, str):
+            entries[name] = build(child, locate, flaws, (*path, name))
+        else:
+            flaws.append(key_flaw(name, path, locate(path)[0]))
+    return entries
+
+
+def key_flaw(name: object, path: Path, origin: Origin) -> Flaw:
+    """A key that is not text."""
+    return Flaw("CFG003", path, f"a key is text, and {name!r} is not", "put the key in quotes", origin)

@@ -1,0 +1,140 @@
+"""Variables: values named once under `variables:`.
+
+`$variables.a.b` as a whole value keeps its type; `{$variables.a}` and `${variables.a}` stand inside text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from neobert.config.tree import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, measure, walk
+
+NAME = r"[\w-]+(?:\.[\w-]+)*"
+EXACT = re.compile(rf"\$variables\.({NAME})")
+INLINE = re.compile(rf"\{{\$variables\.({NAME})\}}|\$\{{variables\.({NAME})\}}")
+REMAINDER = re.compile(r"\$\{?variables\b")
+LONGEST_TEXT = 2**16
+
+
+class _UnresolvedError(Exception):
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+def substitute(root: Node) -> tuple[Node, list[Flaw]]:
+    """Replace every reference. What cannot be resolved is left out and noted at its place."""
+    references = [node for _, node in walk(root) if _is_reference(node)]
+    flaws = _bad_names(root)
+    if not references:
+        return root, flaws
+    resolved = _Resolver(root, flaws).resolve_node(root, ())
+    size, depth = measure(resolved, {})
+    if size > MAX_VALUES or depth > MAX_DEPTH:
+        message = f"the variables unfold to {size} values on {depth} levels"
+        return root, [Flaw("CFG012", ("variables",), message, "use fewer of them in each other", root.origin)]
+    return resolved, flaws
+
+
+def _is_reference(node: Node) -> bool:
+    return isinstance(node.value, str) and REMAINDER.search(node.value) is not None
+
+
+def _bad_names(root: Node) -> list[Flaw]:
+    table = find(root, ("variables",))
+    if table is None:
+        return []
+    return [
+        Flaw(
+            "CFG012",
+            ("variables", *path),
+            f"{path[-1]!r} is no name",
+            "use letters, digits, _ and -",
+            node.key,
+        )
+        for path, node in walk(table)
+        if isinstance(path[-1], str) and not re.fullmatch(r"[\w-]+", path[-1])
+    ]
+
+
+class _Resolver:
+    def __init__(self, root: Node, flaws: list[Flaw]) -> None:
+        self.root = root
+        self.flaws = flaws
+        self.known: dict[str, Node] = {}
+
+    def resolve_node(self, node: Node, path: Path) -> Node:
+        """The node with its references replaced; a flaw is noted where that fails."""
+        if isinstance(node.value, dict):
+            entries = {name: self.resolve_node(child, (*path, name)) for name, child in node.value.items()}
+            return Node(entries, node.origin, node.key)
+        if isinstance(node.value, tuple):
+            items = (self.resolve_node(child, (*path, index)) for index, child in enumerate(node.value))
+            return Node(tuple(items), node.origin, node.key)
+        if not _is_reference(node):
+            return node
+        try:
+            return Node(self.expand(node, ()).value, node.origin, node.key)
+        except _UnresolvedError as error:
+            self.flaws.append(Flaw("CFG012", path, error.message, error.hint, node.origin))
+            return Node(None, node.origin, node.key)
+
+    def expand(self, node: Node, stack: tuple[str, ...]) -> Node:
+        """The node with its references replaced, down to the leaves of what they name."""
+        if isinstance(node.value, dict):
+            entries = {name: self.expand(child, stack) for name, child in node.value.items()}
+            return Node(entries, node.origin, node.key)
+        if isinstance(node.value, tuple):
+            return Node(tuple(self.expand(child, stack) for child in node.value), node.origin, node.key)
+        if not _is_reference(node):
+            return node
+        text = str(node.value)
+        if exact := EXACT.fullmatch(text):
+            return self.lookup(exact[1], stack)
+        text = INLINE.sub(lambda match: self.text_of(match[1] or match[2], stack), text)
+        if len(text) > LONGEST_TEXT:
+            raise _UnresolvedError(
+                f"the text grows beyond {LONGEST_TEXT} characters", "shorten the variables"
+            )
+        if REMAINDER.search(text):
+            hint = "a whole value is $variables.name; inside text it is {$variables.name}"
+            raise _UnresolvedError(f"{text!r} holds a reference that is not resolved", hint)
+        return Node(text, node.origin, node.key)
+
+    def lookup(self, name: str, stack: tuple[str, ...]) -> Node:
+        if name in stack:
+            circle = " -> ".join([*stack[stack.index(name) :], name])
+            raise _UnresolvedError(f"the variables go in a circle: {circle}", "give one of them a value")
+        if len(stack) >= MAX_DEPTH:
+            raise _UnresolvedError(f"the variables are nested deeper than {MAX_DEPTH} levels", "flatten them")
+        if name not in self.known:
+            self.known[name] = self.expand(self.definition(name, (*stack, name)), (*stack, name))
+        return self.known[name]
+
+    def definition(self, name: str, stack: tuple[str, ...]) -> Node:
+        """What the variable is given as, also below a variable that is itself a reference."""
+        found = find(self.root, ("variables", *name.split(".")))
+        parent, _, last = name.rpartition(".")
+        if found is None and parent and find(self.root, ("variables", parent.split(".")[0])):
+            found = find(self.lookup(parent, stack), (last,))
+        if found is None:
+            raise _UnresolvedError(f"there is no variable {name}", self.hint_for(name))
+        return found
+
+    def text_of(self, name: str, stack: tuple[str, ...]) -> str:
+        value = self.lookup(name, stack).value
+        if isinstance(value, dict | tuple):
+            raise _UnresolvedError(
+                f"{name} is no single value, and cannot stand in text", "name one of its items"
+            )
+        if value is None or isinstance(value, bool):
+            return {None: "null", True: "true", False: "false"}[value]
+        return str(value)
+
+    def hint_for(self, name: str) -> str:
+        from neobert.config.suggest import closest
+
+        table = find(self.root, ("variables",))
+        names = [".".join(map(str, path)) for path, _ in walk(table)] if table else []
+        near = closest(name, names)
+        return f"did you mean {near}?" if near else "define it under variables:"

@@ -1,0 +1,171 @@
+"""YAML 1.2 on PyYAML's C parser, event by event: every value keeps its place, and nothing unfolds without a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from neobert.config.scalars import read_scalar
+from neobert.config.tree import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Flaw,
+    Node,
+    Origin,
+    OriginKind,
+    Path,
+    join,
+    key_flaw,
+    measure,
+    scalar_flaw,
+)
+
+
+class UnreadableError(Exception):
+    """The text is no config. `line` and `column` count from 1; 0 where the fault has no place."""
+
+    def __init__(self, message: str, hint: str = "", line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.line, self.column = message, hint, line, column
+
+
+def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:
+    """Read one document; None where there is none. Raises UnreadableError."""
+    import yaml
+
+    try:
+        reader = _Reader(text, file, kind)
+        return reader.read_stream(), reader.flaws
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
+        raise UnreadableError(
+            f"YAML: {error.problem}", _syntax_hint(str(error.problem)), line, column
+        ) from None
+    except yaml.reader.ReaderError as error:
+        line, column = _position(text, error.position)
+        message = f"the character U+{error.character:04X} is not allowed"
+        raise UnreadableError(
+            message, "remove it, or write it as an escape in quotes", line, column
+        ) from None
+
+
+def _syntax_hint(problem: str) -> str:
+    if "cannot start any token" in problem:
+        return "indent with spaces, not tabs, and put text that starts with @, ` or % in quotes"
+    if "mapping values are not allowed" in problem:
+        return "put text that contains ': ' in quotes, and check the indentation"
+    return ""
+
+
+def _position(text: str, index: int) -> tuple[int, int]:
+    before = text[:index]
+    return before.count("\n") + 1, index - before.rfind("\n")
+
+
+class _Reader:
+    """Builds the tree from the parser's events, with a bound on depth and on the number of values."""
+
+    def __init__(self, text: str, file: str, kind: OriginKind) -> None:
+        import yaml
+
+        self.yaml = yaml
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+        self.next: Callable[[], Any] = loader.get_event
+        self.file, self.kind = file, kind
+        self.anchors: dict[str, Node] = {}
+        self.sizes: dict[int, tuple[int, int]] = {}
+        self.flaws: list[Flaw] = []
+        self.num_values = 0
+
+    def read_stream(self) -> Node | None:
+        self.next()
+        event = self.next()
+        if isinstance(event, self.yaml.StreamEndEvent):
+            return None
+        root = self.read_node(self.next(), (), None)
+        self.next()
+        event = self.next()
+        if not isinstance(event, self.yaml.StreamEndEvent):
+            raise self.unreadable(
+                "the file holds more than one document", "keep one; `---` starts another", event
+            )
+        return root
+
+    def read_node(self, event: Any, path: Path, key: Origin | None) -> Node:
+        origin = self.origin(event)
+        self.count(1, event)
+        if isinstance(event, self.yaml.AliasEvent):
+            return self.read_alias(event, origin, key)
+        if event.tag is not None:
+            raise self.unreadable(f"the tag {event.tag} is not read", "write the value without a tag", event)
+        value: Any
+        if isinstance(event, self.yaml.ScalarEvent):
+            value = self.read_value(event, path, origin)
+        else:
+            if len(path) >= MAX_DEPTH:
+                raise self.unreadable(
+                    f"values are nested deeper than {MAX_DEPTH} levels", "flatten them", event
+                )
+            is_mapping = isinstance(event, self.yaml.MappingStartEvent)
+            value = self.read_mapping(path) if is_mapping else self.read_sequence(path)
+        node = Node(value, origin, key or origin)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = node
+        return node
+
+    def read_value(self, event: Any, path: Path, origin: Origin) -> object:
+        value = read_scalar(event.value) if event.implicit[0] else event.value
+        flaw = scalar_flaw(value)
+        if flaw is None:
+            return value
+        self.flaws.append(Flaw("CFG003", path, *flaw, origin))
+        return None
+
+    def read_sequence(self, path: Path) -> tuple[Node, ...]:
+        items: list[Node] = []
+        while not isinstance(event := self.next(), self.yaml.SequenceEndEvent):
+            items.append(self.read_node(event, (*path, len(items)), None))
+        return tuple(items)
+
+    def read_mapping(self, path: Path) -> dict[str, Node]:
+        entries: dict[str, Node] = {}
+        while not isinstance(event := self.next(), self.yaml.MappingEndEvent):
+            name = self.read_node(event, path, None)
+            child_path = (*path, name.value) if isinstance(name.value, str) else path
+            child = self.read_node(self.next(), child_path, name.origin)
+            if not isinstance(name.value, str):
+                shown = name.value if isinstance(name.value, int | float | bool | None) else "a collection"
+                self.flaws.append(key_flaw(shown, path, name.origin))
+            elif name.value in entries:
+                self.flaws.append(_duplicate(child_path, entries[name.value], name.origin))
+            else:
+                entries[name.value] = child
+        return entries
+
+    def read_alias(self, event: Any, origin: Origin, key: Origin | None) -> Node:
+        if event.anchor not in self.anchors:
+            raise self.unreadable(f"*{event.anchor} names no anchor that ends before it", "", event)
+        target = self.anchors[event.anchor]
+        self.count(measure(target, self.sizes)[0], event)
+        return Node(target.value, origin, key or origin)
+
+    def count(self, num_values: int, event: Any) -> None:
+        self.num_values += num_values
+        if self.num_values > MAX_VALUES:
+            raise self.unreadable(
+                f"the file unfolds to more than {MAX_VALUES} values", "use fewer aliases", event
+            )
+
+    def origin(self, event: Any) -> Origin:
+        mark = event.start_mark
+        return Origin(self.kind, self.file, mark.line + 1, mark.column + 1)
+
+    def unreadable(self, message: str, hint: str, event: Any) -> UnreadableError:
+        mark = event.start_mark
+        return UnreadableError(message, hint, mark.line + 1, mark.column + 1)
+
+
+def _duplicate(path: Path, first: Node, origin: Origin) -> Flaw:
+    message = f"{join(path)} is given twice; the first is in line {first.key.line}"
+    return Flaw("CFG002", path, message, "keep one of them", origin)

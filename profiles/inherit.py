@@ -1,0 +1,131 @@
+"""Profile files: where they are, what they build on, and the layers that make one up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from neobert.config.document import Document, load_document
+from neobert.config.suggest import closest
+from neobert.config.tree import Node, Origin
+from neobert.errors import EXIT_USAGE, ProjectError
+
+SHIPPED = Path(__file__).parent
+FOLDERS_ENV = "NEOBERT_PROFILE_PATH"
+ABOUT, EXTENDS, PROFILE = "about", "extends", "profile"
+IDENTITY = "CFG005"
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A profile and what it builds on: its own `about`, the documents without theirs (base first), the chain."""
+
+    about: Document
+    documents: tuple[Document, ...]
+    files: tuple[str, ...]
+
+
+def profile_files() -> dict[str, Path]:
+    """Name to file: shipped profiles, and those in the folders of NEOBERT_PROFILE_PATH. Names stay unique."""
+    found: dict[str, Path] = {}
+    for folder in [SHIPPED, *_user_folders()]:
+        for path in sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")]):
+            first = found.setdefault(path.stem, path)
+            if first.resolve() != path.resolve():
+                message = f"the profile name {path.stem} is taken by {_shown(first)}"
+                raise _identity_error(message, "rename the file and its about.name", _shown(path))
+    return found
+
+
+def _user_folders() -> list[Path]:
+    return [Path(part) for part in os.environ.get(FOLDERS_ENV, "").split(os.pathsep) if part]
+
+
+def find_profile(name: str, place: str = "") -> Path:
+    """The file of a profile. Raises ProjectError with the name that was meant."""
+    files = profile_files()
+    if name in files:
+        return files[name]
+    public = [known for known in files if not known.startswith("_")]
+    near = closest(name, public)
+    hint = f"did you mean {near}?" if near else f"the profiles are {', '.join(sorted(public))}"
+    raise _identity_error(f"there is no profile {name!r}", hint, place)
+
+
+def load_layers(path: Path) -> Layers:
+    """Read a profile and its bases. Raises ProjectError where they go in a circle."""
+    chain: list[Document] = []
+    names: list[str] = []
+    file: Path | None = path
+    while file is not None:
+        document = load_document(_shown(file), "profile")
+        names.append(file.stem)
+        if file.stem in names[:-1]:
+            circle = " -> ".join(names[names.index(file.stem) :])
+            raise _identity_error(f"profiles build on each other in a circle: {circle}", "", document.file)
+        chain.append(document)
+        file = _base_of(document)
+    stripped = tuple(_without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
+    return Layers(chain[0], stripped, tuple(document.file for document in chain))
+
+
+def _base_of(document: Document) -> Path | None:
+    node = entries(document).get(EXTENDS)
+    if node is None:
+        return None
+    place = f"{document.file}:{node.origin.line}:{node.origin.column}"
+    if not isinstance(node.value, str):
+        raise _identity_error("extends names one profile", "write extends: NAME", place)
+    return find_profile(node.value, place)
+
+
+def entries(document: Document) -> dict[str, Node]:
+    """Top-level keys of a document."""
+    return document.root.value if isinstance(document.root.value, dict) else {}
+
+
+def is_profile(document: Document) -> bool:
+    """Whether a file is a profile and no run file."""
+    return ABOUT in entries(document) or EXTENDS in entries(document)
+
+
+def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
+    """The one profile that run files and --profile agree on, and the place that names it."""
+    place = "--profile"
+    for document in documents:
+        node = entries(document).get(PROFILE)
+        if node is None or not isinstance(node.value, str):
+            continue
+        here = f"{document.file}:{node.origin.line}:{node.origin.column}"
+        if name is not None and node.value != name:
+            message = f"the file names the profile {node.value!r}, and {place} names {name!r}"
+            raise _identity_error(message, "name one of them", here)
+        name, place = node.value, here
+    return name, place
+
+
+def with_profile_name(layers: Layers, name: str) -> Document:
+    """A document that sets `profile:`, placed at the profile's own about section."""
+    key = entries(layers.about)[ABOUT].key if ABOUT in entries(layers.about) else layers.about.root.key
+    origin = Origin("profile", layers.about.file, key.line, key.column)
+    root = Node({PROFILE: Node(name, origin, origin)}, origin, origin)
+    return replace(layers.about, root=root, flaws=())
+
+
+def _without(document: Document, names: tuple[str, ...]) -> Document:
+    kept = {name: node for name, node in entries(document).items() if name not in names}
+    return replace(document, root=Node(kept, document.root.origin, document.root.key))
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current folder where that is shorter to read."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _identity_error(message: str, hint: str, place: str) -> ProjectError:
+    return ProjectError(IDENTITY, message, hint, place, EXIT_USAGE)

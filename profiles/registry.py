@@ -1,0 +1,199 @@
+"""Named profiles, and the one way from files and arguments to a resolved run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from neobert.config.canonical import sha256
+from neobert.config.document import Document, load_document
+from neobert.config.overrides import Override, parse_overrides
+from neobert.config.resolution import Resolution, build, resolve, sources_of
+from neobert.config.schema import RunConfig
+from neobert.config.tree import DEFAULT, Origin
+from neobert.errors import EXIT_USAGE, ProjectError
+from profiles.about import About, Expectations, Kind, Requirements
+from profiles.inherit import (
+    ABOUT,
+    IDENTITY,
+    PROFILE,
+    Layers,
+    entries,
+    find_profile,
+    is_profile,
+    load_layers,
+    named_profile,
+    profile_files,
+    with_profile_name,
+)
+from profiles.lock import read_lock
+
+__all__ = [
+    "Expectations",
+    "Profile",
+    "Requirements",
+    "ResolvedRun",
+    "list_profiles",
+    "load_profile",
+    "resolve_run",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A named profile, resolved on its own.
+
+    Attributes:
+        config: what the profile asks for, without any run file; rules compare a run with it.
+        digest: hash of `about` and of the resolved configuration.
+        files: its file, and those that it builds on.
+        is_locked: whether the digest is the one in profiles.lock; False for profiles of one's own.
+    """
+
+    name: str
+    kind: Kind
+    intent: str
+    requires: Requirements
+    expects: Expectations
+    config: RunConfig
+    origins: Mapping[str, Origin]
+    digest: str
+    files: tuple[str, ...]
+    is_locked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A run as asked for, with the origin of every value.
+
+    Attributes:
+        digest: SHA-256 of the canonical configuration.
+        source_file: the last run file; the profile's file where there is none; empty with neither.
+    """
+
+    config: RunConfig
+    profile: Profile | None
+    origins: Mapping[str, Origin]
+    digest: str
+    source_file: str
+    overrides: tuple[Override, ...] = ()
+
+    @property
+    def is_production(self) -> bool:
+        """Whether production rules apply: also to a run that declares no profile."""
+        return self.profile is None or self.profile.kind == "production"
+
+    def origin(self, path: str) -> Origin:
+        """Where a key got its value. A key that was never written has the origin `default`."""
+        return self.origins.get(path, DEFAULT)
+
+    def place(self, path: str) -> Origin:
+        """Where a finding about a key points: at its value, else at its section, else at the run's file."""
+        while path:
+            origin = self.origin(path)
+            if origin.kind != "default":
+                return origin
+            path = path.rpartition(".")[0]
+        return Origin(
+            "file" if self.source_file else "default", self.source_file, 1 if self.source_file else 0
+        )
+
+
+def list_profiles() -> tuple[str, ...]:
+    """Names of all profiles that a run can build on, sorted."""
+    return tuple(sorted(name for name in profile_files() if not name.startswith("_")))
+
+
+def load_profile(name: str) -> Profile:
+    """Load a profile by name. Raises ProjectError (unknown, circular) and ConfigError (bad content)."""
+    return _profile(load_layers(find_profile(name)))[0]
+
+
+def resolve_run(
+    profile: str | None, files: Sequence[str | Path] = (), overrides: Sequence[str] = ()
+) -> ResolvedRun:
+    """Resolve a run: its profile, the run files from left to right, then the overrides.
+
+    A profile file in place of a run file resolves to the profile itself.
+    Raises ConfigError with every problem at once, and ProjectError where profiles disagree.
+    """
+    documents = [load_document(file) for file in files]
+    parsed = parse_overrides(overrides)
+    _refuse_profile_override(parsed)
+    if documents and is_profile(documents[-1]):
+        return _run_of_profile_file(profile, documents, parsed)
+    name, place = named_profile(documents, profile)
+    if name is None:
+        return _run(None, (), documents, parsed)
+    layers = load_layers(find_profile(name, place))
+    return _run(*_profile(layers), documents, parsed)
+
+
+def _run_of_profile_file(
+    profile: str | None, documents: Sequence[Document], overrides: tuple[Override, ...]
+) -> ResolvedRun:
+    path = Path(documents[-1].file)
+    if len(documents) > 1 or profile not in (None, path.stem):
+        message = f"{path} is a profile, and stands alone"
+        raise ProjectError(
+            IDENTITY, message, f"write profile: {path.stem} in a run file", str(path), EXIT_USAGE
+        )
+    return _run(*_profile(load_layers(path)), (), overrides)
+
+
+def _run(
+    profile: Profile | None,
+    base: Sequence[Document],
+    documents: Sequence[Document],
+    overrides: tuple[Override, ...],
+) -> ResolvedRun:
+    resolution = resolve([*base, *documents], overrides)
+    source = documents[-1].file if documents else profile.files[0] if profile else ""
+    return ResolvedRun(resolution.config, profile, resolution.origins, resolution.digest, source, overrides)
+
+
+def _profile(layers: Layers) -> tuple[Profile, tuple[Document, ...]]:
+    """The profile, and its documents for a run to build on."""
+    about = _about(layers)
+    documents = (*layers.documents, with_profile_name(layers, about.name))
+    resolution = resolve(documents)
+    digest = sha256({"about": about, "config": resolution.config})
+    return _describe(about, resolution, digest, layers.files), documents
+
+
+def _describe(about: About, resolution: Resolution, digest: str, files: tuple[str, ...]) -> Profile:
+    return Profile(
+        name=about.name,
+        kind=about.kind,
+        intent=about.intent,
+        requires=about.requires,
+        expects=about.expects,
+        config=resolution.config,
+        origins=resolution.origins,
+        digest=digest,
+        files=files,
+        is_locked=read_lock().get(about.name) == digest,
+    )
+
+
+def _about(layers: Layers) -> About:
+    document = layers.about
+    node = entries(document).get(ABOUT)
+    if node is None:
+        message = "the profile has no about section"
+        raise ProjectError(IDENTITY, message, "write about: {name, kind, intent}", document.file, EXIT_USAGE)
+    about = build(About, node, sources_of([document]))
+    if about.name != Path(document.file).stem:
+        place = f"{document.file}:{node.key.line}:{node.key.column}"
+        message = f"the file is named {Path(document.file).stem}, and about.name is {about.name}"
+        raise ProjectError(IDENTITY, message, "let them agree", place, EXIT_USAGE)
+    return about
+
+
+def _refuse_profile_override(overrides: Sequence[Override]) -> None:
+    for override in overrides:
+        if override.path == PROFILE:
+            place = f"argument {override.position}"
+            message = "a profile is no override"
+            raise ProjectError(IDENTITY, message, f"write --profile {override.text}", place, EXIT_USAGE)
