@@ -1,5 +1,7 @@
-"""Checkpoint folders that other programs read, and checkpoints that other programs wrote."""
+"""Checkpoint folders that other programs read, and weights that other programs wrote."""
 
 from neobert.export.folder import write_hf_folder
+from neobert.export.layouts import fork_to_hub, hub_to_fork
+from neobert.export.weights import LoadReport, load_weights, read_weights
 
-__all__ = ["write_hf_folder"]
+__all__ = ["LoadReport", "fork_to_hub", "hub_to_fork", "load_weights", "read_weights", "write_hf_folder"]

@@ -50,8 +50,8 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         made_up = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
         if made_up:
             raise ValueError(
-                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it is "
-                "of another layout or model, or tied where the configuration says tie_word_embeddings: false"
+                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it "
+                "is of another layout or model, or tied where the configuration says it is not"
             )
         model.check_tying(info["unexpected_keys"])
         return (model, info) if output_loading_info else model
@@ -240,8 +240,8 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         is_tied = self.decoder.weight is self.model.encoder.weight
         if self.config.tie_word_embeddings and (not is_tied or "decoder.bias" in unexpected_keys):
             raise ValueError(
-                "the checkpoint has a decoder of its own, and the configuration ties it to the embedding: load "
-                "it with tie_word_embeddings=False, or convert the checkpoint"
+                "the checkpoint has a decoder of its own, and the configuration ties it to the embedding: "
+                "load it with tie_word_embeddings=False, or convert the checkpoint"
             )
 
     def get_output_embeddings(self) -> nn.Linear:

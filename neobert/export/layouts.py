@@ -1,0 +1,103 @@
+"""Two spellings of one set of weights: the published layout ("hub") and that of its best-known fork.
+
+hub   ffn.w12 holds the rows of gate, then of up; the decoder is untied and has a bias.
+fork  ffn.w1 is gate and ffn.w2 is up; the decoder is the embedding, without a bias.
+
+This project writes w12, tied or untied as the configuration says. Conversions move bits and never arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from neobert.errors import ProjectError
+
+StateDict = dict[str, Tensor]
+
+EMBEDDING = "model.encoder.weight"
+DECODER = "decoder.weight"
+DECODER_BIAS = "decoder.bias"
+GATE, UP, GATE_AND_UP = ".ffn.w1.weight", ".ffn.w2.weight", ".ffn.w12.weight"
+
+
+def join_gates(state: Mapping[str, Tensor]) -> StateDict:
+    """Put w1 (gate) over w2 (up) as w12, and leave every other tensor as it is."""
+    joined: StateDict = {}
+    for name, tensor in state.items():
+        if name.endswith(GATE):
+            block = name.removesuffix(GATE)
+            joined[block + GATE_AND_UP] = torch.cat([tensor, _half(state, block + UP)])
+        elif name.endswith(UP):
+            _half(state, name.removesuffix(UP) + GATE)
+        else:
+            joined[name] = tensor
+    return joined
+
+
+def split_gates(state: Mapping[str, Tensor]) -> StateDict:
+    """Cut w12 into w1 (gate, the first half of the rows) and w2 (up)."""
+    cut: StateDict = {}
+    for name, tensor in state.items():
+        if name.endswith(GATE_AND_UP):
+            block = name.removesuffix(GATE_AND_UP)
+            gate, up = tensor.chunk(2)
+            cut[block + GATE], cut[block + UP] = gate.clone(), up.clone()
+        else:
+            cut[name] = tensor
+    return cut
+
+
+def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in state:
+        raise ProjectError("EXP002", f"The other half of a gated feed-forward is missing: {name}.")
+    return state[name]
+
+
+def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
+    """Leave out a decoder that says nothing of its own: the embedding's bits, and a bias of zeros or none.
+
+    Raises `ProjectError` where that would lose something.
+    """
+    decoder, bias = state.get(DECODER), state.get(DECODER_BIAS)
+    if decoder is not None and not torch.equal(decoder, _embedding(state)):
+        raise _decoder_would_be_lost(f"{DECODER} differs from {EMBEDDING}")
+    if bias is not None and bool(bias.any()):
+        raise _decoder_would_be_lost(f"{DECODER_BIAS} is not zero")
+    return {name: tensor for name, tensor in state.items() if name not in (DECODER, DECODER_BIAS)}
+
+
+def _embedding(state: Mapping[str, Tensor]) -> Tensor:
+    if EMBEDDING not in state:
+        raise ProjectError("EXP002", f"These are not the weights of a NeoBERT: {EMBEDDING} is missing.")
+    return state[EMBEDDING]
+
+
+def _decoder_would_be_lost(reason: str) -> ProjectError:
+    return ProjectError(
+        "EXP003",
+        f"The decoder cannot be tied to the embedding: {reason}.",
+        "Keep it untied: model.tie_word_embeddings: false.",
+        place=DECODER,
+    )
+
+
+def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
+    """Give a tied state dict a decoder of its own: a copy of the embedding, and a bias of zeros."""
+    embedding = _embedding(state)
+    if DECODER in state and not torch.equal(state[DECODER], embedding):
+        raise ProjectError("EXP003", "The decoder is untied already.", place=DECODER)
+    decoder = {DECODER: embedding.clone(), DECODER_BIAS: embedding.new_zeros(embedding.shape[0])}
+    return {**state, **decoder}
+
+
+def fork_to_hub(state: Mapping[str, Tensor]) -> StateDict:
+    """Respell a fork's weights as the published layout; the model computes the same."""
+    return untie_decoder(join_gates(state))
+
+
+def hub_to_fork(state: Mapping[str, Tensor]) -> StateDict:
+    """Respell published weights as the fork's layout, where their decoder is the embedding."""
+    return tie_decoder(split_gates(state))

@@ -1,0 +1,141 @@
+"""Read weights in either layout into a model: all of them, or an error that names what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from neobert.errors import ProjectError
+from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
+from neobert.model.modeling_neobert import NeoBERTLMHead
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What was read: the file or folder, its feed-forward layout, tensors loaded and their types."""
+
+    path: str
+    layout: Literal["hub", "fork"]
+    num_tensors: int
+    num_parameters: int
+    dtypes: tuple[str, ...]
+
+
+def load_weights(model: NeoBERTLMHead, path: Path) -> LoadReport:
+    """Load a safetensors file, or a folder that holds one, in place and strictly.
+
+    Raises `ProjectError` where anything is missing, unexpected, of another shape, or tied in one and not in
+    the other. The model is untouched then.
+    """
+    state = read_weights(path)
+    layout: Literal["hub", "fork"] = "fork" if any(name.endswith(GATE) for name in state) else "hub"
+    state = join_gates(state)
+    if model.config.tie_word_embeddings:
+        state = _without_tied_copy(state, path)
+    _check_fit(state, model, path)
+    model.load_state_dict(state, strict=False)
+    return LoadReport(
+        path=str(path),
+        layout=layout,
+        num_tensors=len(state),
+        num_parameters=sum(tensor.numel() for tensor in state.values()),
+        dtypes=tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in state.values()})),
+    )
+
+
+def read_weights(path: Path) -> StateDict:
+    """Read the tensors of a safetensors file, or of a folder with one file or with shards."""
+    files = [path] if path.is_file() else _files_in(path)
+    state: StateDict = {}
+    for file in files:
+        try:
+            state.update(load_file(file))
+        except (OSError, SafetensorError) as error:
+            raise ProjectError(
+                "EXP004",
+                f"This is no readable safetensors file: {error}.",
+                "Take another checkpoint, or write this one again.",
+                place=str(file),
+            ) from error
+    return state
+
+
+def _files_in(folder: Path) -> list[Path]:
+    if (folder / INDEX).is_file():
+        return _shards(folder / INDEX)
+    if not (folder / WEIGHTS).is_file():
+        raise ProjectError(
+            "EXP004",
+            f"There is no {WEIGHTS} here.",
+            "Give a checkpoint folder; pickled weights (.bin, .pt) are not read.",
+            place=str(folder),
+        )
+    return [folder / WEIGHTS]
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProjectError("EXP004", f"This index names no shards: {error!r}.", place=str(index)) from error
+    return [index.parent / name for name in sorted(set(names))]
+
+
+def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
+    """Drop a second spelling of the tied matrix, as some writers leave it; refuse a decoder of its own."""
+    decoder, embedding = state.get(DECODER), state.get(EMBEDDING)
+    is_own = decoder is not None and (embedding is None or not torch.equal(decoder, embedding))
+    if is_own or DECODER_BIAS in state:
+        raise ProjectError(
+            "EXP003",
+            "The checkpoint has a decoder of its own, and the configuration ties it to the embedding.",
+            "Set model.tie_word_embeddings: false.",
+            place=str(path),
+        )
+    return {name: tensor for name, tensor in state.items() if name != DECODER}
+
+
+def _check_fit(state: StateDict, model: NeoBERTLMHead, path: Path) -> None:
+    """Raise unless the state dict holds exactly the model's tensors, in their shapes."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        del wanted[DECODER]
+    missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
+    reshaped = [
+        f"{name} {tuple(state[name].shape)}, wanted {wanted[name]}"
+        for name in sorted(wanted.keys() & state.keys())
+        if tuple(state[name].shape) != wanted[name]
+    ]
+    if not (missing or unexpected or reshaped):
+        return
+    parts = [_listing("missing", missing), _listing("unexpected", unexpected), _listing("shape", reshaped)]
+    raise ProjectError(
+        "EXP005",
+        f"The weights do not fit the model: {'; '.join(part for part in parts if part)}.",
+        _hint(missing, reshaped),
+        place=str(path),
+    )
+
+
+def _listing(label: str, names: Iterable[str], most: int = 5) -> str:
+    ordered = sorted(names)
+    rest = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return f"{label}: {', '.join(ordered[:most])}{rest}" if ordered else ""
+
+
+def _hint(missing: Iterable[str], reshaped: list[str]) -> str:
+    if set(missing) == {DECODER, DECODER_BIAS}:
+        return "The checkpoint is tied: set model.tie_word_embeddings: true."
+    if reshaped and reshaped[0].startswith((DECODER, EMBEDDING)):
+        return "Set model.vocab_size to the rows of the checkpoint's embedding."
+    return "Compare the section model with the checkpoint's config.json."
