@@ -20,7 +20,7 @@ IDENTITY = "CFG005"
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A profile and what it builds on: its own `about`, the documents without theirs (base first), the chain."""
+    """A profile file, its layers (the base first, bare of `about`), and the files of the chain."""
 
     about: Document
     documents: tuple[Document, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -27,6 +26,8 @@ def shipped_hashes() -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Check or write the lock; 0 where it is current."""
+    import argparse
+
     parser = argparse.ArgumentParser(prog="python -m profiles.lock", description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -42,7 +41,9 @@ def to_json(value: Any) -> str:
 
 def sha256(value: Any) -> str:
     """SHA-256 of the canonical JSON, in hex."""
-    return hashlib.sha256(to_json(value).encode("ascii")).hexdigest()
+    from hashlib import sha256 as sha256_of
+
+    return sha256_of(to_json(value).encode("ascii")).hexdigest()
 
 
 def digest(config: RunConfig) -> str:
@@ -65,7 +66,7 @@ def _dumper() -> type[yaml.SafeDumper]:
     from neobert.config.scalars import read_scalar
 
     class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
+        def ignore_aliases(self, _: Any) -> bool:
             return True
 
     def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:

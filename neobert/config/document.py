@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.toml_reader import read_toml
 from neobert.config.tree import DEFAULT, Flaw, Node, OriginKind, build, join
 from neobert.config.yaml_reader import UnreadableError, read_yaml
 
@@ -32,7 +31,7 @@ class Document:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Document:
         """A document without places, for values that come from JSON or from code."""
         flaws: list[Flaw] = []
-        root = build(mapping, lambda path: (DEFAULT, DEFAULT), flaws)
+        root = build(mapping, lambda _: (DEFAULT, DEFAULT), flaws)
         return cls("", "default", root, (), tuple(flaws))
 
 
@@ -42,10 +41,7 @@ def load_document(path: str | Path, kind: OriginKind = "file") -> Document:
     text = ""
     try:
         text = _decode(_read_bytes(path))
-        if path.suffix.lower() == ".toml":
-            root, flaws = read_toml(text, str(path), kind)
-        else:
-            root, flaws = _require_mapping(*read_yaml(text, str(path), kind))
+        root, flaws = _read_text(text, path, kind)
     except UnreadableError as error:
         raise ConfigError([_unreadable(path, error, split_lines(text))]) from None
     return Document(str(path), kind, root, split_lines(text), tuple(flaws))
@@ -54,6 +50,14 @@ def load_document(path: str | Path, kind: OriginKind = "file") -> Document:
 def split_lines(text: str) -> tuple[str, ...]:
     """Lines as YAML counts them."""
     return tuple(LINE_BREAK.split(text))
+
+
+def _read_text(text: str, path: Path, kind: OriginKind) -> tuple[Node, list[Flaw]]:
+    if path.suffix.lower() == ".toml":
+        from neobert.config.toml_reader import read_toml
+
+        return read_toml(text, str(path), kind)
+    return _require_mapping(*read_yaml(text, str(path), kind))
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -1,8 +1,7 @@
-"""What is wrong with a configuration: every problem at once, each with its place, as a compiler prints them."""
+"""What is wrong with a configuration: every problem at once, each with its place, as compilers print them."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ SHOWN_WIDTH = 96
 
 @dataclass(frozen=True, slots=True)
 class ConfigIssue:
-    """One problem. Lines and columns count from 1 (0: unknown); the column is that of the value or the key."""
+    """One problem. Lines and columns count from 1 (0: unknown); the column is the value's or the key's."""
 
     code: str
     path: str
@@ -87,6 +86,8 @@ def _excerpt(source_line: str, line: int, column: int) -> list[str]:
 
 def _padding(text: str) -> str:
     """Blanks as wide as the text is on a terminal."""
+    import unicodedata
+
     return "".join(
         "\t" if char == "\t" else "  " if unicodedata.east_asian_width(char) in "WF" else " " for char in text
     )

@@ -1,6 +1,6 @@
 """The edge where a tree of plain values becomes frozen dataclasses. The only module that imports pydantic.
 
-It is fed JSON: pydantic's Python mode takes True for 1 and a list for a tuple, its strict JSON mode takes neither.
+It is fed JSON: pydantic's Python mode takes True for 1, and strictly it takes no list for a tuple.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class HydrationError(Exception):
 
 
 @cache
-def adapter(kind: type[T]) -> TypeAdapter[T]:
+def adapter(kind: Any) -> TypeAdapter[Any]:
     """pydantic's validator of a dataclass, built on first use: it takes tens of milliseconds."""
     from pydantic import TypeAdapter
 
@@ -44,11 +44,13 @@ def adapter(kind: type[T]) -> TypeAdapter[T]:
 
 
 def hydrate(kind: type[T], values: Any) -> T:
-    """Build the dataclass from plain values, strictly. Raises HydrationError with everything that is wrong."""
+    """Build the dataclass from plain values, strictly. Raises HydrationError with all that is wrong."""
     from pydantic import ValidationError
 
+    schema: Any = kind
     try:
-        return adapter(kind).validate_json(json.dumps(values))
+        value: T = adapter(schema).validate_json(json.dumps(values))
+        return value
     except ValidationError as error:
         raise HydrationError(
             tuple(
@@ -58,6 +60,6 @@ def hydrate(kind: type[T], values: Any) -> T:
         ) from None
 
 
-def pydantic_schema(kind: type[Any]) -> dict[str, Any]:
+def pydantic_schema(kind: Any) -> dict[str, Any]:
     """JSON Schema of a dataclass."""
     return adapter(kind).json_schema()

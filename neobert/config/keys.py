@@ -30,29 +30,29 @@ class KeyInfo:
 
 
 @cache
-def hints_of(kind: type[Any]) -> dict[str, Any]:
+def hints_of(kind: Any) -> dict[str, Any]:
     """The annotations of a section, bounds included."""
     return {name: hint for name, hint in get_type_hints(kind, include_extras=True).items() if name[0] != "_"}
 
 
 @cache
-def all_keys(root: type[Any] = RunConfig) -> tuple[str, ...]:
+def all_keys(root: Any = RunConfig) -> tuple[str, ...]:
     """Dotted names of every key, in the schema's order. Sections are not keys."""
     return tuple(_keys(root, ""))
 
 
-def _keys(kind: type[Any], prefix: str) -> Iterator[str]:
+def _keys(kind: Any, prefix: str) -> Iterator[str]:
     for name, hint in hints_of(kind).items():
-        if is_dataclass(hint):
+        if is_section(hint):
             yield from _keys(hint, f"{prefix}{name}.")
         else:
             yield prefix + name
 
 
 @cache
-def sections(root: type[Any] = RunConfig) -> tuple[str, ...]:
+def sections(root: Any = RunConfig) -> tuple[str, ...]:
     """Names of the sections."""
-    return tuple(name for name, hint in hints_of(root).items() if is_dataclass(hint))
+    return tuple(name for name, hint in hints_of(root).items() if is_section(hint))
 
 
 def annotation_at(path: Path, root: Any = RunConfig) -> Any:
@@ -61,8 +61,8 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
     for part in path:
         annotation, _ = unwrap(annotation)
         items = get_args(annotation)
-        if is_dataclass(annotation):
-            annotation = hints_of(annotation).get(str(part))  # type: ignore[arg-type]
+        if is_section(annotation):
+            annotation = hints_of(annotation).get(str(part))
         elif get_origin(annotation) is tuple and isinstance(part, int):
             annotation = items[0] if items[-1] is Ellipsis else items[min(part, len(items) - 1)]
         elif get_origin(annotation) is dict:
@@ -91,6 +91,11 @@ def choices_of(annotation: Any) -> tuple[str, ...]:
     return get_args(bare) if get_origin(bare) is Literal else ()
 
 
+def is_section(annotation: Any) -> bool:
+    """Whether an annotation is a mapping with keys of its own."""
+    return is_dataclass(annotation)
+
+
 def is_bool(path: Path) -> bool:
     """Whether a key is a switch."""
     return unwrap(annotation_at(path))[0] is bool
@@ -107,8 +112,8 @@ def type_text(annotation: Any) -> str:
         return "one of " + ", ".join(get_args(annotation))
     if get_origin(annotation) is tuple:
         return _tuple_text(get_args(annotation))
-    if is_dataclass(annotation):
-        return "a mapping of " + ", ".join(hints_of(annotation))  # type: ignore[arg-type]
+    if is_section(annotation):
+        return "a mapping of " + ", ".join(hints_of(annotation))
     return NAMES.get(annotation, "a mapping" if get_origin(annotation) is dict else "any value")
 
 
@@ -132,12 +137,12 @@ def _bounds_text(bounds: list[Any]) -> str:
 def describe_field(path: Path, root: type[Any] = RunConfig) -> KeyInfo | None:
     """What the schema says about a key or a section, or None where it has no such key."""
     holder = unwrap(annotation_at(path[:-1], root))[0]
-    if not path or not is_dataclass(holder):
+    if not path or not is_section(holder):
         return None
     found = next((item for item in fields(holder) if item.name == path[-1]), None)
     if found is None:
         return None
-    annotation = hints_of(holder)[found.name]  # type: ignore[arg-type]
+    annotation = hints_of(holder)[found.name]
     dotted = ".".join(map(str, path))
     description = found.metadata.get("description", "")
     return KeyInfo(dotted, type_text(annotation), _default(found), description, choices_of(annotation))

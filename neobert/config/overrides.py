@@ -1,4 +1,4 @@
-"""Overrides from the command line. Each one is a layer with a single key, so merging, places and types are shared."""
+"""Overrides from the command line. Each is a layer with one key: merging, places and types are shared."""
 
 from __future__ import annotations
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from typing import Any
 
 from neobert.config.hydrate import Problem
-from neobert.config.keys import annotation_at, choices_of, describe_field, hints_of, type_text, unwrap
+from neobert.config.keys import (
+    annotation_at,
+    choices_of,
+    describe_field,
+    hints_of,
+    is_section,
+    type_text,
+    unwrap,
+)
 from neobert.config.renamed import advice_for_key, advice_for_value
 from neobert.config.scalars import read_number
 from neobert.config.suggest import closest, suggest_key
@@ -58,7 +65,7 @@ def _hint_unknown(path: Path, schema: type[Any]) -> str:
     if str(path[-1]).startswith("$variables"):
         return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
     holder = unwrap(annotation_at(path[:-1], schema))[0]
-    names = list(hints_of(holder)) if is_dataclass(holder) else []  # type: ignore[arg-type]
+    names = list(hints_of(holder)) if is_section(holder) else []
     if "sections" not in names and not _is_run_config(schema, path):
         near = closest(str(path[-1]), names)
         return f"did you mean {near}?" if near else f"the keys are {', '.join(names)}"
@@ -114,7 +121,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     bare, _ = unwrap(annotation)
     if value is None:
         info = describe_field(path, schema)
-        default = "" if info is None or is_dataclass(bare) else f" to take the default, {show(info.default)}"
+        default = "" if info is None or is_section(bare) else f" to take the default, {show(info.default)}"
         return f"remove the line{default}"
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))

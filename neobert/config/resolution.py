@@ -52,7 +52,7 @@ def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> R
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:
-    """Hydrate a tree. Raises ConfigError with the flaws that are known already and all that hydration finds."""
+    """Hydrate a tree. Raises ConfigError with the flaws known already and all that hydration finds."""
     found = list(flaws)
     value: T | None = None
     try:

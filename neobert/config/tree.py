@@ -1,4 +1,4 @@
-"""The tree that every source of configuration is read into: plain values, each with the place it was written."""
+"""The tree that every source of configuration is read into: plain values, each with its place."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def nearest(node: Node, path: Path) -> Node:
 
 
 def measure(node: Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Number of values and levels that a tree unfolds to; shared subtrees are measured once, counted each time."""
+    """Values and levels that a tree unfolds to. Shared subtrees are measured once and counted each time."""
     if id(node) not in known:
         size, depth = 1, 0
         for _, child in children(node):
@@ -131,7 +131,7 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
-    """Turn plain values (from TOML, JSON or code) into a tree; what cannot be in a config is left out and noted."""
+    """Turn plain values (of TOML, JSON or code) into a tree; what no config can hold becomes a flaw."""
     origin, key = locate(path)
     if isinstance(value, Mapping):
         return Node(_build_entries(value, locate, flaws, path), origin, key)

@@ -1,4 +1,4 @@
-"""YAML 1.2 on PyYAML's C parser, event by event: every value keeps its place, and nothing unfolds without a bound."""
+"""YAML 1.2 on PyYAML's C parser, event by event: every value keeps its place, and nothing is unbounded."""
 
 from __future__ import annotations
 
