@@ -1,4 +1,4 @@
-"""Facts: what is true of this machine, repository and data. Frozen; JSON in and out, so a report can be replayed.
+"""Facts: what is true of this machine, repository and data. Frozen; JSON in and out, to be replayed.
 
 A group is None where its probe could not tell; `probes` says why. Rules read facts and never probe.
 Sizes are in MiB, times in seconds.
@@ -24,7 +24,7 @@ class ProbeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareFacts:
-    """Interpreter and distributions. `shadowed` maps a module of this project to the foreign file that hides it."""
+    """Interpreter and distributions. `shadowed` maps a module of this project to the file that hides it."""
 
     python: str
     packages: dict[str, str]
@@ -84,7 +84,10 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeFacts:
-    """The checkpoint that the run would resume from. `structural_differences` names model and data keys that differ."""
+    """The checkpoint that the run would resume from.
+
+    `structural_differences` names the model and data keys that differ.
+    """
 
     selector: str
     target: str
@@ -168,4 +171,3 @@ class Facts:
 
 
 NO_FACTS = Facts()
-

@@ -36,11 +36,15 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a rule yields: the key it is about, what is wrong, and the edit that mends it."""
+    """What a rule yields: the key it is about, what is wrong, and the edit that mends it.
+
+    `severity` None is the rule's own; a violation may weigh less than its rule, never more.
+    """
 
     path: str
     message: str
     hint: str
+    severity: Severity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 
-Judge = Callable[[ResolvedRun, Plan, Facts], Iterator[Violation]]
+Violations = Iterator[Violation]
+Judge = Callable[[ResolvedRun, Plan, Facts], Violations]
+Inapplicable = Callable[[ResolvedRun, Plan], str]
 
 CODE = re.compile(r"^[A-Z]{3}\d{3}$")
+
+
+class RaisedBy(StrEnum):
+    """Who raises a code: nearly always the rule's own judge.
+
+    The loader raises what makes a file unreadable, before there is a run to judge; the waivers' ledger is
+    closed after all rules were judged; a repository is judged by linting each of its files.
+    """
+
+    JUDGE = "judge"
+    LOADER = "loader"
+    WAIVERS = "waivers"
+    REPOSITORY = "repository"
+
+
+def always_applicable(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  the signature of every predicate
+    """Say of every run that the rule applies to it."""
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +49,8 @@ class Rule:
         needs: groups of `Facts`; where one is missing the check is unknown, never a pass.
         production_only: judged for production profiles and for runs that declare none.
         waivable: whether a waiver in the run file may lift it.
+        inapplicable: why the rule has nothing to say about a run, or an empty string.
+        raised_by: who raises the code.
         judge: the pure function.
     """
 
@@ -38,6 +61,8 @@ class Rule:
     needs: tuple[str, ...]
     production_only: bool
     waivable: bool
+    inapplicable: Inapplicable
+    raised_by: RaisedBy
     judge: Judge
 
     @property
@@ -58,13 +83,17 @@ def rule(
     needs: tuple[str, ...] = (),
     production_only: bool = False,
     waivable: bool = True,
+    inapplicable: Inapplicable = always_applicable,
+    raised_by: RaisedBy = RaisedBy.JUDGE,
 ) -> Callable[[Judge], Judge]:
     """Register a pure function `(run, plan, facts) -> violations` under a published code."""
 
     def register(judge: Judge) -> Judge:
         assert CODE.match(code), code
         assert code not in RULES, f"{code} is taken"
-        RULES[code] = Rule(code, name, severity, level, needs, production_only, waivable, judge)
+        RULES[code] = Rule(
+            code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge
+        )
         return judge
 
     return register

@@ -1,0 +1,19 @@
+"""The rules, one module a family. Importing this package registers all of them."""
+
+from validators.rules import (  # noqa: F401
+    att,
+    bud,
+    cfg,
+    cfg_file,
+    ckp,
+    ckp_host,
+    dat,
+    gpu,
+    hst,
+    hst_environment,
+    mem,
+    mod,
+    opt,
+    pre,
+    sch,
+)

@@ -1,0 +1,122 @@
+"""CKP, the static part: whether, how often and how safely a run is saved."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+MIN_KEPT = 2
+
+
+@rule("CKP001", "no-save-cadence", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
+def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A production run that saves nothing before its end.
+
+    ## What it does
+    Asks for a save before the last step: `trainer.save_steps` above 0 and below `trainer.max_steps`. The
+    final checkpoint is always written. A smoke run may live without one; CKP002 judges what it would
+    lose.
+
+    ## Why is this bad?
+    A run without a cadence has nothing to show until its last minute, and nothing to resume from after a
+    crash. The missing checkpoint is also the sign by which people find a wrong run, a day too late.
+
+    ## Example
+    ```yaml
+    trainer:
+      max_steps: 50000
+      save_steps: 0
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      max_steps: 50000
+      save_steps: 1000
+    ```
+    """
+    save_steps, max_steps = run.config.trainer.save_steps, run.config.trainer.max_steps
+    if save_steps == 0:
+        message = f"nothing is saved before step {max_steps:,}"
+    elif save_steps >= max_steps:
+        message = f"the first save, at step {save_steps:,}, is not before the end at step {max_steps:,}"
+    else:
+        return
+    yield Violation(
+        "trainer.save_steps", message, "save so often that CKP002 is content: see `neobert-launch plan`"
+    )
+
+
+@rule("CKP002", "work-at-risk", severity=Severity.FAIL, level=Level.STATIC)
+def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """More work between two saves than anybody is willing to lose.
+
+    ## What it does
+    Multiplies the steps between saves with the step time, measured where there is a measurement and
+    derived from FLOPs and the profile's expected share of the peak elsewhere, and compares it with
+    `guard.max_lost_minutes`.
+
+    ## Why is this bad?
+    A number of steps means nothing without their speed: 5,000 steps are 20 minutes of one run and 14
+    hours of another.
+
+    ## Example
+    ```yaml
+    trainer:
+      save_steps: 20000   # at 0.7 s per step: 3.9 hours
+    guard:
+      max_lost_minutes: 60
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      save_steps: 2000
+    guard:
+      max_lost_minutes: 60
+    ```
+    """
+    limit, at_risk = run.config.guard.max_lost_minutes, plan.minutes_at_risk
+    if at_risk.value > limit:
+        steps = int(limit * 60 / plan.step_time_s.value)
+        yield Violation(
+            "trainer.save_steps",
+            f"a crash may cost {at_risk.value:,.0f} minutes, more than {limit:g} ({at_risk.reason})",
+            f"set trainer.save_steps to {steps:,} or less"
+            if steps
+            else "make the step faster: one exceeds the limit",
+        )
+
+
+@rule("CKP003", "single-checkpoint", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
+def single_checkpoint(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A production run that keeps one checkpoint only.
+
+    ## What it does
+    Asks that at least two checkpoints are kept; 0 keeps all. A smoke run is repeated in minutes and may
+    keep one.
+
+    ## Why is this bad?
+    If the only one turns out to be damaged, or was taken after the loss went wrong, there is no other to
+    go back to.
+
+    ## Example
+    ```yaml
+    trainer:
+      save_total_limit: 1
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      save_total_limit: 3
+    ```
+    """
+    kept = run.config.trainer.save_total_limit
+    if 0 < kept < MIN_KEPT:
+        yield Violation(
+            "trainer.save_total_limit", f"{kept} checkpoint is kept", f"keep {MIN_KEPT} or more; 0 keeps all"
+        )

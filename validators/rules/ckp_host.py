@@ -1,0 +1,207 @@
+"""CKP, the part that needs the machine: room, a file system that keeps promises, what is there already."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+NEVER = "never"
+FILES_PER_CHECKPOINT = 64
+VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs")
+
+
+@rule("CKP004", "no-room-for-checkpoints", severity=Severity.FAIL, level=Level.HOST, needs=("disk",))
+def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A disk that the run's checkpoints do not fit on.
+
+    ## What it does
+    Compares free space and free inodes below `trainer.output_dir` with (kept + 1) checkpoints and a fifth
+    more: the new one is complete before the oldest goes.
+
+    ## Why is this bad?
+    A full disk is met at a save, hours into the run, and the save is what was wanted.
+
+    ## Example
+    ```text
+    3 checkpoints of 2,811 MiB are kept, and 9,000 MiB are free
+    ```
+
+    ## Use instead
+    ```text
+    a trainer.output_dir with 13,491 MiB, or a lower trainer.save_total_limit
+    ```
+    """
+    disk = facts.disk
+    assert disk is not None
+    needed = plan.checkpoint_tree_mib
+    if disk.free_mib < needed.value:
+        yield Violation(
+            "trainer.output_dir",
+            f"{disk.free_mib:,} MiB are free in {disk.path}, {needed.value:,.0f} are needed: {needed.reason}",
+            "make room, choose another folder, or lower trainer.save_total_limit",
+        )
+    checkpoints = (run.config.trainer.save_total_limit or plan.num_saves.value) + 1
+    inodes = int(checkpoints * FILES_PER_CHECKPOINT * 1.2)
+    if disk.free_inodes < inodes:
+        yield Violation(
+            "trainer.output_dir",
+            f"{disk.path} has {disk.free_inodes:,} inodes free; checkpoints need {inodes:,}",
+            "remove small files there, or choose another folder",
+        )
+
+
+@rule("CKP005", "unsafe-output-dir", severity=Severity.FAIL, level=Level.HOST, needs=("disk",))
+def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A file system that loses checkpoints, or cannot take them.
+
+    ## What it does
+    Judges a real write, sync and rename in the run directory, and the type of its file system. Memory and
+    container layers (tmpfs, overlay) fail a production run, whose checkpoints have to outlive the
+    container; elsewhere they are a warning.
+
+    ## Why is this bad?
+    What lies in a container's layer is gone with the container, and a rename that is not atomic leaves half a
+    checkpoint under the name of a whole one.
+
+    ## Example
+    ```yaml
+    trainer:
+      output_dir: /dev/shm/run
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      output_dir: /scratch/run
+    ```
+    """
+    disk = facts.disk
+    assert disk is not None
+    promises = (
+        ("written to", disk.is_writable),
+        ("renamed in", disk.rename_works),
+        ("synced", disk.fsync_works),
+    )
+    broken = [promise for promise, holds in promises if not holds]
+    if broken:
+        yield Violation(
+            "trainer.output_dir",
+            f"{disk.path} cannot be {' or '.join(broken)}: {disk.error or 'no reason given'}",
+            "choose a folder on a local or network disk that you may write to",
+        )
+    if disk.filesystem in VOLATILE:
+        yield Violation(
+            "trainer.output_dir",
+            f"{disk.path} is on {disk.filesystem}, which does not outlive the container or the machine",
+            "choose a folder on a mounted disk",
+            None if run.is_production else Severity.WARN,
+        )
+
+
+def _resumes(run: ResolvedRun, plan: Plan) -> str:
+    return "the run does not resume" if run.config.trainer.resume_from_checkpoint == NEVER else ""
+
+
+@rule(
+    "CKP007",
+    "broken-resume-target",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("resume",),
+    waivable=False,
+    inapplicable=_resumes,
+)
+def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A checkpoint to resume from that is missing, damaged, of another model, or beyond the end.
+
+    ## What it does
+    The named checkpoint exists and its manifest verifies, model and data are those of the run, and its
+    step is below `trainer.max_steps`. `auto` may find nothing and start afresh; it may not find something
+    broken.
+
+    ## Why is this bad?
+    A trainer that starts afresh when its checkpoint is missing throws away the run that it was asked to
+    go on with.
+
+    ## Example
+    ```text
+    neobert-launch train --resume runs/first/checkpoints/40000   # a folder without a manifest
+    ```
+
+    ## Use instead
+    ```text
+    neobert-launch train --resume auto
+    ```
+    """
+    resume, path = facts.resume, "trainer.resume_from_checkpoint"
+    assert resume is not None
+    if not resume.exists:
+        if resume.selector != "auto":
+            yield Violation(path, f"{resume.selector} does not exist", "name a checkpoint folder, or auto")
+        return
+    if not resume.is_verified:
+        yield Violation(path, f"{resume.target} does not verify: {resume.reason}", "resume from an older one")
+        return
+    if resume.structural_differences:
+        keys = ", ".join(resume.structural_differences)
+        yield Violation(path, f"{resume.target} was trained with another {keys}", "restore these keys")
+    max_steps = run.config.trainer.max_steps
+    if resume.step >= max_steps:
+        yield Violation(
+            path,
+            f"{resume.target} is at step {resume.step:,}, not before the end at {max_steps:,}",
+            "raise trainer.max_steps",
+        )
+
+
+@rule(
+    "CKP008",
+    "occupied-output-dir",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("output",),
+    waivable=False,
+)
+def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run directory that already holds something, without a word on what to do with it.
+
+    ## What it does
+    Asks that `trainer.output_dir` is new or empty, or that the run resumes, or that it says
+    `trainer.overwrite_output_dir: true`, which moves the old content aside.
+
+    ## Why is this bad?
+    Two runs in one directory overwrite each other's checkpoints, and their metrics read as one.
+
+    ## Example
+    ```yaml
+    trainer:
+      output_dir: runs/first   # holds step 40000
+      resume_from_checkpoint: never
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      output_dir: runs/second
+    ```
+    """
+    output, trainer = facts.output, run.config.trainer
+    assert output is not None
+    if output.exists and not output.is_directory:
+        yield Violation("trainer.output_dir", f"{output.path} is a file", "name a folder")
+        return
+    is_asked_for = trainer.overwrite_output_dir or trainer.resume_from_checkpoint != NEVER
+    if output.exists and not output.is_empty and not is_asked_for:
+        steps = (
+            f" (checkpoints at {', '.join(map(str, output.checkpoint_steps))})"
+            if output.checkpoint_steps
+            else ""
+        )
+        yield Violation(
+            "trainer.output_dir",
+            f"{output.path} is not empty{steps}",
+            "name a new folder, add `--resume auto`, or set trainer.overwrite_output_dir",
+        )

@@ -1,0 +1,120 @@
+"""DAT: the text and the tokenizer."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+
+@rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
+def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Text or a tokenizer that is not there, or that this process may not read.
+
+    ## What it does
+    Judges what the probe found under `dataset.path` or `dataset.name`, and under `tokenizer.path` or
+    `tokenizer.name`.
+
+    ## Why is this bad?
+    The trainer would say the same, after the queue and the start of every process.
+
+    ## Example
+    ```yaml
+    dataset:
+      path: data/pretrian
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      path: data/pretrain
+    ```
+    """
+    data = facts.data
+    assert data is not None
+    path = "dataset.path" if run.config.dataset.path else "dataset.name"
+    if not data.exists:
+        yield Violation(
+            path, f"{data.source} is not there: {data.reason or 'not found'}", "correct the path or the name"
+        )
+    elif not data.is_readable:
+        yield Violation(
+            path, f"{data.source} cannot be read: {data.reason or 'no permission'}", "mend its permissions"
+        )
+    if not data.tokenizer_exists:
+        path = "tokenizer.path" if run.config.tokenizer.path else "tokenizer.name"
+        message = f"the tokenizer {data.tokenizer} is not there"
+        yield Violation(
+            path, message, "correct the path or the name; with neither, one is trained from the text"
+        )
+
+
+def _streams(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.dataset.streaming else "the text is prepared, not streamed"
+
+
+@rule("DAT007", "endless-evaluation", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_streams)
+def endless_evaluation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A streamed corpus without a word on what it is evaluated on.
+
+    ## What it does
+    Asks a streaming run for `dataset.eval_split` or `dataset.eval_samples`. A share of a stream
+    (`dataset.validation_split`) needs a length that a stream has not.
+
+    ## Why is this bad?
+    Nothing bounds the evaluation of a stream, and nothing keeps its documents out of training.
+
+    ## Example
+    ```yaml
+    dataset:
+      streaming: true
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      streaming: true
+      eval_samples: 2000
+    ```
+    """
+    dataset = run.config.dataset
+    if dataset.eval_split is None and dataset.eval_samples is None:
+        yield Violation(
+            "dataset.eval_samples",
+            "a streaming run names neither an evaluation split nor a number of documents",
+            "set dataset.eval_samples, or dataset.eval_split where the data has one",
+        )
+
+
+@rule("DAT008", "unpinned-tokenizer", severity=Severity.WARN, level=Level.STATIC, production_only=True)
+def unpinned_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A tokenizer from the hub without a revision.
+
+    ## What it does
+    Warns in a production run where `tokenizer.name` is used and `tokenizer.revision` is null. A path is
+    pinned by its digest, and smoke runs train their own.
+
+    ## Why is this bad?
+    A name on the hub points at what its owner pushed last. Two runs of one file may then disagree on
+    every token.
+
+    ## Example
+    ```yaml
+    tokenizer:
+      name: bert-base-uncased
+    ```
+
+    ## Use instead
+    ```yaml
+    tokenizer:
+      name: bert-base-uncased
+      revision: 86b5e0934494bd15c9632b12f734a8a67f723594
+    ```
+    """
+    tokenizer = run.config.tokenizer
+    if tokenizer.name is not None and tokenizer.path is None and tokenizer.revision is None:
+        yield Violation(
+            "tokenizer.revision", f"{tokenizer.name} is not pinned to a revision", "set tokenizer.revision"
+        )

@@ -1,0 +1,232 @@
+"""HST: the host's software, repository, limits and services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+from validators.thresholds import MEMORY_SHARE
+from validators.versions import is_older, release
+
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
+OLDEST = {
+    "accelerate": "1.15",
+    "datasets": "5.2",
+    "numpy": "2.1",
+    "psutil": "7",
+    "pydantic": "2.13",
+    "safetensors": "0.6",
+    "tokenizers": "0.22",
+    "torch": "2.11",
+    "transformers": "5.20",
+}
+SHM_MIB_PER_PROCESS = 64
+FEWEST_OPEN_FILES = 1024
+SAVES_OF_WARNING = 3
+WRITE_MIB_PER_S = 200
+
+
+@rule("HST001", "untested-versions", severity=Severity.FAIL, level=Level.HOST, needs=("software",))
+def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Software that is missing, too old, or not what was tested together.
+
+    ## What it does
+    Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
+    minimum; warns for one that differs from the tested set in `constraints.txt`.
+
+    ## Why is this bad?
+    Signatures of attention kernels changed in three consecutive releases of torch. The error comes at the
+    first step, or not at all.
+
+    ## Example
+    ```text
+    torch 2.9.1 is installed, 2.11 is the oldest that works
+    ```
+
+    ## Use instead
+    ```text
+    pip install --constraint constraints.txt --editable .
+    ```
+    """
+    software = facts.software
+    assert software is not None
+    if not OLDEST_PYTHON <= release(software.python)[:2] <= NEWEST_PYTHON:
+        yield Violation("", f"Python {software.python} is none of 3.11 to 3.13", "use one of them")
+    yield from _below_minimum(software.packages)
+    differing = [
+        f"{name} {software.packages[name]} (tested: {pinned})"
+        for name, pinned in sorted(software.pinned.items())
+        if name in software.packages and release(software.packages[name]) != release(pinned)
+    ]
+    if differing:
+        hint = "pip install --constraint constraints.txt --editable ."
+        yield Violation("", f"not the tested versions: {', '.join(differing)}", hint, Severity.WARN)
+
+
+def _below_minimum(packages: dict[str, str]) -> Iterator[Violation]:
+    for name, oldest in OLDEST.items():
+        version = packages.get(name)
+        if version is None:
+            yield Violation("", f"{name} is not installed", f"pip install '{name}>={oldest}'")
+        elif is_older(version, oldest):
+            yield Violation("", f"{name} {version} is older than {oldest}", f"pip install '{name}>={oldest}'")
+
+
+@rule("HST002", "unrecorded-changes", severity=Severity.WARN, level=Level.HOST, needs=("git",))
+def unrecorded_changes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Uncommitted changes that nothing records.
+
+    ## What it does
+    Warns where the working tree differs from its commit and the difference was not stored. Outside a
+    repository the installed version says what runs.
+
+    ## Why is this bad?
+    A result whose code is gone cannot be repeated, and cannot be doubted either.
+
+    ## Example
+    ```text
+    neobert-launch preflight, with edits in neobert/training
+    ```
+
+    ## Use instead
+    ```text
+    git commit -a, or train: it stores the difference in the run directory
+    ```
+    """
+    git = facts.git
+    assert git is not None
+    if git.is_repository and git.is_dirty and not git.diff_saved:
+        yield Violation(
+            "", f"uncommitted changes on {git.sha[:12] or 'no commit'} are not stored", "commit them"
+        )
+
+
+@rule("HST003", "cramped-host", severity=Severity.WARN, level=Level.HOST, needs=("host",))
+def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A host with too little memory, shared memory, open files or processors for the run.
+
+    ## What it does
+    Compares available memory with what the processes of this node need (on a CPU the whole step, on a GPU
+    the copy of a checkpoint that is being written), shared memory with 64 MiB a process where there are
+    several, the limit of open files with 1,024, and processors with the threads that build batches.
+
+    ## Why is this bad?
+    The kernel kills a process that takes too much and gives no reason; Docker's 64 MiB of shared memory
+    stop a collective with a bus error.
+
+    ## Example
+    ```text
+    docker run IMAGE neobert-launch train --nproc-per-node 4
+    ```
+
+    ## Use instead
+    ```text
+    docker run --shm-size 1g IMAGE neobert-launch train --nproc-per-node 4
+    ```
+    """
+    host, processes = facts.host, run.config.distributed.nproc_per_node
+    assert host is not None
+    needed = plan.checkpoint_mib.value if plan.assumptions.is_cuda else plan.memory_mib.value * processes
+    if needed > MEMORY_SHARE * host.ram_available_mib:
+        message = (
+            f"{needed:,.0f} MiB of host memory are needed and {host.ram_available_mib:,} MiB are available"
+        )
+        yield Violation(
+            "trainer.per_device_train_batch_size", message, "free memory, or lower the batch per device"
+        )
+    if processes > 1 and host.shm_free_mib < SHM_MIB_PER_PROCESS * processes:
+        message = f"/dev/shm has {host.shm_free_mib:,} MiB free for {processes} processes"
+        yield Violation("distributed.nproc_per_node", message, "mount it larger: docker run --shm-size 1g")
+    if host.open_files_limit < FEWEST_OPEN_FILES:
+        yield Violation("", f"only {host.open_files_limit:,} files may be open at once", "ulimit -n 4096")
+    threads = processes * run.config.dataset.num_workers
+    if threads > host.cpu_count:
+        message = f"{threads} threads build batches on {host.cpu_count} processors"
+        yield Violation("dataset.num_workers", message, "lower dataset.num_workers")
+
+
+def _tracks_nothing(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.wandb.enabled else "wandb.enabled is false"
+
+
+@rule(
+    "HST004",
+    "unreachable-tracker",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("tracker",),
+    inapplicable=_tracks_nothing,
+)
+def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An experiment tracker that the run asks for and cannot use.
+
+    ## What it does
+    Fails where wandb is not installed, and where it is online without credentials. Offline it writes locally;
+    metrics.jsonl is written in any case.
+
+    ## Why is this bad?
+    A tracker that asks for a login at step 1 stops a job that nobody sits in front of.
+
+    ## Example
+    ```yaml
+    wandb:
+      enabled: true
+      mode: online   # and no WANDB_API_KEY
+    ```
+
+    ## Use instead
+    ```yaml
+    wandb:
+      enabled: true
+      mode: offline
+    ```
+    """
+    tracker = facts.tracker
+    assert tracker is not None
+    if not tracker.is_installed:
+        yield Violation("wandb.enabled", "wandb is not installed", "pip install 'neobert-launch[wandb]'")
+    elif not tracker.is_offline and not tracker.has_credentials:
+        yield Violation(
+            "wandb.mode", "wandb is online without credentials", "set WANDB_API_KEY, or wandb.mode to offline"
+        )
+
+
+@rule("HST005", "abrupt-walltime", severity=Severity.FAIL, level=Level.HOST, needs=("scheduler",))
+def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A batch job that is killed before it can save.
+
+    ## What it does
+    In a job whose time ends before the run does, asks that the scheduler sends a signal at least three
+    times the time of a save before the kill; 200 MiB/s are assumed for the write. Where it does, an end
+    before the ETA is a warning: the job has to be queued again. Without a scheduler there is nothing to
+    judge.
+
+    ## Why is this bad?
+    A killed job loses all since its last save, in the worst case each time it is queued.
+
+    ## Example
+    ```text
+    #SBATCH --time=24:00:00
+    ```
+
+    ## Use instead
+    ```text
+    #SBATCH --time=24:00:00 --signal=B:TERM@120 --requeue
+    ```
+    """
+    scheduler = facts.scheduler
+    assert scheduler is not None
+    left, eta = scheduler.walltime_left_s, plan.eta_s.value
+    if not scheduler.name or left is None or left >= eta:
+        return
+    lead = SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
+    ends = f"job {scheduler.job_id} ends in {left / 3600:.1f} hours and the run takes {eta / 3600:.1f}"
+    if scheduler.signal_lead_s < lead:
+        message = f"{ends}; its signal leads by {scheduler.signal_lead_s:g} s, and a save needs {lead:.0f} s"
+        yield Violation("guard.walltime_limit_hours", message, f"sbatch --signal=B:TERM@{lead:.0f}")
+    else:
+        yield Violation("guard.walltime_limit_hours", ends, "requeue it with --resume auto", Severity.WARN)

@@ -1,0 +1,89 @@
+"""HST, what surrounds the process: modules that hide the project's, variables that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@rule(
+    "HST006",
+    "shadowed-package",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("software",),
+    waivable=False,
+)
+def shadowed_package(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A foreign module under the name of one of the project's packages.
+
+    ## What it does
+    Fails where `neobert`, `launcher`, `profiles` or `validators` would be imported from a file that is
+    not the project's. The names are common ones, and the package index has another `validators`.
+
+    ## Why is this bad?
+    The import succeeds. What runs then is somebody else's code, or half of each.
+
+    ## Example
+    ```text
+    pip install validators   # into the same environment
+    ```
+
+    ## Use instead
+    ```text
+    an environment of its own: make setup
+    ```
+    """
+    assert facts.software is not None
+    for module, file in sorted(facts.software.shadowed.items()):
+        yield Violation(
+            "", f"{module} is hidden by {file}", "install the project into an environment of its own"
+        )
+
+
+@rule("HST007", "contradictory-allocator", severity=Severity.WARN, level=Level.HOST, needs=("host",))
+def contradictory_allocator(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Allocator settings that contradict each other.
+
+    ## What it does
+    Warns where PYTORCH_ALLOC_CONF and the older PYTORCH_CUDA_ALLOC_CONF are both set, and where
+    `max_split_size_mb` stands beside `expandable_segments:True`.
+
+    ## Why is this bad?
+    One of two variables is ignored, and expandable segments leave nothing to split: whoever tunes the
+    other setting tunes nothing.
+
+    ## Example
+    ```text
+    PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:256,expandable_segments:True
+    ```
+
+    ## Use instead
+    ```text
+    PYTORCH_ALLOC_CONF=expandable_segments:True
+    ```
+    """
+    assert facts.host is not None
+    environment = facts.host.environment
+    if ALLOCATOR in environment and OLD_ALLOCATOR in environment:
+        yield Violation("", f"{ALLOCATOR} and {OLD_ALLOCATOR} are both set", f"unset {OLD_ALLOCATOR}")
+    for name in (ALLOCATOR, OLD_ALLOCATOR):
+        if _contradicts_itself(_settings(environment, name)):
+            message = f"{name} sets max_split_size_mb beside expandable_segments:True"
+            yield Violation("", message, f"{ALLOCATOR}=expandable_segments:True")
+
+
+def _settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
+    pairs = (setting.partition(":") for setting in environment.get(name, "").split(","))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _contradicts_itself(settings: Mapping[str, str]) -> bool:
+    return "max_split_size_mb" in settings and settings.get("expandable_segments", "").lower() == "true"

@@ -1,0 +1,60 @@
+"""MEM: predicted memory against the device."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+from validators.thresholds import MEMORY_SHARE
+
+
+def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
+    return "nobody said how much memory the device has" if plan.device_memory_mib.value is None else ""
+
+
+@rule(
+    "MEM001",
+    "memory-beyond-device",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=_device_is_unknown,
+)
+def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A step that does not fit the device with a tenth to spare.
+
+    ## What it does
+    Adds up weights, gradients, moments, activations of a full microbatch, logits and the runtime, or
+    takes what was measured, and compares the sum with nine tenths of the device that the profile
+    requires.
+
+    ## Why is this bad?
+    A run that just fits runs until the allocator fragments or the longest batch comes, and dies there.
+
+    ## Example
+    ```yaml
+    profile: a100-prod
+    trainer:
+      per_device_train_batch_size: 1024
+    ```
+
+    ## Use instead
+    ```yaml
+    profile: a100-prod
+    trainer:
+      per_device_train_batch_size: 32
+      gradient_accumulation_steps: 32
+    ```
+    """
+    device, needed = plan.device_memory_mib.value, plan.memory_mib
+    if device is not None and needed.value > MEMORY_SHARE * device:
+        parts = (
+            f"state {plan.weights_mib.value + plan.gradients_mib.value + plan.optimizer_mib.value:,.0f}, "
+            f"activations {plan.activations_mib.value:,.0f}, logits {plan.logits_mib.value:,.0f}"
+        )
+        yield Violation(
+            "trainer.per_device_train_batch_size",
+            f"{needed.value:,.0f} MiB of {device:,.0f} MiB are needed ({parts} MiB; {needed.reason})",
+            "lower the batch per device and accumulate, or set trainer.gradient_checkpointing",
+        )

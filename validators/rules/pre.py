@@ -1,0 +1,87 @@
+"""PRE: the precision that the run computes in."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+BF16_CAPABILITY = (8, 0)
+
+
+@rule("PRE001", "fp32-in-production", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
+def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A production run that computes in fp32.
+
+    ## What it does
+    Refuses `fp32` and `no` in a production run. Smoke runs on a CPU, and references for numerics, compute
+    in fp32 for good reason and are not judged.
+
+    ## Why is this bad?
+    Tensor cores do a third to a sixteenth of their bf16 work in fp32, activations take twice the memory,
+    and flash attention does not take it at all.
+
+    ## Example
+    ```yaml
+    profile: a100-prod
+    trainer:
+      mixed_precision: fp32
+    ```
+
+    ## Use instead
+    ```yaml
+    profile: a100-prod
+    trainer:
+      mixed_precision: bf16
+    ```
+    """
+    precision = run.config.trainer.mixed_precision
+    if precision != "bf16":
+        yield Violation(
+            "trainer.mixed_precision",
+            f"a production run computes in bf16, not {precision}",
+            "set trainer.mixed_precision to bf16",
+        )
+
+
+def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.trainer.mixed_precision == "bf16" else "the run does not compute in bf16"
+
+
+@rule(
+    "PRE002",
+    "precision-beyond-gpu",
+    severity=Severity.FAIL,
+    level=Level.GPU,
+    needs=("gpus",),
+    inapplicable=_computes_in_bf16,
+)
+def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A GPU whose tensor cores do not know bf16.
+
+    ## What it does
+    Asks for compute capability 8.0 on every visible GPU when the run computes in bf16.
+
+    ## Why is this bad?
+    Older GPUs emulate bf16 in fp32: the run starts, is right, and takes many times as long.
+
+    ## Example
+    ```text
+    trainer.mixed_precision: bf16 on a V100 (compute capability 7.0)
+    ```
+
+    ## Use instead
+    ```text
+    an A100, H100, H200, L40S or RTX 4090 (8.0 or later)
+    ```
+    """
+    for gpu in facts.gpus or ():
+        if gpu.compute_capability < BF16_CAPABILITY:
+            major, minor = gpu.compute_capability
+            yield Violation(
+                "trainer.mixed_precision",
+                f"GPU {gpu.index} ({gpu.name}) has compute capability {major}.{minor}; bf16 needs 8.0",
+                "use a newer GPU",
+            )

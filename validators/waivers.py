@@ -1,0 +1,51 @@
+"""Waivers: findings that somebody answers for, until a day. An idle waiver is itself a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+
+from neobert.config.schema import Waiver
+from validators.finding import Finding, Violation
+from validators.rule import RULES
+
+
+def lift(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
+    """Mark the findings that a standing waiver lifts."""
+    lifted = {waiver.code for waiver in waivers if _stands(waiver, today)}
+    return [replace(finding, waived=finding.code in lifted) for finding in findings]
+
+
+def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
+    """Return who answers for a waived code and until when."""
+    return "; ".join(f"{waiver.reason} (until {waiver.expires})" for waiver in waivers if waiver.code == code)
+
+
+def faults(waivers: Sequence[Waiver], judged: set[str], found: set[str], today: date) -> Iterator[Violation]:
+    """Yield what is wrong with the waivers, given the codes that were judged and those that were found."""
+    for index, waiver in enumerate(waivers):
+        fault = _fault(waiver, judged, found, today)
+        if fault:
+            yield Violation(f"waivers.{index}", f"the waiver of {waiver.code} {fault[0]}", fault[1])
+
+
+def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tuple[str, str] | None:
+    known = RULES.get(waiver.code)
+    if known is None:
+        return "names no rule", "`neobert-launch rule --all` lists the codes"
+    if not known.waivable:
+        return (
+            "is refused: this rule cannot be waived",
+            f"mend what {waiver.code} names and remove the waiver",
+        )
+    if waiver.expires < today:
+        return f"expired on {waiver.expires}", "mend the finding, or answer for it until another day"
+    if waiver.code in judged and waiver.code not in found:
+        return "lifts nothing", "remove it: the rule does not fire"
+    return None
+
+
+def _stands(waiver: Waiver, today: date) -> bool:
+    known = RULES.get(waiver.code)
+    return known is not None and known.waivable and today <= waiver.expires
