@@ -50,8 +50,10 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return scores.softmax(-1)
     is_open = mask if mask.dtype == torch.bool else mask > -torch.inf
+    is_blind = ~is_open.any(-1, keepdim=True)
     scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-    return scores.softmax(-1).masked_fill(~is_open.any(-1, keepdim=True), 0.0)
+    # Without the first fill a blind query's backward is 0 * NaN.
+    return scores.masked_fill(is_blind, 0.0).softmax(-1).masked_fill(is_blind, 0.0)
 
 
 def normalize_mask(mask: Tensor | None) -> Tensor | None:

@@ -71,6 +71,8 @@ def build_model_config(
 def materialize(model: NeoBERTPreTrainedModel, device: torch.device | str) -> None:
     """Give a model that was built on the meta device memory and initial weights, in place."""
     model.to_empty(device=device)
+    for module in model.modules():
+        module._is_hf_initialized = False
     model.initialize_weights()
     # Moving off meta makes a parameter of every name, and so unties what was tied.
     model.tie_weights()
