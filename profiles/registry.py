@@ -48,7 +48,8 @@ class Profile:
         config: what the profile asks for, without any run file; rules compare a run with it.
         digest: hash of `about` and of the resolved configuration.
         files: its file, and those that it builds on.
-        is_locked: whether the digest is the one in profiles.lock; False for profiles of one's own.
+        is_pinned: whether profiles.lock names it; False for profiles of one's own.
+        is_locked: whether the digest is the one in profiles.lock.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Profile:
     origins: Mapping[str, Origin]
     digest: str
     files: tuple[str, ...]
+    is_pinned: bool
     is_locked: bool
 
 
@@ -163,6 +165,7 @@ def _profile(layers: Layers) -> tuple[Profile, tuple[Document, ...]]:
 
 
 def _describe(about: About, resolution: Resolution, digest: str, files: tuple[str, ...]) -> Profile:
+    locked = read_lock().get(about.name)
     return Profile(
         name=about.name,
         kind=about.kind,
@@ -173,7 +176,8 @@ def _describe(about: About, resolution: Resolution, digest: str, files: tuple[st
         origins=resolution.origins,
         digest=digest,
         files=files,
-        is_locked=read_lock().get(about.name) == digest,
+        is_pinned=locked is not None,
+        is_locked=locked == digest,
     )
 
 

@@ -53,7 +53,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     if is_judged and tokens.value < COMPUTE_OPTIMAL_TOKENS:
         yield Violation(
             "trainer.max_steps",
-            f"{tokens.value:.2f} tokens per parameter ({tokens.reason}); {COMPUTE_OPTIMAL_TOKENS} are optimal",
+            f"{tokens.value:.2f} tokens a parameter ({tokens.reason}); {COMPUTE_OPTIMAL_TOKENS} are optimal",
             "train on more tokens, or train a smaller model",
             None if tokens.value < LEAST_TOKENS else Severity.WARN,
         )

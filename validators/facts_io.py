@@ -1,0 +1,130 @@
+"""Facts as JSON and back, so that a report can be replayed elsewhere. What the schema lacks is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from validators.facts import SCHEMA_VERSION, Facts
+
+UNREADABLE = "unreadable-facts"
+
+T = TypeVar("T")
+
+
+class _MismatchError(Exception):
+    """A value that is not what the facts declare at `path`."""
+
+    def __init__(self, path: str, message: str) -> None:
+        self.path, self.message = path, message
+        super().__init__(path, message)
+
+
+def facts_to_json(facts: Facts) -> str:
+    """Write facts as one indented JSON object with sorted keys."""
+    return json.dumps(asdict(facts), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def facts_from_json(text: str, source: str = "facts.json") -> Facts:
+    """Read facts. Raises ProjectError, with exit code 2, for anything that `facts_to_json` does not write."""
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(f"not JSON: {error}", source) from None
+    if not isinstance(found, dict):
+        raise _refusal("not a JSON object", source)
+    version = found.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise _refusal(f"schema_version {version!r}; this version reads {SCHEMA_VERSION}", source)
+    try:
+        return _record(Facts, found, "")
+    except _MismatchError as mismatch:
+        raise _refusal(f"{mismatch.path or 'facts'}: {mismatch.message}", source) from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _refusal(message: str, source: str) -> ProjectError:
+    hint = "record them anew: `neobert-launch preflight` writes facts.json into the run directory"
+    return ProjectError(UNREADABLE, f"these are no facts: {message}", hint, source, EXIT_USAGE)
+
+
+def _record(kind: type[T], value: Any, path: str) -> T:
+    if not isinstance(value, Mapping):
+        raise _MismatchError(path, f"an object is expected, not {value!r}")
+    assert is_dataclass(kind)
+    hints = get_type_hints(kind)
+    unknown = sorted(value.keys() - hints.keys())
+    if unknown:
+        raise _MismatchError(path, f"unknown field {', '.join(unknown)}")
+    missing = sorted(field.name for field in fields(kind) if _is_required(field) and field.name not in value)
+    if missing:
+        raise _MismatchError(path, f"missing field {', '.join(missing)}")
+    return kind(**{name: _read(hints[name], value[name], _join(path, name)) for name in value})
+
+
+def _is_required(field: Field[Any]) -> bool:
+    """A group that is left out was not probed; within a group, only what has a default may be left out."""
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _read(hint: Any, value: Any, path: str) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _record(hint, value, path)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return _optional(arguments, value, path)
+    if origin is tuple:
+        return _tuple(arguments, value, path)
+    if origin is dict:
+        return _mapping(arguments[1], value, path)
+    if origin is Literal:
+        return _one_of(arguments, value, path)
+    return _scalar(hint, value, path)
+
+
+def _optional(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
+    """Every union in the facts is a type or null."""
+    (hint,) = (argument for argument in arguments if argument is not NoneType)
+    return None if value is None else _read(hint, value, path)
+
+
+def _tuple(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise _MismatchError(path, f"a list is expected, not {value!r}")
+    hints = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+    if len(hints) != len(value):
+        raise _MismatchError(path, f"{len(hints)} values are expected, not {len(value)}")
+    places = (_join(path, str(index)) for index in range(len(value)))
+    return tuple(_read(hint, item, place) for hint, item, place in zip(hints, value, places, strict=False))
+
+
+def _mapping(hint: Any, value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _MismatchError(path, f"an object is expected, not {value!r}")
+    return {name: _read(hint, item, _join(path, name)) for name, item in value.items()}
+
+
+def _one_of(choices: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value not in choices:
+        raise _MismatchError(path, f"one of {', '.join(map(str, choices))} is expected, not {value!r}")
+    return value
+
+
+def _scalar(hint: type, value: Any, path: str) -> Any:
+    """A whole number stands for a float in JSON; a truth value stands for no number."""
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise _MismatchError(path, f"{hint.__name__} is expected, not {value!r}")
+    return value
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,76 @@
+"""The rules' pages for people: one page, and the catalogue that `python -m validators.pages` prints."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+import validators.rules  # noqa: F401  registers every rule
+from validators.finding import Severity
+from validators.rule import RULES, Rule
+
+SECTIONS = ("What it does", "Why is this bad?", "Example", "Use instead")
+BLOCKS = {Severity.FAIL: "blocks", Severity.WARN: "warns, blocks with `--strict`"}
+
+
+def render_page(code: str) -> str:
+    """Return the page of one rule as Markdown. Raises KeyError for a code that does not exist."""
+    rule = RULES[code]
+    return f"# {rule.code} {rule.name}\n\n{_properties(rule)}\n\n{inspect.cleandoc(rule.page)}\n"
+
+
+def render_catalogue() -> str:
+    """Return all pages as one Markdown document, with a table in front."""
+    rules = [RULES[code] for code in sorted(RULES)]
+    pages = "\n".join(_nested(render_page(rule.code)) for rule in rules)
+    return f"{INTRODUCTION}\n{_table(rules)}\n{pages}"
+
+
+INTRODUCTION = """# Rules
+
+Generated from the rules' docstrings by `python -m validators.pages > docs/rules.md`; a test holds it current.
+
+A rule is a pure function of a resolved run, its plan and recorded facts. It ends in pass, warn, fail, skip or
+unknown, and a required check that ends in skip or unknown is never counted as a pass. Severity is for production
+profiles; a rule for production only says so. A waiver in the run file (`waivers:` with code, reason and expiry)
+lifts a finding until its day, except for the rules that cannot be waived.
+"""
+
+
+def _table(rules: Iterable[Rule]) -> str:
+    head = ["| rule | level | in production | what it finds |", "|---|---|---|---|"]
+    return "\n".join([*head, *map(_row, rules), ""])
+
+
+def _row(rule: Rule) -> str:
+    link = f"[{rule.code} {rule.name}](#{rule.code.lower()}-{rule.name})"
+    return f"| {link} | {rule.level} | {BLOCKS[rule.severity]} | {_title(rule)} |"
+
+
+def _title(rule: Rule) -> str:
+    return rule.page.strip().partition("\n")[0]
+
+
+def _properties(rule: Rule) -> str:
+    parts = [BLOCKS[rule.severity], f"level {rule.level}"]
+    if rule.needs:
+        parts.append(f"needs the facts {', '.join(rule.needs)}")
+    if rule.production_only:
+        parts.append("production runs only")
+    if not rule.waivable:
+        parts.append("cannot be waived")
+    return f"*{'; '.join(parts)}*"
+
+
+def _nested(page: str) -> str:
+    """One level down; a number sign inside a code block is a comment."""
+    is_code = False
+    lines: list[str] = []
+    for line in page.splitlines():
+        is_code ^= line.startswith("```")
+        lines.append(f"#{line}" if line.startswith("#") and not is_code else line)
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(render_catalogue(), end="")
