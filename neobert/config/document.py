@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.tree import DEFAULT, Flaw, Node, OriginKind, build, join
-from neobert.config.yaml_reader import UnreadableError, read_yaml
+from neobert.config.tree import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
+from neobert.config.yaml_reader import read_yaml
 
 MAX_BYTES = 2**20
+LONGEST_MESSAGE = 500
 LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 UTF16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
@@ -109,7 +110,13 @@ def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[F
 def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> ConfigIssue:
     source_line = lines[error.line - 1] if 0 < error.line <= len(lines) else ""
     message = f"{path.name} {error.message}" if not error.line else error.message
-    return ConfigIssue("CFG011", "", message, error.hint, str(path), error.line, error.column, source_line)
+    return ConfigIssue(error.code, "", message, error.hint, str(path), error.line, error.column, source_line)
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: names and values come from files, and may hold anything."""
+    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return shown if len(shown) <= LONGEST_MESSAGE else shown[:LONGEST_MESSAGE] + "..."
 
 
 class Sources:
@@ -126,8 +133,8 @@ class Sources:
         return ConfigIssue(
             flaw.code,
             join(flaw.path),
-            flaw.message,
-            flaw.hint,
+            printable(flaw.message),
+            printable(flaw.hint),
             origin.file,
             origin.line,
             origin.column,

@@ -14,7 +14,14 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from neobert.config.schema import RunConfig
 from neobert.config.tree import Path
 
-NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "text", date: "a date, 2026-12-31"}
+NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    date: "a date such as 2026-12-31",
+}
+FEW = 5
 BOUNDS = ((Gt, "gt", "above"), (Ge, "ge", "of at least"), (Lt, "lt", "below"), (Le, "le", "of at most"))
 
 
@@ -113,7 +120,8 @@ def type_text(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return _tuple_text(get_args(annotation))
     if is_section(annotation):
-        return "a mapping of " + ", ".join(hints_of(annotation))
+        names = list(hints_of(annotation))
+        return "a mapping of " + ", ".join(names) if len(names) <= FEW else "a mapping of keys"
     return NAMES.get(annotation, "a mapping" if get_origin(annotation) is dict else "any value")
 
 

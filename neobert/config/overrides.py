@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from neobert.config.document import Document
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.keys import is_bool
+from neobert.config.keys import annotation_at, is_bool, type_text
 from neobert.config.scalars import read_scalar
-from neobert.config.tree import COMMAND_LINE, Flaw, Node, Origin, scalar_flaw
-from neobert.config.yaml_reader import UnreadableError, read_yaml
+from neobert.config.tree import COMMAND_LINE, MAX_DEPTH, Flaw, Node, Origin, UnreadableError, scalar_flaw
+from neobert.config.yaml_reader import read_yaml
 
-DOTTED = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
+DOTTED = rf"[A-Za-z_][\w-]*(?:\.[\w-]+){{0,{MAX_DEPTH // 2}}}"
 ASSIGNMENT = re.compile(rf"(--)?({DOTTED})=(.*)", re.DOTALL)
 FLAG = re.compile(rf"--({DOTTED})")
 QUOTED_OR_FLOW = ("[", "{", '"', "'")
@@ -45,36 +45,47 @@ def parse_overrides(tokens: Sequence[str]) -> tuple[Override, ...]:
     issues: list[ConfigIssue] = []
     index = 0
     while index < len(tokens):
-        token = tokens[index]
-        if assignment := ASSIGNMENT.fullmatch(token):
-            overrides.append(
-                Override(assignment[2], assignment[3], token, index + 1, assignment.start(3) + 1)
-            )
-        elif flag := FLAG.fullmatch(token):
-            takes_value = _takes_value(flag[1], tokens[index + 1 : index + 2])
-            text = tokens[index + 1] if takes_value else "true"
-            argument = f"{token} {text}" if takes_value else token
-            column = len(token) + 2 if takes_value else 1
-            overrides.append(Override(flag[1], text, argument, index + 1, column))
-            index += takes_value
-        else:
-            issues.append(_no_override(token, index + 1))
+        token, following = tokens[index], tokens[index + 1 : index + 2]
         index += 1
+        if assignment := ASSIGNMENT.fullmatch(token):
+            overrides.append(Override(assignment[2], assignment[3], token, index, assignment.start(3) + 1))
+        elif not (flag := FLAG.fullmatch(token)):
+            issues.append(_no_override(token, index))
+        elif _takes_value(flag[1], following):
+            argument = f"{token} {following[0]}"
+            overrides.append(Override(flag[1], following[0], argument, index, len(token) + 2))
+            index += 1
+        elif _needs_value(flag[1]):
+            issues.append(_no_value(token, flag[1], index))
+        else:
+            overrides.append(Override(flag[1], "true", token, index, 1))
     if issues:
         raise ConfigError(issues)
     return tuple(overrides)
 
 
 def _takes_value(path: str, following: Sequence[str]) -> bool:
-    if not following or FLAG.fullmatch(following[0]) or following[0].startswith("--"):
+    if not following or following[0].startswith("--"):
         return False
     return not is_bool(tuple(path.split("."))) or following[0].lower() in SWITCHES
+
+
+def _needs_value(path: str) -> bool:
+    """Whether a key is no switch. An unknown key passes, and is named as unknown later."""
+    annotation = annotation_at(tuple(path.split(".")))
+    return annotation is not None and not is_bool(tuple(path.split(".")))
 
 
 def _no_override(token: str, position: int) -> ConfigIssue:
     message = f"{token!r} is no override"
     hint = "write section.key=value, --section.key=value or --section.key value"
     return ConfigIssue("CFG001", "", message, hint, COMMAND_LINE, position, 1, token)
+
+
+def _no_value(token: str, path: str, position: int) -> ConfigIssue:
+    expected = type_text(annotation_at(tuple(path.split("."))))
+    hint = f"write {token} VALUE; {path} expects {expected}"
+    return ConfigIssue("CFG003", path, f"{token} needs a value", hint, COMMAND_LINE, position, 1, token)
 
 
 def as_layer(override: Override) -> Document:

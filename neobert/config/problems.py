@@ -19,8 +19,9 @@ from neobert.config.keys import (
 )
 from neobert.config.renamed import advice_for_key, advice_for_value
 from neobert.config.scalars import read_number
+from neobert.config.schema import RunConfig
 from neobert.config.suggest import closest, suggest_key
-from neobert.config.tree import Flaw, Node, Path, find, join, nearest
+from neobert.config.tree import Flaw, Node, Path, children, find, join, nearest
 
 UNKNOWN = "unexpected_keyword_argument"
 MISSING = "missing"
@@ -45,40 +46,32 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     if advice:
         yield Flaw("CFG007", path, f"{join(path)} is not a key here", advice, node.key)
         return
-    if isinstance(node.value, dict) and len(path) == 1 and _has_known_child(node, path):
-        for name in node.value:
-            yield from _unknown((*path, name), root, schema)
-        return
     yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, schema), node.key)
+    if len(path) == 1 and isinstance(node.value, dict):
+        yield from _unknown_children(path, root, schema)
 
 
-def _has_known_child(node: Node, path: Path) -> bool:
-    assert isinstance(node.value, dict)
-    return any(advice_for_key((*path, name)) or _belongs(suggest_key(name), name) for name in node.value)
-
-
-def _belongs(key: str, name: str) -> bool:
-    return key.rpartition(".")[2] == name
+def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
+    """Keys of an unknown section that have a place elsewhere than in the section that was meant."""
+    meant = suggest_key(join(path))
+    for name, _ in children(nearest(root, path)):
+        section, _, key = suggest_key(str(name)).rpartition(".")
+        if advice_for_key((*path, name)) or (key == name and section != meant):
+            yield from _unknown((*path, name), root, schema)
 
 
 def _hint_unknown(path: Path, schema: type[Any]) -> str:
-    if str(path[-1]).startswith("$variables"):
+    name = str(path[-1])
+    if name.startswith("$variables"):
         return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
     holder = unwrap(annotation_at(path[:-1], schema))[0]
     names = list(hints_of(holder)) if is_section(holder) else []
-    if "sections" not in names and not _is_run_config(schema, path):
-        near = closest(str(path[-1]), names)
-        return f"did you mean {near}?" if near else f"the keys are {', '.join(names)}"
-    near = suggest_key(join(path))
+    is_in_a_section = schema is RunConfig and not any(isinstance(part, int) for part in path)
+    near = suggest_key(join(path)) if is_in_a_section else closest(name, names)
     if not near:
-        return f"the keys are {', '.join(names)}" if names else "remove the line"
-    if _belongs(near, str(path[-1])) and "." in near:
-        return f"it belongs to {near.partition('.')[0]}: write {near}"
-    return f"did you mean {near}?"
-
-
-def _is_run_config(schema: type[Any], path: Path) -> bool:
-    return schema.__name__ == "RunConfig" and not any(isinstance(part, int) for part in path)
+        return f"the keys are {', '.join(names)}" if names else "remove it"
+    section, _, key = near.rpartition(".")
+    return f"it belongs to {section}: write {near}" if section and key == name else f"did you mean {near}?"
 
 
 def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
@@ -119,10 +112,11 @@ def show(value: object) -> str:
 
 def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -> str:
     bare, _ = unwrap(annotation)
+    if value is None and is_section(bare):
+        return "write a key under it, or remove the line"
     if value is None:
         info = describe_field(path, schema)
-        default = "" if info is None or is_section(bare) else f" to take the default, {show(info.default)}"
-        return f"remove the line{default}"
+        return "remove the line" + (f" to take the default, {show(info.default)}" if info else "")
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))
         return f"did you mean {near}?" if near else ""

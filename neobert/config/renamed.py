@@ -154,6 +154,7 @@ NAMES = {
     "grad_checkpointing": "write trainer.gradient_checkpointing",
     "compile": "write trainer.torch_compile",
     "cut_cross_entropy": MASKED_LOSS,
+    "steps": "write trainer.max_steps",
     "train_steps": "write trainer.max_steps",
     "num_train_steps": "write trainer.max_steps",
     "num_train_epochs": "write trainer.max_steps; `plan` shows how many epochs that is",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from neobert.config.tree import Scalar
+from neobert.config.tree import LARGEST_INT, Scalar
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -34,7 +34,7 @@ def read_scalar(text: str) -> Scalar:
 def read_number(text: str) -> int | float | None:
     """Read a number, or None where the text is none."""
     if DECIMAL.fullmatch(text):
-        return int(text) if len(text) < MOST_DIGITS else float("inf")
+        return int(text) if len(text) < MOST_DIGITS else LARGEST_INT + 1
     if FLOAT.fullmatch(text):
         return float(text)
     if OCTAL.fullmatch(text):

@@ -31,11 +31,4 @@ def suggest_key(path: str) -> str:
     if near:
         return f"{section}.{near}" if section else near
     far = closest(name, list(by_name))
-    if far:
-        return by_name[far][0]
-    return closest(section, list(sections())) and _in_section(closest(section, list(sections())), name)
-
-
-def _in_section(section: str, name: str) -> str:
-    near = closest(name, [key.rpartition(".")[2] for key in all_keys() if key.startswith(f"{section}.")])
-    return f"{section}.{near}" if near else section
+    return by_name[far][0] if far else ""

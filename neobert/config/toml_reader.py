@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 import tomllib
 
-from neobert.config.tree import Flaw, Node, Origin, OriginKind, Path, build
-from neobert.config.yaml_reader import UnreadableError
+from neobert.config.tree import Flaw, Node, Origin, OriginKind, Path, UnreadableError, build
 
 NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 DOTTED = rf"{NAME}(?:\s*\.\s*{NAME})*"
 HEADER = re.compile(rf"\s*(\[\[?)\s*({DOTTED})\s*\]")
 KEY = re.compile(rf"\s*({DOTTED})\s*=\s*")
 PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
+TWICE = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate")
 DELIMITERS = ('"""', "'''")
 
 Places = dict[Path, tuple[int, int, int]]
@@ -28,10 +28,8 @@ def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _unreadable(str(error)) from None
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(
-            f"TOML: {type(error).__name__.lower()}: values are too large or too deep"
-        ) from None
+    except (ValueError, RecursionError):
+        raise UnreadableError("TOML: a value is too large or nested too deeply") from None
     places = _scan(text)
     flaws: list[Flaw] = []
 
@@ -47,6 +45,8 @@ def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]
 def _unreadable(message: str) -> UnreadableError:
     place = PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place else (0, 0)
+    if message.startswith(TWICE):
+        return UnreadableError("a key or table is given twice", "keep one of them", line, column, "CFG002")
     return UnreadableError(f"TOML: {PLACE.sub('', message).strip()}", "", line, column)
 
 

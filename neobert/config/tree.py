@@ -34,7 +34,7 @@ class Origin:
 DEFAULT = Origin("default")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """A value, the place of the value, and the place of its key (its own place where it has no key)."""
 
@@ -52,6 +52,16 @@ class Flaw:
     message: str
     hint: str
     origin: Origin
+
+
+class UnreadableError(Exception):
+    """The text is no config. Lines and columns count from 1; 0 where the fault has no place."""
+
+    def __init__(
+        self, message: str, hint: str = "", line: int = 0, column: int = 0, code: str = "CFG011"
+    ) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.line, self.column, self.code = message, hint, line, column, code
 
 
 Locate = Callable[[Path], tuple[Origin, Origin]]
@@ -108,15 +118,15 @@ def nearest(node: Node, path: Path) -> Node:
     return node
 
 
-def measure(node: Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
     """Values and levels that a tree unfolds to. Shared subtrees are measured once and counted each time."""
-    if id(node) not in known:
+    if node not in known:
         size, depth = 1, 0
         for _, child in children(node):
             child_size, child_depth = measure(child, known)
             size, depth = size + child_size, max(depth, child_depth)
-        known[id(node)] = (size, depth + 1)
-    return known[id(node)]
+        known[node] = (size, depth + 1)
+    return known[node]
 
 
 def scalar_flaw(value: object) -> tuple[str, str] | None:
@@ -133,6 +143,11 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
     """Turn plain values (of TOML, JSON or code) into a tree; what no config can hold becomes a flaw."""
     origin, key = locate(path)
+    if len(path) > MAX_DEPTH:
+        flaws.append(
+            Flaw("CFG003", path[:2], f"values are nested deeper than {MAX_DEPTH} levels", "", origin)
+        )
+        return Node(None, origin, key)
     if isinstance(value, Mapping):
         return Node(_build_entries(value, locate, flaws, path), origin, key)
     if isinstance(value, list | tuple):
@@ -156,10 +171,10 @@ def _build_entries(
         if isinstance(name, str):
             entries[name] = build(child, locate, flaws, (*path, name))
         else:
-            flaws.append(key_flaw(name, path, locate(path)[0]))
+            flaws.append(key_flaw(repr(name), path, locate(path)[0]))
     return entries
 
 
-def key_flaw(name: object, path: Path, origin: Origin) -> Flaw:
+def key_flaw(shown: str, path: Path, origin: Origin) -> Flaw:
     """A key that is not text."""
-    return Flaw("CFG003", path, f"a key is text, and {name!r} is not", "put the key in quotes", origin)
+    return Flaw("CFG003", path, f"a key is text, and {shown} is not", "write the key as text", origin)

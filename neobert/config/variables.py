@@ -13,7 +13,7 @@ NAME = r"[\w-]+(?:\.[\w-]+)*"
 EXACT = re.compile(rf"\$variables\.({NAME})")
 INLINE = re.compile(rf"\{{\$variables\.({NAME})\}}|\$\{{variables\.({NAME})\}}")
 REMAINDER = re.compile(r"\$\{?variables\b")
-LONGEST_TEXT = 2**16
+MOST_TEXT = 2**20
 
 
 class _UnresolvedError(Exception):
@@ -62,6 +62,7 @@ class _Resolver:
         self.root = root
         self.flaws = flaws
         self.known: dict[str, Node] = {}
+        self.num_characters = 0
 
     def resolve_node(self, node: Node, path: Path) -> Node:
         """The node with its references replaced; a flaw is noted where that fails."""
@@ -92,9 +93,10 @@ class _Resolver:
         if exact := EXACT.fullmatch(text):
             return self.lookup(exact[1], stack)
         text = INLINE.sub(lambda match: self.text_of(match[1] or match[2], stack), text)
-        if len(text) > LONGEST_TEXT:
+        self.num_characters += len(text)
+        if self.num_characters > MOST_TEXT:
             raise _UnresolvedError(
-                f"the text grows beyond {LONGEST_TEXT} characters", "shorten the variables"
+                f"the variables unfold to more than {MOST_TEXT} characters", "shorten them"
             )
         if REMAINDER.search(text):
             hint = "a whole value is $variables.name; inside text it is {$variables.name}"

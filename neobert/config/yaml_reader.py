@@ -14,19 +14,12 @@ from neobert.config.tree import (
     Origin,
     OriginKind,
     Path,
+    UnreadableError,
     join,
     key_flaw,
     measure,
     scalar_flaw,
 )
-
-
-class UnreadableError(Exception):
-    """The text is no config. `line` and `column` count from 1; 0 where the fault has no place."""
-
-    def __init__(self, message: str, hint: str = "", line: int = 0, column: int = 0) -> None:
-        super().__init__(message)
-        self.message, self.hint, self.line, self.column = message, hint, line, column
 
 
 def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:
@@ -74,7 +67,7 @@ class _Reader:
         self.next: Callable[[], Any] = loader.get_event
         self.file, self.kind = file, kind
         self.anchors: dict[str, Node] = {}
-        self.sizes: dict[int, tuple[int, int]] = {}
+        self.sizes: dict[Node, tuple[int, int]] = {}
         self.flaws: list[Flaw] = []
         self.num_values = 0
 
@@ -96,17 +89,14 @@ class _Reader:
         origin = self.origin(event)
         self.count(1, event)
         if isinstance(event, self.yaml.AliasEvent):
-            return self.read_alias(event, origin, key)
+            return self.read_alias(event, path, origin, key)
         if event.tag is not None:
             raise self.unreadable(f"the tag {event.tag} is not read", "write the value without a tag", event)
         value: Any
         if isinstance(event, self.yaml.ScalarEvent):
             value = self.read_value(event, path, origin)
         else:
-            if len(path) >= MAX_DEPTH:
-                raise self.unreadable(
-                    f"values are nested deeper than {MAX_DEPTH} levels", "flatten them", event
-                )
+            self.check_depth(len(path) + 1, event)
             is_mapping = isinstance(event, self.yaml.MappingStartEvent)
             value = self.read_mapping(path) if is_mapping else self.read_sequence(path)
         node = Node(value, origin, key or origin)
@@ -131,11 +121,11 @@ class _Reader:
     def read_mapping(self, path: Path) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         while not isinstance(event := self.next(), self.yaml.MappingEndEvent):
-            name = self.read_node(event, path, None)
+            name = self.read_node(event, (*path, "?"), None)
             child_path = (*path, name.value) if isinstance(name.value, str) else path
             child = self.read_node(self.next(), child_path, name.origin)
             if not isinstance(name.value, str):
-                shown = name.value if isinstance(name.value, int | float | bool | None) else "a collection"
+                shown = "a collection" if isinstance(name.value, dict | tuple) else repr(name.value)
                 self.flaws.append(key_flaw(shown, path, name.origin))
             elif name.value in entries:
                 self.flaws.append(_duplicate(child_path, entries[name.value], name.origin))
@@ -143,11 +133,13 @@ class _Reader:
                 entries[name.value] = child
         return entries
 
-    def read_alias(self, event: Any, origin: Origin, key: Origin | None) -> Node:
+    def read_alias(self, event: Any, path: Path, origin: Origin, key: Origin | None) -> Node:
         if event.anchor not in self.anchors:
             raise self.unreadable(f"*{event.anchor} names no anchor that ends before it", "", event)
         target = self.anchors[event.anchor]
-        self.count(measure(target, self.sizes)[0], event)
+        size, depth = measure(target, self.sizes)
+        self.count(size, event)
+        self.check_depth(len(path) + depth, event)
         return Node(target.value, origin, key or origin)
 
     def count(self, num_values: int, event: Any) -> None:
@@ -156,6 +148,10 @@ class _Reader:
             raise self.unreadable(
                 f"the file unfolds to more than {MAX_VALUES} values", "use fewer aliases", event
             )
+
+    def check_depth(self, depth: int, event: Any) -> None:
+        if depth > MAX_DEPTH:
+            raise self.unreadable(f"values are nested deeper than {MAX_DEPTH} levels", "flatten them", event)
 
     def origin(self, event: Any) -> Origin:
         mark = event.start_mark
