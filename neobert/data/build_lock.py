@@ -1,0 +1,69 @@
+"""One process prepares, the others wait for it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neobert.data.store import writing
+from neobert.errors import ProjectError
+
+POLL_S = 0.2
+# The owner touches its lock with every batch; one that has not for this long hangs.
+SILENCE_LIMIT_S = 1800.0
+_BUSY = (errno.EACCES, errno.EAGAIN)
+
+
+@contextmanager
+def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Callable[[], None]]:
+    """Hold the lock file; yields the function that tells waiting processes of progress.
+
+    The kernel frees the lock of a process that dies. Raises DAT009 where the owner is silent for too long, or where the
+    file system knows no locks.
+    """
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        waiting_since = time.time()
+        while not _try_lock(handle, path):
+            _check_owner(path, handle, waiting_since, silence_limit_s)
+            time.sleep(POLL_S)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield lambda: os.utime(path)
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int, path: Path) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        raise ProjectError(
+            "DAT009",
+            f"the file system cannot lock files: {error.strerror}",
+            "point dataset.cache_dir or NEOBERT_CACHE at a local disk",
+            str(path),
+        ) from error
+    return True
+
+
+def _check_owner(path: Path, handle: int, waiting_since: float, silence_limit_s: float) -> None:
+    last_sign = max(waiting_since, os.fstat(handle).st_mtime)
+    if time.time() - last_sign > silence_limit_s:
+        owner = os.pread(handle, 200, 0).decode("utf-8", "replace") or "another process"
+        raise ProjectError(
+            "DAT009",
+            f"{owner} has been preparing this data without a sign of progress for {silence_limit_s:.0f} s",
+            "stop that process and start again",
+            str(path),
+        )

@@ -1,0 +1,224 @@
+"""Documents to segments: token ids with their markers, each at most as long as the context."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from neobert.data.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+
+LongDocuments = Literal["split", "truncate", "drop", "error"]
+BATCH_DOCUMENTS = 512
+NUM_MARKERS = 2
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the documents. Lengths are in tokens, markers included.
+
+    `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens.
+    """
+
+    documents: int = 0
+    empty: int = 0
+    too_short: int = 0
+    split: int = 0
+    truncated: int = 0
+    dropped: int = 0
+    segments: int = 0
+    tokens: int = 0
+    tokens_lost: int = 0
+    histogram: list[int] = field(default_factory=lambda: [0] * 33)
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of another batch."""
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            total = (
+                [a + b for a, b in zip(mine, theirs, strict=True)]
+                if isinstance(mine, list)
+                else mine + theirs
+            )
+            setattr(self, item.name, total)
+
+    @property
+    def truncation_share(self) -> float:
+        """Share of the tokens read that truncating and dropping lost."""
+        return self.tokens_lost / max(1, self.tokens + self.tokens_lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Segments of one batch: `tokens` [n] run together, `lengths` int64 [segments].
+
+    `too_long` is (document in the batch, its length) where a document may not be longer than the context.
+    """
+
+    tokens: NDArray[np.unsignedinteger]
+    lengths: NDArray[np.int64]
+    counts: Counts
+    too_long: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEncoder:
+    """Turns texts into segments `start ids end` of at most `max_length` tokens."""
+
+    backend: Tokenizer
+    start_id: int
+    end_id: int
+    max_length: int
+    min_length: int
+    long_documents: LongDocuments
+    dtype: np.dtype[np.unsignedinteger]
+
+    def encode(self, texts: Iterable[str]) -> Encoded:
+        """Encode one batch."""
+        counts = Counts()
+        flat: list[int] = []
+        lengths: list[int] = []
+        too_long = None
+        encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        for place, encoding in enumerate(encodings):
+            ids = encoding.ids
+            if too_long is None and self.long_documents == "error" and self._length(ids) > self.max_length:
+                too_long = (place, self._length(ids))
+            for piece in self._pieces(ids, counts):
+                flat.append(self.start_id)
+                flat += piece
+                flat.append(self.end_id)
+                lengths.append(self._length(piece))
+        counts.segments, counts.tokens = len(lengths), len(flat)
+        return Encoded(np.array(flat, self.dtype), np.array(lengths, np.int64), counts, too_long)
+
+    @staticmethod
+    def _length(ids: list[int]) -> int:
+        return len(ids) + NUM_MARKERS
+
+    def _pieces(self, ids: list[int], counts: Counts) -> list[list[int]]:
+        length, room = self._length(ids), self.max_length - NUM_MARKERS
+        counts.documents += 1
+        counts.histogram[(length - 1).bit_length()] += 1
+        if not ids:
+            counts.empty += 1
+            return []
+        if length < self.min_length:
+            counts.too_short += 1
+            return []
+        if length <= self.max_length:
+            return [ids]
+        if self.long_documents == "split":
+            counts.split += 1
+            return [ids[start : start + room] for start in range(0, len(ids), room)]
+        if self.long_documents == "truncate":
+            counts.truncated += 1
+            counts.tokens_lost += len(ids) - room
+            return [ids[:room]]
+        counts.dropped += 1
+        counts.tokens_lost += length
+        return []
+
+
+def segment_encoder(
+    bundle: TokenizerBundle, max_length: int, min_length: int, long_documents: LongDocuments
+) -> SegmentEncoder:
+    """Build the encoder for a tokenizer. Raises MOD002 where the context has no room beside the markers."""
+    if max_length <= NUM_MARKERS:
+        raise ProjectError(
+            "MOD002",
+            f"a context of {max_length} has no room for text beside {NUM_MARKERS} markers",
+            "set dataset.max_seq_length to 8 or more",
+            "dataset.max_seq_length",
+        )
+    backend = Tokenizer.from_str(bundle.tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    return SegmentEncoder(
+        backend,
+        bundle.cls_id,
+        bundle.sep_id,
+        max_length,
+        min_length,
+        long_documents,
+        token_dtype(bundle.vocab_size),
+    )
+
+
+def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    """Return the narrowest unsigned type that holds every id."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
+def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, label: str) -> Iterator[Encoded]:
+    """Encode batch by batch, in order whatever `num_proc`. Raises DAT008 for a document longer than the context."""
+    documents = 0
+    batches = _batched(texts, BATCH_DOCUMENTS)
+    for encoded in _encoded(batches, encoder, num_proc):
+        if encoded.too_long is not None:
+            place, length = encoded.too_long
+            raise ProjectError(
+                "DAT008",
+                f"document {documents + place + 1:,} has {length:,} tokens, markers included; "
+                f"the context holds {encoder.max_length:,}",
+                "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",
+                label,
+            )
+        documents += encoded.counts.documents
+        yield encoded
+
+
+def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int) -> Iterator[Encoded]:
+    if num_proc == 1:
+        yield from map(encoder.encode, batches)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(num_proc, context, _start_process, (encoder,)) as pool:
+        waiting: deque[Future[Encoded]] = deque()
+        try:
+            for batch in batches:
+                waiting.append(pool.submit(_encode_in_process, batch))
+                if len(waiting) > 2 * num_proc:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        except BrokenProcessPool as error:
+            raise ProjectError(
+                "DAT009",
+                "a tokenising process was killed",
+                "lower dataset.num_proc; it may lack memory",
+                "dataset",
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _batched(texts: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
+    remaining = iter(texts)
+    while batch := tuple(islice(remaining, size)):
+        yield batch
+
+
+_encoder_of_process: SegmentEncoder | None = None
+
+
+def _start_process(encoder: SegmentEncoder) -> None:
+    global _encoder_of_process
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _encoder_of_process = encoder
+
+
+def _encode_in_process(texts: tuple[str, ...]) -> Encoded:
+    assert _encoder_of_process is not None
+    return _encoder_of_process.encode(texts)

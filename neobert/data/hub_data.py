@@ -1,0 +1,113 @@
+"""Data sets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.columns import choose_column, text_of
+from neobert.data.readers import IndexedSource, Reader, State, TextSource
+from neobert.errors import ProjectError
+
+Loaded = TypeVar("Loaded")
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Tell whether `save_to_disk` wrote the folder."""
+    return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
+
+
+def saved_splits(path: Path, text_column: str | None) -> dict[str, TextSource]:
+    """Open what `save_to_disk` wrote; a data set without splits is training text."""
+    from datasets import DatasetDict, load_from_disk
+
+    loaded = _attempt(lambda: load_from_disk(str(path)), str(path))
+    splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
+    return {name: _indexed(split, f"{path} ({name})", text_column) for name, split in splits.items()}
+
+
+def hub_splits(config: DatasetConfig) -> dict[str, TextSource]:
+    """Open a data set by name, as a stream where `dataset.streaming` asks for one."""
+    import datasets
+
+    name = config.name or ""
+    place = f"{name}/{config.config}" if config.config else name
+    loaded: Any = _attempt(
+        lambda: datasets.load_dataset(name, config.config, streaming=config.streaming), place
+    )
+    make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
+    return {split: make(data, f"{place} ({split})", config.text_column) for split, data in loaded.items()}
+
+
+def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
+    column = choose_column(data.column_names, text_column, label)
+
+    def fetch(start: int, stop: int) -> list[str]:
+        return [text_of(value, column, label) for value in data[start:stop][column]]
+
+    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column])
+
+
+def _streamed(data: IterableDataset, label: str, text_column: str | None) -> TextSource:
+    names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label)
+    return StreamSource(label, data, choose_column(names, text_column, label))
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A `datasets` stream. It cannot be counted; its position is the library's own state."""
+
+    label: str
+    data: IterableDataset
+    column: str
+
+    def open(self, state: State | None = None) -> Reader:
+        """Start reading on a copy of the stream, so that readers do not move each other."""
+        stream = copy.deepcopy(self.data)
+        if state is not None:
+            stream.load_state_dict(copy.deepcopy(state))
+        return _StreamReader(self, stream)
+
+    def count(self) -> None:
+        """Give no count."""
+
+    def identity(self) -> Any:
+        """Name the stream and its column; its content is not known beforehand."""
+        return [self.label, self.column]
+
+
+class _StreamReader:
+    def __init__(self, source: StreamSource, stream: IterableDataset) -> None:
+        self._source, self._stream, self._rows = source, stream, iter(stream)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        return text_of(next(self._rows)[self._source.column], self._source.column, self._source.label)
+
+    def state(self) -> State:
+        return copy.deepcopy(self._stream.state_dict())
+
+
+def _attempt(action: Callable[[], Loaded], place: str) -> Loaded:
+    """Run a call into `datasets` and turn what it raises for a bad name, split or connection into DAT001."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        return action()
+    except (OSError, ValueError, DatasetsError, RuntimeError, NotImplementedError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ProjectError(
+            "DAT001",
+            f"the data set cannot be opened: {lines[0]}",
+            "check dataset.name, dataset.config, dataset.path and the connection (HF_HUB_OFFLINE)",
+            place,
+        ) from error

@@ -1,0 +1,63 @@
+"""Threads that work ahead. Results are asked for in order, so they never decide what comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+JOIN_S = 5.0
+
+
+class WorkerThreads:
+    """A few daemon threads that run what they are given; with none, it runs in the caller, at once.
+
+    Daemons, because a thread that hangs in a read must not keep a failed process alive.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self.count = count
+        self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=_work, args=(self._tasks,), name=f"{name}-{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, task: Callable[[], Result]) -> Future[Result]:
+        """Queue a task; what it raises is raised by the future's `result`."""
+        future: Future[Result] = Future()
+        if self._threads:
+            self._tasks.put((future, task))
+        else:
+            _run(future, task)
+        return future
+
+    def close(self) -> None:
+        """Let running tasks end, drop those that wait, and join the threads that do not hang."""
+        while not self._tasks.empty():
+            waiting = self._tasks.get()
+            if waiting is not None:
+                waiting[0].cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+
+def _work(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+    while (item := tasks.get()) is not None:
+        _run(*item)
+
+
+def _run(future: Future[Any], task: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(task())
+    except BaseException as error:  # delivered to whoever waits for the future
+        future.set_exception(error)

@@ -1,0 +1,84 @@
+"""The corpus that every CPython carries: its language topics and the docstrings of its standard library.
+
+Nothing is imported to get at a docstring: sources are parsed. Two interpreters of the same build give the same
+documents in the same order. Where `pydoc_data` is not installed (some distributions cut it out) the docstrings
+alone make the corpus, and the label says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from neobert.errors import ProjectError
+
+NAME = "builtin:python-docs"
+_LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "pydoc_data"}
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def python_docs_label() -> str:
+    """Say what the corpus consists of on this interpreter."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    parts = (
+        "language topics and docstrings"
+        if _has_topics()
+        else "docstrings only, this Python has no pydoc_data"
+    )
+    return f"{NAME} ({version}: {parts})"
+
+
+def interpreter_build() -> str:
+    """Name the build whose documentation it is."""
+    return f"{sys.version} {sysconfig.get_path('stdlib')}"
+
+
+def python_docs() -> list[str]:
+    """Collect the documents: topics by name, then docstrings by file and line; no document twice.
+
+    Raises DAT001 where the interpreter has neither.
+    """
+    documents = list(dict.fromkeys([*_topics(), *_docstrings(Path(sysconfig.get_path("stdlib")))]))
+    if not documents:
+        raise ProjectError(
+            "DAT001",
+            "this Python carries neither pydoc_data nor the sources of its standard library",
+            "set dataset.path to text of your own",
+            NAME,
+        )
+    return documents
+
+
+def _has_topics() -> bool:
+    return find_spec("pydoc_data") is not None and find_spec("pydoc_data.topics") is not None
+
+
+def _topics() -> list[str]:
+    if not _has_topics():
+        return []
+    from pydoc_data.topics import topics
+
+    return [topics[name].strip() for name in sorted(topics)]
+
+
+def _docstrings(root: Path) -> Iterator[str]:
+    for path in sorted(root.rglob("*.py")):
+        if not _LEFT_OUT.intersection(path.relative_to(root).parts):
+            yield from _docstrings_of(path)
+
+
+def _docstrings_of(path: Path) -> Iterator[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # templates and sources kept broken on purpose
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
+            yield text.strip()

@@ -1,0 +1,57 @@
+"""What there is to say about prepared text: counts, lengths, fill, epochs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from neobert.config.schema import RunConfig
+from neobert.data.encoding import Counts
+from neobert.data.packing import pack
+from neobert.data.shape import BatchShape
+from neobert.data.store import LengthStatistics, TokenStore
+from neobert.plan.derived import Derived
+
+FILL_SAMPLE_SEGMENTS = 1 << 16
+
+
+def split_report(label: str, counts: Counts) -> dict[str, Any]:
+    """Describe what became of a split's documents."""
+    report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
+    report["histogram"] = _named_histogram(counts.histogram)
+    return report
+
+
+def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:
+    """Describe the microbatches that the text is cut into."""
+    return {
+        "tokens": shape.value.capacity,
+        "slots": shape.value.num_slots,
+        "reason": shape.reason,
+        "segment_length": {name: round(value, 2) for name, value in asdict(statistics).items()},
+    }
+
+
+def fill_of(store: TokenStore, shape: BatchShape) -> float:
+    """Measure the share of microbatches that holds tokens, on the head of a split."""
+    lengths = np.diff(store.offsets[: FILL_SAMPLE_SEGMENTS + 1])
+    if shape.is_packed:
+        return round(pack(lengths, shape.capacity, shape.max_segments).fill, 4)
+    whole = lengths[: len(lengths) // shape.rows * shape.rows]
+    rows = (whole if len(whole) else lengths).reshape(-1, min(shape.rows, len(lengths)))
+    return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
+
+
+def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, num_tokens: int) -> float:
+    """Return how often the run reads the text."""
+    trainer, distributed = config.trainer, config.distributed
+    microbatches = trainer.max_steps * trainer.gradient_accumulation_steps
+    world = distributed.nproc_per_node * distributed.nnodes
+    return round(microbatches * world * shape.capacity * fill / num_tokens, 3)
+
+
+def _named_histogram(histogram: list[int]) -> dict[str, int]:
+    """Name the bins by their longest length; leave out the empty ones beyond the last."""
+    return {f"<= {1 << power}": count for power, count in enumerate(histogram) if count}

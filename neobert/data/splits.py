@@ -1,0 +1,85 @@
+"""Splits: `train`, `train[:1%]`, `train[100:200]`, and which one evaluates."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from neobert.errors import ProjectError
+
+EVALUATION_NAMES = ("validation", "eval", "test", "dev")
+ALIASES = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "eval": "eval",
+    "evaluation": "eval",
+    "test": "test",
+    "testing": "test",
+    "dev": "dev",
+}
+_SPLIT = re.compile(r"^(?P<name>[\w.\-]+)(?:\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?$")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSlice:
+    """A split and the part of it that is meant; bounds are (number, is_percent) or None for the end."""
+
+    name: str
+    start: tuple[int, bool] | None = None
+    stop: tuple[int, bool] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the slice is the whole split."""
+        return self.start is None and self.stop is None
+
+    @property
+    def needs_total(self) -> bool:
+        """Whether the bounds depend on how many documents there are."""
+        return any(bound is not None and (bound[1] or bound[0] < 0) for bound in (self.start, self.stop))
+
+    def resolve(self, total: int | None) -> tuple[int, int | None]:
+        """Return (first document, end or None); percentages round to the nearest document."""
+        start = _place(self.start, total) if self.start else 0
+        stop = _place(self.stop, total) if self.stop else None
+        return start, stop
+
+
+def parse_split(text: str, key: str) -> SplitSlice:
+    """Read a split as `datasets` spells it. Raises DAT001 naming the config key."""
+    match = _SPLIT.match(text.strip())
+    if match is None:
+        raise ProjectError(
+            "DAT001",
+            f"{text!r} is no split",
+            "write a name and at most one slice, as in train, train[:1%] or train[100:200]",
+            key,
+        )
+    bounds = [_bound(match[group], key) for group in ("start", "stop")]
+    return SplitSlice(match["name"], *bounds)
+
+
+def evaluation_split(names: tuple[str, ...], training: str) -> str | None:
+    """Return the split that evaluates by its name, or None."""
+    return next((name for name in EVALUATION_NAMES if name in names and name != training), None)
+
+
+def _bound(text: str | None, key: str) -> tuple[int, bool] | None:
+    if text is None:
+        return None
+    number, is_percent = int(text.rstrip("%")), text.endswith("%")
+    if is_percent and abs(number) > 100:
+        raise ProjectError("DAT001", f"{text} is more than the whole split", "stay within 100 %", key)
+    return number, is_percent
+
+
+def _place(bound: tuple[int, bool], total: int | None) -> int:
+    number, is_percent = bound
+    if not is_percent and number >= 0:
+        return number
+    assert total is not None
+    place = round(number * total / 100) if is_percent else number
+    return max(0, place + total) if place < 0 else min(place, total)

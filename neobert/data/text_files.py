@@ -1,0 +1,144 @@
+"""Documents out of one file: `.txt`, `.jsonl` or `.parquet`, each plain or `.gz`.
+
+A document of a `.txt` file is a run of lines between blank lines. A file without blank lines is one long run, which
+`dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there first, at the end
+of a line, so that no file has to fit in memory. A row of the other kinds is a document.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copyfileobj
+from typing import IO, Any
+
+from neobert.data.columns import choose_column, text_of
+from neobert.errors import ProjectError
+
+KINDS = (".txt", ".jsonl", ".parquet")
+MAX_RUN_CHARACTERS = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def kind_of(path: Path) -> str | None:
+    """Return `.txt`, `.jsonl` or `.parquet`, or None for a file that holds none of them."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return suffixes[-1] if suffixes and suffixes[-1] in KINDS else None
+
+
+def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
+    """Yield the documents of a file in order. Raises DAT001 for what cannot be read, DAT007 for its columns."""
+    kind = kind_of(path)
+    assert kind is not None, path
+    try:
+        with _opened(path) as handle:
+            if kind == ".txt":
+                yield from _paragraphs(handle, path)
+            elif kind == ".jsonl":
+                yield from _json_rows(handle, path, text_column)
+            else:
+                yield from _parquet_rows(handle, path, text_column)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _unreadable(
+            path, f"the gzip data is broken or cut short ({error})", "copy the file again"
+        ) from error
+    except OSError as error:
+        raise _unreadable(
+            path, f"cannot be read: {error.strerror or error}", "check path and rights"
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    if path.suffix.lower() == ".gz":
+        with gzip.open(path, "rb") as handle:
+            yield handle  # type: ignore[misc]
+    else:
+        with path.open("rb") as handle:
+            yield handle
+
+
+def _lines(handle: IO[bytes], path: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines of UTF-8, a byte order mark dropped."""
+    for number, raw in enumerate(handle, 1):
+        if number == 1:
+            if raw.startswith(_UTF_16_MARKS):
+                raise _unreadable(path, "is UTF-16", f"convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
+            raw = raw.removeprefix(_BYTE_ORDER_MARK)
+        try:
+            yield number, raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise _unreadable(
+                f"{path}:{number}",
+                f"is not UTF-8: byte 0x{raw[error.start]:02x} at column {error.start + 1}",
+                f"convert it, for example: iconv -f LATIN1 -t UTF-8 {path.name}",
+            ) from error
+
+
+def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
+    run: list[str] = []
+    size = 0
+    for _, line in _lines(handle, path):
+        is_blank = not line.strip()
+        if run and (is_blank or size + len(line) > MAX_RUN_CHARACTERS):
+            yield "".join(run).strip("\r\n")
+            run, size = [], 0
+        if not is_blank:
+            run.append(line)
+            size += len(line)
+    if run:
+        yield "".join(run).strip("\r\n")
+
+
+def _json_rows(handle: IO[bytes], path: Path, text_column: str | None) -> Iterator[str]:
+    column = None
+    for number, line in _lines(handle, path):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        row = _json_object(line, place)
+        if column is None or column not in row:
+            column = choose_column(row, text_column or column, place)
+        yield text_of(row[column], column, place)
+
+
+def _json_object(line: str, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(place, f"is not JSON: {error}", "write one JSON object a line") from error
+    if not isinstance(row, dict):
+        raise _unreadable(
+            place, f"is a JSON {type(row).__name__}, not an object", "write one JSON object a line"
+        )
+    return row
+
+
+def _parquet_rows(handle: IO[bytes], path: Path, text_column: str | None) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryFile() as seekable:
+        if path.suffix.lower() == ".gz":
+            copyfileobj(handle, seekable)
+            handle = seekable
+        try:
+            table = pq.ParquetFile(handle)
+            column = choose_column(table.schema_arrow.names, text_column, str(path))
+            for batch in table.iter_batches(batch_size=1024, columns=[column]):
+                for value in batch.column(0).to_pylist():
+                    yield text_of(value, column, str(path))
+        except pa.ArrowException as error:
+            raise _unreadable(path, f"is no readable parquet file: {error}", "write it again") from error
+
+
+def _unreadable(place: Path | str, message: str, hint: str) -> ProjectError:
+    return ProjectError("DAT001", message, hint, str(place))

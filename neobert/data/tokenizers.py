@@ -1,0 +1,226 @@
+"""The tokenizer: loaded or trained, checked for what masked pretraining needs, padded to a whole vocabulary."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data.sources import Corpus
+from neobert.data.wordpiece import marker_template, train_wordpiece
+from neobert.errors import ProjectError
+from neobert.plan.parameters import VOCAB_MULTIPLE, round_up
+from neobert.plan.size import ASSUMED_TOKENIZER_SIZE
+
+INERT_TOKEN = "<|neobert_extra_token_{}|>"
+# Role -> spellings under which vocabularies of the BERT and RoBERTa families carry it.
+_CONVENTIONS = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+_ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizerBundle:
+    """A tokenizer and what follows from it.
+
+    Attributes:
+        tokenizer: the fast tokenizer, inert tokens included; `len(tokenizer) == vocab_size`.
+        digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
+        vocab_size: size of the vocabulary, a multiple of 128.
+        num_tokens: the part of it that text can produce; the rest is inert.
+        special_ids: ids that are never masked: special and inert tokens.
+        random_ids: int64 [n], ids that the random share of the masks is drawn from: all others.
+        is_maskable: bool [vocab_size].
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    digest: str
+    vocab_size: int
+    num_tokens: int
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    random_ids: NDArray[np.int64]
+    is_maskable: NDArray[np.bool_]
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json` and its config to a folder."""
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
+    """Load the tokenizer that a config names (`path` beats `name`), or train one where it names none.
+
+    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003 (not
+    fast), TOK004 (cannot be trained).
+    """
+    place = config.path or config.name or "tokenizer"
+    if config.path is not None:
+        tokenizer = _from_path(Path(config.path).expanduser(), config)
+    elif config.name is not None:
+        tokenizer = _from_pretrained(config.name, config)
+    else:
+        tokenizer = _trained(config, corpus)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ProjectError("TOK003", "is not a fast tokenizer", "save it with a tokenizer.json", place)
+    _complete_roles(tokenizer, place, may_add=config.allow_special_token_rewrite)
+    _check_template(tokenizer, place, may_rewrite=config.allow_special_token_rewrite)
+    requested = trained_size(config) if is_trained(config) else 0
+    return bundle(tokenizer, max(len(tokenizer), requested), place)
+
+
+def is_trained(config: TokenizerConfig) -> bool:
+    """Whether the tokenizer is trained from the corpus."""
+    return config.path is None and config.name is None
+
+
+def trained_size(config: TokenizerConfig) -> int:
+    """Return the size of the vocabulary to train."""
+    return config.vocab_size or ASSUMED_TOKENIZER_SIZE
+
+
+def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
+    """Pad the vocabulary with inert tokens to a multiple of 128 from `minimum_size` up, and derive the rest."""
+    vocabulary = tokenizer.get_vocab()
+    inert = _inert_ids(vocabulary)
+    num_tokens = len(vocabulary) - len(inert)
+    missing = round_up(max(minimum_size, len(vocabulary)), VOCAB_MULTIPLE) - len(vocabulary)
+    first = len(inert)
+    tokenizer.add_tokens(
+        [AddedToken(INERT_TOKEN.format(first + i), special=True, normalized=False) for i in range(missing)]
+    )
+    vocabulary = tokenizer.get_vocab()
+    size = len(vocabulary)
+    if max(vocabulary.values()) >= size:
+        raise ProjectError(
+            "TOK001",
+            f"has ids up to {max(vocabulary.values())} for {size} tokens",
+            "number its tokens without gaps",
+            place,
+        )
+    special = tuple(sorted({*tokenizer.all_special_ids, *_inert_ids(vocabulary)}))
+    is_maskable = np.ones(size, dtype=np.bool_)
+    is_maskable[list(special)] = False
+    return TokenizerBundle(
+        tokenizer=tokenizer,
+        digest=_digest(tokenizer),
+        vocab_size=size,
+        num_tokens=num_tokens,
+        pad_id=tokenizer.pad_token_id,
+        cls_id=tokenizer.cls_token_id,
+        sep_id=tokenizer.sep_token_id,
+        mask_id=tokenizer.mask_token_id,
+        special_ids=special,
+        random_ids=np.flatnonzero(is_maskable).astype(np.int64),
+        is_maskable=is_maskable,
+    )
+
+
+def _from_path(path: Path, config: TokenizerConfig) -> Any:
+    if not path.exists():
+        raise _unreadable(str(path), "does not exist", "give a folder or a tokenizer.json in tokenizer.path")
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
+        return _from_pretrained(str(path), config)
+    return _from_file(file)
+
+
+def _from_file(file: Path) -> PreTrainedTokenizerFast:
+    """Read a bare tokenizer.json; its special tokens are known by their usual spellings."""
+    try:
+        backend = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises plain Exception
+        raise _unreadable(str(file), f"is no tokenizer: {error}", "give a tokenizer.json") from error
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def _from_pretrained(name: str, config: TokenizerConfig) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(
+            name, revision=config.revision, trust_remote_code=config.trust_remote_code
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        hint = "check tokenizer.name, tokenizer.path and the connection (HF_HUB_OFFLINE)"
+        raise _unreadable(name, f"cannot be loaded: {lines[0]}", hint) from error
+
+
+def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokenizerFast:
+    if corpus is None:
+        raise ProjectError(
+            "TOK001",
+            "names no tokenizer, and there is no corpus to train one",
+            "set tokenizer.path",
+            "tokenizer",
+        )
+    return train_wordpiece(corpus, trained_size(config), None)
+
+
+def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: bool) -> None:
+    """Give every role its token: as declared, else by its usual spelling, else added where that is allowed."""
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    roles = {
+        role: next((name for name in names if name in special), None)
+        for role, names in _CONVENTIONS.items()
+        if getattr(tokenizer, role) is None
+    }
+    missing = [role for role in _ROLES_NEEDED if role in roles and roles[role] is None]
+    if missing and not may_add:
+        raise ProjectError(
+            "TOK002",
+            f"has no {', '.join(role.removesuffix('_token') for role in missing)} token",
+            "set tokenizer.allow_special_token_rewrite to true to add what is missing",
+            place,
+        )
+    added = {role: _CONVENTIONS[role][0] for role in missing}
+    tokenizer.add_special_tokens({role: name for role, name in (roles | added).items() if name is not None})
+
+
+def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
+    """Hold the tokenizer to `start text end`: what is trained on must be what `tokenizer(text)` gives later."""
+    backend = tokenizer.backend_tokenizer
+    bare = backend.encode("a", add_special_tokens=False).ids
+    if backend.encode("a").ids == [tokenizer.cls_token_id, *bare, tokenizer.sep_token_id]:
+        return
+    if not may_rewrite:
+        raise ProjectError(
+            "TOK002",
+            f"does not put {tokenizer.cls_token} before and {tokenizer.sep_token} after a sequence",
+            "set tokenizer.allow_special_token_rewrite to true to make it",
+            place,
+        )
+    backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
+
+
+def _inert_ids(vocabulary: dict[str, int]) -> list[int]:
+    ids = []
+    while (name := INERT_TOKEN.format(len(ids))) in vocabulary:
+        ids.append(vocabulary[name])
+    return ids
+
+
+def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content |= {"truncation": None, "padding": None}  # settings of the last call, not of the tokenizer
+    roles = {role: getattr(tokenizer, role) for role in _CONVENTIONS}
+    canonical = json.dumps([content, roles], sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _unreadable(place: str, message: str, hint: str) -> ProjectError:
+    return ProjectError("TOK001", message, hint, place)
