@@ -136,6 +136,6 @@ def _listing(label: str, names: Iterable[str], most: int = 5) -> str:
 def _hint(missing: Iterable[str], reshaped: list[str]) -> str:
     if set(missing) == {DECODER, DECODER_BIAS}:
         return "The checkpoint is tied: set model.tie_word_embeddings: true."
-    if reshaped and reshaped[0].startswith((DECODER, EMBEDDING)):
+    if reshaped and reshaped[0].startswith((DECODER, DECODER_BIAS, EMBEDDING)):
         return "Set model.vocab_size to the rows of the checkpoint's embedding."
     return "Compare the section model with the checkpoint's config.json."

@@ -1,0 +1,50 @@
+"""Load a folder in a process that has torch and transformers but not this project. Prints a JSON report."""
+
+import json
+import sys
+
+
+class _Blocked:
+    """Stand in for an environment without the project: its packages cannot be found."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("neobert", "launcher", "profiles", "validators"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def _digest(model):
+    from hashlib import sha256
+
+    parts = sorted(model.state_dict().items())
+    return {name: sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in parts}
+
+
+def main(folder: str) -> None:
+    sys.meta_path.insert(0, _Blocked())
+    import torch
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+    encoder = AutoModel.from_pretrained(folder, trust_remote_code=True)
+    model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    ids = torch.arange(5, 14)
+    bounds = torch.tensor([0, 4, 9, 9], dtype=torch.int32)
+    with torch.no_grad():
+        packed = model(ids, cu_seqlens=bounds, max_seqlen=5).logits
+        alone = model(ids[None, 4:]).logits[0]
+        encoded = encoder(ids[None, 4:]).last_hidden_state[0]
+    filled = pipeline("fill-mask", model=model, tokenizer=tokenizer)("the [MASK] reads text")
+    report = {
+        "module": type(model).__module__.split(".")[0],
+        "weights": _digest(model),
+        "is_tied": model.decoder.weight.data_ptr() == model.model.encoder.weight.data_ptr(),
+        "packed_error": float((packed[4:] - alone).abs().max()),
+        "encoder_error": float((model.decoder(encoded) - alone).detach().abs().max()),
+        "filled": [guess["token_str"] for guess in filled],
+        "imported": [name for name in sys.modules if name.split(".")[0] == "neobert"],
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

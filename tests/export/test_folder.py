@@ -1,0 +1,183 @@
+"""A folder loads through transformers' own front doors, here and where the project is not installed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+
+import neobert.model
+from neobert.errors import ProjectError
+from neobert.export import write_hf_folder
+from neobert.export.folder import MODELING_FILES
+from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
+
+CARRIED_IMPORTS = {"__future__", "collections", "dataclasses", "functools", "inspect", "itertools", "typing"}
+OUTSIDE_IMPORTS = {"torch", "transformers"}
+
+
+def digests(model) -> dict[str, str]:
+    return {name: sha256(x.numpy().tobytes()).hexdigest() for name, x in model.state_dict().items()}
+
+
+def same_bits(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    states = one.state_dict(), other.state_dict()
+    return states[0].keys() == states[1].keys() and all(
+        torch.equal(states[0][name], states[1][name]) for name in states[0]
+    )
+
+
+def test_the_folder_holds_all_that_a_loader_needs(make_model, tokenizer_dir, tmp_path):
+    folder = tmp_path / "200"
+    write_hf_folder(make_model(), tokenizer_dir, folder)
+    names = {path.name for path in folder.iterdir()}
+    assert {
+        "model.safetensors",
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "README.md",
+    } <= names
+    assert names >= set(MODELING_FILES)
+    assert not [name for name in names if name.endswith((".bin", ".pt", ".tmp"))]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_every_front_door_opens_here(make_model, tmp_path, tied):
+    model = make_model(tie_word_embeddings=tied)
+    write_hf_folder(model, None, tmp_path / "out")
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    assert isinstance(loaded, NeoBERTLMHead)
+    assert same_bits(loaded, model)
+    assert (loaded.decoder.weight.data_ptr() == loaded.model.encoder.weight.data_ptr()) == tied
+    assert same_bits(AutoModel.from_pretrained(tmp_path / "out"), model.model)
+    classifier = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", num_labels=3)
+    assert isinstance(classifier, NeoBERTForSequenceClassification)
+    assert same_bits(classifier.model, model.model)
+
+
+def test_its_own_code_loads_here_too(make_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    model = make_model(tie_word_embeddings=True)
+    write_hf_folder(model, None, tmp_path / "200")
+    loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "200", trust_remote_code=True)
+    assert same_bits(loaded, model)
+    assert loaded.decoder.weight.data_ptr() == loaded.model.encoder.weight.data_ptr()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("tied", [True, False])
+def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, tmp_path, tied):
+    model = make_model(tie_word_embeddings=tied)
+    write_hf_folder(model, tokenizer_dir, tmp_path / "step-1.0")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    script = Path(__file__).with_name("load_elsewhere.py")
+    done = subprocess.run(
+        [sys.executable, "-I", str(script), str(tmp_path / "step-1.0")],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["module"] == "transformers_modules"
+    assert report["imported"] == []
+    assert report["weights"] == digests(model)
+    assert report["is_tied"] == tied
+    assert report["packed_error"] < 1e-5
+    assert report["encoder_error"] == 0.0
+    assert len(report["filled"]) == 5
+
+
+def test_the_modeling_files_import_torch_and_transformers_only():
+    package = Path(neobert.model.__file__).parent
+    for name in MODELING_FILES:
+        guarded: set[ast.AST] = set()
+        tree = ast.parse((package / name).read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Try):
+                guarded.update(ast.walk(node))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert f"{node.module}.py" in MODELING_FILES, (name, node.module)
+            elif isinstance(node, ast.Import | ast.ImportFrom) and node not in guarded:
+                roots = (
+                    [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+                )
+                assert {root.split(".")[0] for root in roots} <= CARRIED_IMPORTS | OUTSIDE_IMPORTS, name
+
+
+def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_path):
+    model = make_model(attn_backend="torch_varlen")
+    write_hf_folder(model, None, tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert (written["attn_backend"], written["kernel_backend"]) == ("auto", "torch")
+    assert model.config.attn_backend == "torch_varlen"
+    assert not hasattr(model.config, "auto_map")
+    assert set(written["auto_map"]) == {
+        "AutoConfig",
+        "AutoModel",
+        "AutoModelForMaskedLM",
+        "AutoModelForSequenceClassification",
+    }
+    assert AutoConfig.from_pretrained(tmp_path).norm_eps == model.config.norm_eps
+
+
+def test_writing_twice_gives_the_same_bytes(make_model, tokenizer_dir, tmp_path):
+    model = make_model()
+    for name in ("one", "two"):
+        write_hf_folder(model, tokenizer_dir, tmp_path / name)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
+
+
+def test_the_card_names_the_size(make_model, tmp_path):
+    model = make_model()
+    write_hf_folder(model, None, tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in card
+    assert "trust_remote_code=True" in card
+
+
+def test_a_folder_without_a_tokenizer_is_named(make_model, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ProjectError) as caught:
+        write_hf_folder(make_model(), tmp_path / "empty", tmp_path / "out")
+    assert caught.value.code == "EXP001"
+    assert caught.value.place == str(tmp_path / "empty")
+
+
+def test_an_untied_folder_does_not_load_as_tied(make_model, tmp_path):
+    write_hf_folder(make_model(), None, tmp_path)
+    with pytest.raises(ValueError, match="a decoder of its own"):
+        NeoBERTLMHead.from_pretrained(tmp_path, tie_word_embeddings=True)
+
+
+def test_a_tied_folder_does_not_load_as_untied(make_model, tmp_path):
+    write_hf_folder(make_model(tie_word_embeddings=True), None, tmp_path)
+    with pytest.raises(ValueError, match="lacks 2 weights"):
+        NeoBERTLMHead.from_pretrained(tmp_path, tie_word_embeddings=False)
+
+
+def test_weights_of_another_depth_are_not_made_up(make_model, tmp_path):
+    write_hf_folder(make_model(), None, tmp_path)
+    with pytest.raises(ValueError, match="lacks 6 weights of NeoBERTLMHead"):
+        NeoBERTLMHead.from_pretrained(tmp_path, num_hidden_layers=3)
+
+
+def test_transformers_may_ask_for_its_report(make_model, tmp_path):
+    write_hf_folder(make_model(), None, tmp_path)
+    _, info = NeoBERTLMHead.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"]
+    assert not info["unexpected_keys"]
