@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: every file with its size and SHA-256. Written last, it vouches for the rest."""
+"""The manifest of a checkpoint: every file with its size and SHA-256. Written last, it vouches for all."""
 
 from __future__ import annotations
 

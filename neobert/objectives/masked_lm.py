@@ -1,0 +1,80 @@
+"""Masked language modelling: the cross-entropy of the tokens that were chosen.
+
+Shapes: B rows, S row length, T packed tokens, M targets, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neobert.model import NeoBERTLMHead
+
+IGNORED = -100
+
+
+class Score(NamedTuple):
+    """Sums over the targets of a microbatch: the loss in nats, and how many were predicted right."""
+
+    loss_sum: Tensor
+    num_correct: Tensor
+
+
+class MaskedLMObjective(nn.Module):
+    """Sum the cross-entropy over the targets; what the sum is divided by is the caller's to know.
+
+    With `masked_logits_only` the decoder runs on the M targets alone, else on every token, which costs more
+    and gives the same. The cross-entropy is computed in fp32, whatever the encoder computes in.
+    """
+
+    def __init__(self, model: NeoBERTLMHead, masked_logits_only: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.masked_logits_only = masked_logits_only
+
+    def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
+        """Return the summed loss of a microbatch, fp32; without any target, zero with its graph intact.
+
+        Args:
+            num_targets: labels that are not -100, counted on the host, so that no device is asked.
+            labels: int64 [T] or [B, S], -100 where nothing is predicted. One outside the vocabulary raises
+                `IndexError` on a CPU; `check_labels` finds it before a GPU would trip over it.
+            inputs: what the encoder takes, packed or padded.
+        """
+        return summed_loss(*self._predict(num_targets, labels, inputs))
+
+    @torch.no_grad()
+    def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
+        """Return the summed loss and the hits, without a graph. Arguments as for `forward`."""
+        logits, labels = self._predict(num_targets, labels, inputs)
+        return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
+
+    def _predict(self, num_targets: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return logits and labels: of the M targets, or of all T tokens."""
+        hidden = self.model.model(**inputs).last_hidden_state.flatten(0, -2)
+        labels = labels.flatten()
+        if self.masked_logits_only:
+            hidden, labels = gather_targets(hidden, labels, num_targets)
+        return self.model.decoder(hidden), labels
+
+
+def gather_targets(hidden: Tensor, labels: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
+    """Take the targets out of [T, D] and [T]: [M, D] and [M]."""
+    places = torch.nonzero_static(labels != IGNORED, size=num_targets).squeeze(1)
+    return hidden.index_select(0, places), labels.index_select(0, places)
+
+
+def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sum the cross-entropy of logits [M, V] over the labels [M] that are not -100, in fp32."""
+    return F.cross_entropy(logits.to(torch.float32), labels, ignore_index=IGNORED, reduction="sum")
+
+
+def check_labels(labels: Tensor, vocab_size: int) -> None:
+    """Raise `IndexError` for a label on the host that is neither -100 nor a row of the vocabulary."""
+    is_legal = (labels == IGNORED) | ((labels >= 0) & (labels < vocab_size))
+    if not bool(is_legal.all()):
+        worst = labels[~is_legal][0].item()
+        raise IndexError(f"label {worst} is outside the vocabulary of {vocab_size} tokens")

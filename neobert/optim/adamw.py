@@ -1,0 +1,36 @@
+"""AdamW with decoupled weight decay on the matrices (arXiv:1711.05101)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import AdamW
+
+from neobert.config.schema import OptimizerConfig
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> AdamW:
+    """Build AdamW over the parameters that train, fused into one kernel."""
+    groups = decay_groups(model, config.weight_decay)
+    return AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Split the parameters into those that decay and those that never do, each in exactly one group.
+
+    Vectors (norms, biases) and embeddings do not decay; a decoder tied to the embedding is the embedding.
+    """
+    spared = {id(parameter) for parameter in _embeddings(model)}
+    decayed, kept = [], []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            is_spared = parameter.ndim < 2 or id(parameter) in spared
+            (kept if is_spared else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def _embeddings(model: nn.Module) -> list[torch.Tensor]:
+    return [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]

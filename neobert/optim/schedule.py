@@ -1,0 +1,25 @@
+"""The learning rate, from the plan's pure function: what the rules judged is what the optimizer gets."""
+
+from __future__ import annotations
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from neobert.config.schema import RunConfig
+from neobert.plan.schedule import learning_rate_at, schedule_of
+
+
+def build_scheduler(optimizer: Optimizer, config: RunConfig) -> LambdaLR:
+    """Build the schedule. It is stepped once an optimizer step, whatever the accumulation or the ranks."""
+    schedule = schedule_of(config.scheduler, config.trainer.max_steps)
+    return LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, schedule))
+
+
+def fast_forward(scheduler: LambdaLR, step: int) -> None:
+    """Put the schedule at an optimizer step: it is a function of the step, so nothing is replayed."""
+    factors = zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
+    rates = [base * factor(step) for base, factor in factors]
+    state = {"last_epoch": step, "_last_lr": rates, "lr_lambdas": [None] * len(rates)}
+    scheduler.load_state_dict(state)
+    for group, rate in zip(scheduler.optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate

@@ -1,0 +1,119 @@
+"""One process among those of a run: its rank, its device, and what the ranks tell each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+T = TypeVar("T")
+
+ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
+
+
+class World:
+    """The processes that torchrun's environment announces, or this one alone.
+
+    Ranks agree on numbers of the host through gloo, so that a GPU never has to be waited for; gradients
+    travel over the device's own backend. No method may be called by some ranks only, nor on the way out of a
+    failure.
+    """
+
+    def __init__(self, mixed_precision: str) -> None:
+        self._accelerator = Accelerator(
+            mixed_precision=ACCELERATE_PRECISION[mixed_precision],
+            cpu=not torch.cuda.is_available(),
+            kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
+        )
+        self.device = self._accelerator.device
+        self.rank = self._accelerator.process_index
+        self.size = self._accelerator.num_processes
+        self.compute_dtype = torch.bfloat16 if mixed_precision == "bf16" else torch.float32
+        is_on_gpu = self.device.type == "cuda"
+        self._host_group = dist.new_group(backend="gloo") if self.size > 1 and is_on_gpu else None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the one that writes what there is one of."""
+        return self.rank == 0
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+        return self.device.type == "cuda"
+
+    def prepare(self, module: nn.Module) -> nn.Module:
+        """Move a module to the device and, with several ranks, average its gradients over them."""
+        return self._accelerator.prepare_model(module)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Compute in the run's precision; `prepare` has done this for `forward`, and for nothing else."""
+        return self._accelerator.autocast()
+
+    def holding_gradients(self, module: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
+        """Keep gradients on this rank until the last microbatch of a step."""
+        if is_last or not isinstance(module, DistributedDataParallel):
+            return nullcontext()
+        return module.no_sync()
+
+    def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
+        """Add up counts that each rank holds on its host."""
+        if self.size == 1:
+            return list(values)
+        totals = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(totals, group=self._host_group)
+        return totals.tolist()
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """Add up a tensor on the device over the ranks, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def gather(self, payload: bytes) -> list[bytes]:
+        """Collect bytes of all ranks, in order, on rank 0; the others get nothing."""
+        if self.size == 1:
+            return [payload]
+        gathered: list[Any] | None = [None] * self.size if self.is_main else None
+        dist.gather_object(payload, gathered, group=self._host_group)
+        return gathered or []
+
+    def on_main(self, decide: Callable[[], T]) -> T:
+        """Let rank 0 decide and tell the others. Where it fails, torchrun ends the rest."""
+        if self.size == 1:
+            return decide()
+        answer = [decide() if self.is_main else None]
+        dist.broadcast_object_list(answer, group=self._host_group)
+        return answer[0]  # type: ignore[return-value]
+
+    @contextmanager
+    def main_first(self) -> Iterator[None]:
+        """Run a block on rank 0, then on the others, which find what it made. A failure releases nobody."""
+        if not self.is_main:
+            dist.barrier(group=self._host_group)
+        yield
+        if self.is_main and self.size > 1:
+            dist.barrier(group=self._host_group)
+
+    def close(self) -> None:
+        """Part from the other ranks, after a run that ended well."""
+        self._accelerator.end_training()
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def use_all_cores() -> None:
+    """Compute on every core this process may use, its share where the node has several ranks.
+
+    OMP_NUM_THREADS, where it is set, has the last word; torch reads it by itself.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))

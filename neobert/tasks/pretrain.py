@@ -1,0 +1,154 @@
+"""Masked-language-model pretraining."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches import EvalStream, Microbatch, TrainStream
+from neobert.data.prepare import PreparedData
+from neobert.data.store import TokenStore
+from neobert.data.windows import Cursor
+from neobert.errors import ProjectError
+from neobert.export.weights import load_weights
+from neobert.model import NeoBERTLMHead, build_model_config, resolve_attention_backend, resolve_kernel_backend
+from neobert.objectives import MaskedLMObjective, check_labels
+from neobert.parallel import World
+from neobert.plan.parameters import count_parameters
+from neobert.training.progress import Progress
+from neobert.training.task import Task
+
+log = logging.getLogger(__name__)
+
+
+def build_pretraining(config: RunConfig, prepared: PreparedData, world: World) -> Task:
+    """Put model, objective and data of a pretraining run together.
+
+    Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's.
+    """
+    kernel = resolve_attention_backend(config.model.attn_backend, world.device.type, world.compute_dtype)
+    log.info("attention: %s (%s)", kernel.name, kernel.reason)
+    model = build_model(config, prepared, world, kernel.name)
+    data = PretrainingData(config, prepared, world, model.config.vocab_size)
+    return Task(
+        model=model,
+        objective=MaskedLMObjective(model, config.trainer.masked_logits_only_loss),
+        batches=data.batches,
+        evaluation=None if prepared.eval is None else data.evaluation,
+        inputs=data.inputs,
+        describe=describe,
+        flops=data.flops,
+        epoch=data.epoch,
+        tokenizer_dir=prepared.tokenizer_dir,
+        identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
+        attention_kernel=kernel.name,
+    )
+
+
+def build_model(config: RunConfig, prepared: PreparedData, world: World, attn_backend: str) -> NeoBERTLMHead:
+    """Build the encoder with its decoder, with initial weights or those of `model.pretrained_checkpoint`."""
+    kernels = resolve_kernel_backend(config.model.kernel_backend, world.device.type)
+    vocab_size = vocabulary_rows(config, prepared.tokenizer.vocab_size)
+    pad_id = prepared.tokenizer.pad_id
+    model = NeoBERTLMHead(build_model_config(config.model, vocab_size, pad_id, attn_backend, kernels.name))
+    if config.model.pretrained_checkpoint is not None:
+        report = load_weights(model, Path(config.model.pretrained_checkpoint))
+        log.info("weights: %d tensors of %s", report.num_tensors, report.path)
+    if config.trainer.gradient_checkpointing:
+        model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
+    log.info("model: %s parameters, %d tokens", f"{model.num_parameters():,}", vocab_size)
+    return model
+
+
+def vocabulary_rows(config: RunConfig, tokenizer_size: int) -> int:
+    """Return the rows of the embedding: the tokenizer's size, or what the config asks for beyond it."""
+    asked = config.model.vocab_size
+    if asked is None:
+        return tokenizer_size
+    if asked < tokenizer_size:
+        raise ProjectError(
+            "MOD002",
+            f"model.vocab_size is {asked:,}, and the tokenizer has {tokenizer_size:,} tokens",
+            f"set model.vocab_size to {tokenizer_size} or to null",
+            "model.vocab_size",
+        )
+    return asked
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainingData:
+    """The microbatches of one rank, and what they mean to the loop."""
+
+    config: RunConfig
+    prepared: PreparedData
+    world: World
+    vocab_size: int
+
+    def batches(self, cursor: Cursor) -> TrainStream:
+        """Yield this rank's training microbatches from a cursor on."""
+        return TrainStream(
+            self.prepared,
+            self.config,
+            self.prepared.tokenizer,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            cursor=cursor,
+        )
+
+    def evaluation(self) -> EvalStream:
+        """Yield this rank's evaluation microbatches."""
+        return EvalStream(
+            self.prepared,
+            self.config,
+            self.prepared.tokenizer,
+            rank=self.world.rank,
+            world_size=self.world.size,
+        )
+
+    def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
+        """Return the objective's arguments. Raises `IndexError` for a label outside the vocabulary."""
+        check_labels(batch.labels, self.vocab_size)
+        on_device = batch.to(device)
+        return {
+            "num_targets": batch.num_targets,
+            "labels": on_device.labels,
+            "input_ids": on_device.input_ids,
+            "position_ids": on_device.position_ids,
+            "attention_mask": on_device.attention_mask,
+            "cu_seqlens": on_device.cu_seqlens,
+            "max_seqlen": batch.max_seqlen,
+        }
+
+    def flops(self, batch: Microbatch) -> int:
+        """Count 6 N T + 6 V D M + 12 L D sum(len^2) over the documents; the decoder sees M tokens."""
+        model = self.config.model
+        lengths = segment_lengths(batch)
+        decoded = batch.num_targets if self.config.trainer.masked_logits_only_loss else batch.num_tokens
+        products = 6 * count_parameters(model, self.vocab_size).linear * batch.num_tokens
+        decoder = 6 * self.vocab_size * model.hidden_size * decoded
+        attention = 12 * model.num_hidden_layers * model.hidden_size * int((lengths * lengths).sum())
+        return products + decoder + attention
+
+    def epoch(self, progress: Progress) -> float:
+        """Return passes over the training text; a stream's length is not known, so it counts whole ones."""
+        train = self.prepared.train
+        if isinstance(train, TokenStore):
+            return progress.tokens_total / train.num_tokens
+        return float(progress.cursor.epoch)
+
+
+def segment_lengths(batch: Microbatch) -> torch.Tensor:
+    """Return the lengths of the documents of a microbatch, int64 [num_segments]."""
+    if batch.cu_seqlens is None:
+        return batch.attention_mask.sum(1)
+    return batch.cu_seqlens[: batch.num_segments + 1].diff().to(torch.int64)
+
+
+def describe(batch: Microbatch) -> dict[str, Any]:
+    """Say where a microbatch's samples are."""
+    return {"sample_ids": batch.sample_ids, "next": batch.cursor.to_dict()}

@@ -1,0 +1,94 @@
+"""One process of a run: `python -m neobert.train RUN_DIR/resolved.json`, alone or under torchrun.
+
+Signals are listened for before anything slow is imported; what it prints is for people, one line a thing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+from neobert.config import digest, from_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
+from neobert.receipt import FILE_NAME, require_receipt, utc_now
+from neobert.training.signals import Signals
+
+log = logging.getLogger("neobert.train")
+
+USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json"
+
+
+def main(arguments: list[str]) -> int:
+    """Train what the file says and return the exit code of `docs/exit-codes.md`."""
+    configure_logging()
+    signals = Signals()
+    try:
+        with signals.installed():
+            return train(arguments, signals)
+    except ProjectError as error:
+        return report(error)
+    except Exception as error:
+        log.exception("training failed")
+        return report(unexpected(error))
+
+
+def train(arguments: list[str], signals: Signals) -> int:
+    """Check that the run may start, then hand over to the half that imports torch."""
+    if len(arguments) != 1:
+        raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
+    path = Path(arguments[0])
+    config = read_config(path)
+    require_receipt(path.parent / FILE_NAME, digest(config), utc_now())
+
+    from neobert.training.session import run_session
+
+    return run_session(config, path.parent, signals)
+
+
+def read_config(path: Path) -> RunConfig:
+    """Read a resolved config strictly. Raises `ProjectError`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"the resolved config cannot be read: {error}"
+        raise ProjectError("CFG011", message, USAGE, str(path), EXIT_USAGE) from error
+    return from_dict(content)
+
+
+def report(error: ProjectError) -> int:
+    """Say the error, and leave it for the parent process unless another rank was first."""
+    log.error("%s", error)
+    target = os.environ.get(ERROR_FILE_ENV)
+    if target and not (os.path.exists(target) and os.path.getsize(target)):
+        write_error_file(error)
+    return error.exit_code
+
+
+def unexpected(error: Exception) -> ProjectError:
+    """Put an error that nobody foresaw into one sentence; the traceback is in the log."""
+    hint = "the traceback is in the rank's log; the last checkpoint is intact, go on with --resume auto"
+    if type(error).__name__ == "OutOfMemoryError":
+        hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
+    message = f"training failed: {type(error).__name__}: {error}".splitlines()[0]
+    return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
+
+
+def configure_logging() -> None:
+    """Write plain lines to standard output, with the rank where there are several."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    who = f" rank {os.environ.get('RANK', '0')}" if ranks > 1 else ""
+    logging.basicConfig(
+        stream=sys.stdout,
+        level=logging.WARNING,
+        format=f"%(asctime)s{who} %(levelname)s %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    logging.getLogger("neobert").setLevel(logging.INFO)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""From a config to a trainer that is ready for its next step: fresh, or where a checkpoint left it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from neobert.config.schema import RunConfig
+from neobert.data.windows import Cursor
+from neobert.errors import ProjectError
+from neobert.optim import build_optimizer, build_scheduler
+from neobert.parallel import World
+from neobert.training.checkpoint import folders
+from neobert.training.checkpoint.restore import (
+    read_state,
+    refuse_other_data,
+    refuse_other_run,
+    restore,
+    resumed_progress,
+)
+from neobert.training.finite import FiniteGuard
+from neobert.training.progress import LossWindow, Progress
+from neobert.training.signals import Signals
+from neobert.training.stopwatch import Stopwatch
+from neobert.training.task import Task
+from neobert.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a session starts: a verified checkpoint and what it says, or None for step 0."""
+
+    folder: Path
+    state: Mapping[str, Any]
+
+
+def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
+    """Find the checkpoint that the config asks for. Rank 0 calls it.
+
+    Raises `ProjectError`: CKP008 where `never` meets what another run left, CKP007 where the checkpoint is
+    missing, broken or another run's.
+    """
+    root, selector = run_dir / "checkpoints", config.trainer.resume_from_checkpoint
+    if selector == "never":
+        _refuse_used(run_dir)
+    folders.sweep(root)
+    found = folders.find(root, selector)
+    if found is None:
+        return None
+    folder, manifest = found
+    refuse_other_run(folder, config)
+    log.info("resuming from %s, step %d", folder, manifest.step)
+    superseded = folders.set_aside_after(root, manifest.step)
+    if superseded:
+        log.warning("checkpoints of later steps were set aside: %s", superseded)
+    return Start(folder, read_state(folder))
+
+
+def _refuse_used(run_dir: Path) -> None:
+    metrics = run_dir / "metrics.jsonl"
+    if folders.checkpoint_steps(run_dir / "checkpoints") or (metrics.exists() and metrics.stat().st_size):
+        raise ProjectError(
+            "CKP008",
+            "this directory holds another run, and trainer.resume_from_checkpoint is never",
+            "go on with --resume auto, or take another trainer.output_dir",
+            str(run_dir),
+        )
+
+
+def build_trainer(
+    config: RunConfig, run_dir: Path, world: World, task: Task, signals: Signals, start: Start | None
+) -> Trainer:
+    """Build optimizer and schedule around a task, and restore the start's state into them."""
+    if start is not None:
+        refuse_other_data(start.folder, start.state, task.identity)
+    optimizer = build_optimizer(config.optimizer, task.model.to(world.device))
+    progress = _progress(start, run_dir, world.device)
+    compile_encoder(task.model, config)
+    trainer = Trainer(
+        config=config,
+        run_dir=run_dir,
+        world=world,
+        task=task,
+        module=world.prepare(task.objective),
+        optimizer=optimizer,
+        scheduler=build_scheduler(optimizer, config),
+        batches=task.batches(progress.cursor),
+        progress=progress,
+        signals=signals,
+        stopwatch=Stopwatch(world.device),
+        guard=FiniteGuard(
+            world.device, run_dir / f"nonfinite_rank{world.rank}.json", config.trainer.logging_steps
+        ),
+    )
+    if start is not None:
+        restore(trainer, start.folder, start.state)
+    return trainer
+
+
+def compile_encoder(model: nn.Module, config: RunConfig) -> None:
+    """Compile the encoder in place: its shapes are static, the decoder's follow the number of targets."""
+    if config.trainer.torch_compile:
+        model.model.compile(backend=config.trainer.torch_compile_backend, dynamic=False, fullgraph=True)
+
+
+def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
+    if start is None:
+        return Progress(loss=LossWindow(device), cursor=Cursor())
+    is_own = start.folder.parent.resolve() == (run_dir / "checkpoints").resolve()
+    return resumed_progress(start.state, device, is_own=is_own)

@@ -1,0 +1,66 @@
+"""The evaluation: mean loss per target and share predicted right, over the whole split and all ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from neobert.training.signals import StopRequested
+from neobert.training.trainer import Trainer
+
+
+def evaluate(trainer: Trainer) -> None:
+    """Add loss and accuracy to the step's line. The masks are fixed, so two evaluations can be compared.
+
+    Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
+    """
+    row = trainer.progress.row
+    if row is None or trainer.task.evaluation is None:
+        return
+    started_s = time.perf_counter()
+    loss_sum, num_correct, num_targets = _sums(trainer)
+    row["eval/loss"] = loss_sum / max(num_targets, 1)
+    row["eval/accuracy"] = num_correct / max(num_targets, 1)
+    row["time/evaluation_ms"] = (time.perf_counter() - started_s) * 1000
+
+
+def _sums(trainer: Trainer) -> tuple[float, int, int]:
+    """Return summed loss, hits and targets over all ranks."""
+    world, objective = trainer.world, trainer.task.objective
+    sums = torch.zeros(2, dtype=torch.float64, device=world.device)
+    num_targets = 0
+    objective.eval()
+    try:
+        for batch in _batches(trainer):
+            with world.autocast():
+                score = objective.evaluate(**trainer.task.inputs(batch, world.device))
+            sums += torch.stack([score.loss_sum, score.num_correct])
+            num_targets += batch.num_targets
+    finally:
+        objective.train()
+    loss_sum, num_correct = world.add_up(sums).tolist()
+    return loss_sum, int(num_correct), *world.sum_over_ranks([num_targets])
+
+
+def _batches(trainer: Trainer) -> Iterator[Any]:
+    """Yield this rank's microbatches; all ranks go round together until none has any, or one has to stop."""
+    stream = iter(trainer.task.evaluation())
+    while True:
+        batch = _next(trainer, stream)
+        num_left, *votes = trainer.world.sum_over_ranks([int(batch is not None), *trainer.signals.votes])
+        trainer.signals.obey(votes)
+        if not num_left:
+            return
+        if batch is not None:
+            yield batch
+
+
+def _next(trainer: Trainer, stream: Iterator[Any]) -> Any | None:
+    try:
+        with trainer.signals.interrupting():
+            return next(stream, None)
+    except StopRequested:
+        return None

@@ -1,0 +1,110 @@
+"""The loop. `fit` runs steps and, after each, the hooks that are due; `run_step` is one optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from neobert.training.hooks import Hook
+from neobert.training.signals import StopRequested
+from neobert.training.trainer import Trainer
+
+
+def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
+    """Train to `max_steps`, or to a stop that the ranks agreed on; return whether the run is complete.
+
+    A run starts, and a resumed one goes on, with the hooks that its step still owes. What a stop cuts short
+    is the caller's to save.
+    """
+    progress = trainer.progress
+    try:
+        if progress.row is not None:
+            run_hooks(trainer, hooks)
+        while progress.step < trainer.max_steps:
+            run_step(trainer)
+            run_hooks(trainer, hooks)
+    except StopRequested:
+        return False
+    return True
+
+
+def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
+    """Run what is due at this step, in order."""
+    with trainer.stopwatch.excluded():
+        for hook in hooks:
+            if hook.is_due(trainer.progress.step, trainer.max_steps):
+                hook.act(trainer)
+
+
+def run_step(trainer: Trainer) -> None:
+    """Do one optimizer step. Raises `StopRequested` before it where any rank was asked to stop.
+
+    All microbatches are there before the first is used, so the loss can be divided by the targets of the
+    whole step, over ranks and accumulation, and a stop loses no step that was begun.
+    """
+    progress, stopwatch = trainer.progress, trainer.stopwatch
+    with stopwatch.host_section("data_wait"):
+        batches = fetch(trainer)
+        num_targets, num_tokens = agree(trainer, batches)
+    with stopwatch.section("forward_backward"):
+        loss_sum = accumulate(trainer, batches, num_targets)
+    with stopwatch.section("optimizer"):
+        update(trainer, batches, loss_sum)
+    progress.loss.add(loss_sum, num_targets)
+    progress.advance(batches[-1].cursor, num_tokens)
+
+
+def fetch(trainer: Trainer) -> list[Any]:
+    """Take the microbatches of a step; none where a stop was asked for before they were there."""
+    count = trainer.config.trainer.gradient_accumulation_steps
+    try:
+        with trainer.signals.interrupting():
+            return [next(trainer.batches) for _ in range(count)]
+    except StopRequested:
+        return []
+
+
+def agree(trainer: Trainer, batches: Sequence[Any]) -> tuple[int, int]:
+    """Add up targets and tokens over all ranks, and stop together where one has to."""
+    own = [
+        sum(batch.num_targets for batch in batches),
+        sum(batch.num_tokens for batch in batches),
+        sum(map(trainer.task.flops, batches)) if trainer.world.is_on_gpu else 0,
+    ]
+    num_targets, num_tokens, flops, *votes = trainer.world.sum_over_ranks(own + trainer.signals.votes)
+    trainer.signals.obey(votes)
+    trainer.flops += flops
+    return num_targets, num_tokens
+
+
+def accumulate(trainer: Trainer, batches: Sequence[Any], num_targets: int) -> Tensor:
+    """Run forward and backward over the microbatches; return the loss of all ranks, summed over targets."""
+    world = trainer.world
+    scale = world.size / max(num_targets, 1)  # ranks average their gradients
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for index, batch in enumerate(batches):
+        with world.holding_gradients(trainer.module, is_last=index == len(batches) - 1):
+            loss_sum = trainer.module(**trainer.task.inputs(batch, world.device))
+            (loss_sum * scale).backward()
+        total += loss_sum.detach()
+    return world.add_up(total)
+
+
+def update(trainer: Trainer, batches: Sequence[Any], loss_sum: Tensor) -> None:
+    """Judge the gradient, clip it, and step optimizer and schedule."""
+    parameters = list(trainer.module.parameters())
+    grad_norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
+    step = trainer.progress.step + 1
+    trainer.guard.remember(step, map(trainer.task.describe, batches))
+    trainer.guard.judge(step, loss_sum, grad_norm, trainer.optimizer)
+    if trainer.config.trainer.gradient_clipping is not None:
+        clip_grads_with_norm_(parameters, trainer.config.trainer.gradient_clipping, grad_norm)
+    trainer.last_grad_norm = grad_norm
+    trainer.last_learning_rate = trainer.scheduler.get_last_lr()[0]
+    trainer.optimizer.step()
+    trainer.scheduler.step()
+    trainer.optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,45 @@
+"""Memory in the units of the heartbeat: `_mib` is bytes // 2**20, `_gib` is `_mib` / 1024."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+
+BYTES_PER_MIB = 2**20
+MIB_PER_GIB = 1024
+
+Reading = dict[str, int | float | None]
+
+
+def memory_fields(device: torch.device) -> Reading:
+    """Read what the process holds. Where there is no GPU its fields are None, which is not zero."""
+    return gpu_fields(*gpu_bytes(device)) | {
+        "host_rss_mib": psutil.Process().memory_info().rss // BYTES_PER_MIB
+    }
+
+
+def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]:
+    """Return bytes allocated, reserved and there."""
+    if device.type != "cuda":
+        return None, None, None
+    total = torch.cuda.get_device_properties(device).total_memory
+    return torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), total
+
+
+def gpu_fields(allocated: int | None, reserved: int | None, total: int | None) -> Reading:
+    """Name bytes as the heartbeat does."""
+    return {
+        "gpu_mem_alloc_mib": _mib(allocated),
+        "gpu_mem_alloc_gib": _gib(allocated),
+        "gpu_mem_reserved_mib": _mib(reserved),
+        "gpu_mem_reserved_gib": _gib(reserved),
+        "gpu_mem_total_mib": _mib(total),
+    }
+
+
+def _mib(num_bytes: int | None) -> int | None:
+    return None if num_bytes is None else num_bytes // BYTES_PER_MIB
+
+
+def _gib(num_bytes: int | None) -> float | None:
+    return None if num_bytes is None else num_bytes // BYTES_PER_MIB / MIB_PER_GIB

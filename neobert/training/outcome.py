@@ -1,0 +1,24 @@
+"""`outcome.json`: how a session ended, for whoever started it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Literal
+
+Status = Literal["finished", "preempted", "interrupted", "failed"]
+FILE_NAME = "outcome.json"
+
+
+def clear_outcome(run_dir: Path) -> None:
+    """Take an earlier session's outcome away: it says nothing of this one."""
+    (run_dir / FILE_NAME).unlink(missing_ok=True)
+
+
+def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, message: str = "") -> None:
+    """Write how the session ended; a reader sees the old file or the new one."""
+    content = {"status": status, "exit_code": exit_code, "step": step, "message": message}
+    partial = run_dir / f".{FILE_NAME}.{os.getpid()}"
+    partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+    partial.replace(run_dir / FILE_NAME)

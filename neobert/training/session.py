@@ -1,0 +1,181 @@
+"""One session of a run, from a checked config to an outcome."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from neobert.data.prepare import prepare
+from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
+from neobert.parallel import World, use_all_cores
+from neobert.plan.flops import peak_at_precision
+from neobert.plan.hardware import assumptions_for
+from neobert.tasks.pretrain import build_pretraining
+from neobert.training.assembly import Start, build_trainer, choose_start
+from neobert.training.checkpoint.save import save_checkpoint
+from neobert.training.evaluation import evaluate
+from neobert.training.heartbeat import Heartbeat
+from neobert.training.history import METRICS, heartbeat_path, trim_heartbeat, trim_metrics
+from neobert.training.hooks import Hook
+from neobert.training.journal import Journal
+from neobert.training.loop import fit
+from neobert.training.metrics import MetricsLine, TrainingLog
+from neobert.training.outcome import clear_outcome, write_outcome
+from neobert.training.signals import Signals, StopRequested
+from neobert.training.tracker import open_tracker
+from neobert.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
+    """Train until the run is complete, stopped or failed; return the exit code.
+
+    A refusal leaves the directory as it was. From then on the session ends with an `outcome.json`.
+    """
+    use_all_cores()
+    world = World(config.trainer.mixed_precision)
+    refuse_other_world(config, world)
+    make_reproducible(config, world)
+    start = world.on_main(partial(choose_start, config, run_dir))
+    clear_outcome(run_dir)
+    step = 0 if start is None else start.state["step"]
+    trainer = None
+    try:
+        trainer = assemble(config, run_dir, world, signals, start)
+        is_complete = train(trainer)
+    except StopRequested:
+        is_complete = False
+    except Exception as error:
+        exit_code = error.exit_code if isinstance(error, ProjectError) else EXIT_TRAINING_FAILED
+        step = step if trainer is None else trainer.progress.step
+        write_outcome(run_dir, "failed", exit_code, step, str(error))
+        raise
+    step = step if trainer is None else trainer.progress.step
+    status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
+    if world.is_main:
+        write_outcome(run_dir, status, exit_code, step)
+    log.info("%s at step %d", status, step)
+    world.close()
+    return exit_code
+
+
+def refuse_other_world(config: RunConfig, world: World) -> None:
+    """Raise `ProjectError` BUD002 where the processes are not those that the plan was judged for."""
+    declared = config.distributed.nproc_per_node * config.distributed.nnodes
+    if world.size != declared:
+        raise ProjectError(
+            "BUD002",
+            f"the config is for {declared} processes and its batch with it, and there are {world.size}",
+            "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
+            "distributed",
+        )
+
+
+def make_reproducible(config: RunConfig, world: World) -> None:
+    """Seed the generators, and have a CPU take only kernels that add in a fixed order."""
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    if world.is_on_gpu:
+        torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
+    else:
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, and nothing reads it
+
+
+def assemble(
+    config: RunConfig, run_dir: Path, world: World, signals: Signals, start: Start | None
+) -> Trainer:
+    """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
+    with signals.interrupting(), world.main_first():
+        prepared = prepare(config)
+    task = build_pretraining(config, prepared, world)
+    return build_trainer(config, run_dir, world, task, signals, start)
+
+
+def train(trainer: Trainer) -> bool:
+    """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
+    with telemetry(trainer) as (heartbeat, line):
+        heartbeat.beat(trainer, "start")
+        try:
+            is_complete = fit(trainer, build_hooks(trainer, heartbeat, line))
+            announced(heartbeat, "save", save_checkpoint)(trainer)
+        except Exception:
+            heartbeat.beat(trainer, "failed")
+            raise
+        heartbeat.beat(trainer, "finished" if is_complete else trainer.signals.status)
+    return is_complete
+
+
+def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> list[Hook]:
+    """List what happens after steps. The line is written before the checkpoint that follows from it."""
+    every = trainer.config.trainer
+
+    def checkpoint(trainer: Trainer) -> None:
+        line.sync()
+        save_checkpoint(trainer)
+
+    def beat(trainer: Trainer) -> None:
+        heartbeat.beat(trainer, "train")
+
+    training_log = TrainingLog(trainer, peak_flops(trainer))
+    evaluation = announced(heartbeat, "eval", evaluate)
+    return [
+        Hook(name="log", act=training_log, every=every.logging_steps),
+        Hook(name="evaluate", act=evaluation, every=every.eval_steps, at_start=True),
+        Hook(name="metrics", act=line, every=1, at_start=True),
+        Hook(name="heartbeat", act=beat, every=every.logging_steps, at_start=True),
+        Hook(name="checkpoint", act=announced(heartbeat, "save", checkpoint), every=every.save_steps),
+    ]
+
+
+def announced(heartbeat: Heartbeat, phase: str, act: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
+    """Beat before something that takes long."""
+
+    def announce_and_act(trainer: Trainer) -> None:
+        heartbeat.beat(trainer, phase)
+        act(trainer)
+
+    return announce_and_act
+
+
+@contextmanager
+def telemetry(trainer: Trainer) -> Iterator[tuple[Heartbeat, MetricsLine]]:
+    """Open what the run writes as it goes, cut back to where it goes on from."""
+    run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
+    with ExitStack() as stack:
+        stack.enter_context(closing(trainer.batches))
+        path = heartbeat_path(run_dir, world.rank)
+        first_seq = trim_heartbeat(path, progress)
+        heartbeat = Heartbeat(stack.enter_context(closing(Journal(path))), first_seq)
+        if not world.is_main:
+            yield heartbeat, MetricsLine(None, None)
+            return
+        trim_metrics(run_dir, progress)
+        journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
+        tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
+        if tracker is not None:
+            stack.enter_context(closing(tracker))
+        yield heartbeat, MetricsLine(journal, tracker)
+
+
+def peak_flops(trainer: Trainer) -> float | None:
+    """Return the data sheet's FLOP/s of all devices at the run's precision; None where nobody knows them."""
+    world = trainer.world
+    if not world.is_on_gpu:
+        return None
+    try:
+        device = assumptions_for(torch.cuda.get_device_name(world.device), None, mfu=1.0)
+    except ProjectError:
+        return None
+    return peak_at_precision(trainer.config, device) * world.size

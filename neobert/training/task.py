@@ -1,0 +1,63 @@
+"""What a task brings to the loop: data, an objective, an evaluation. The loop knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from neobert.data.windows import Cursor
+from neobert.training.progress import Progress
+
+
+class Batch(Protocol):
+    """A microbatch: whatever tensors the task gives it, and its counts on the host."""
+
+    num_tokens: int
+    num_targets: int
+    cursor: Cursor
+
+
+class Batches(Protocol):
+    """The microbatches of one rank, without end."""
+
+    def __next__(self) -> Any:
+        """Return the next one."""
+
+    def close(self) -> None:
+        """End the threads that build ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One kind of training.
+
+    Attributes:
+        model: what checkpoints hold.
+        objective: module whose forward maps inputs to a summed loss, and whose `evaluate` adds hits.
+        batches: the training microbatches from a cursor on.
+        evaluation: the evaluation's microbatches, in a fixed order with fixed masks; None without any.
+        inputs: a microbatch as the objective's arguments, on a device.
+        describe: words and arrays that find a microbatch's samples again.
+        flops: floating-point work of a microbatch, forward and backward, with no credit for padding.
+        epoch: passes over the data so far.
+        tokenizer_dir: folder of the tokenizer's files, which travel with the weights.
+        identity: digests that a resumed run must share, by name.
+        attention_kernel: kernel that was resolved for this device.
+    """
+
+    model: nn.Module
+    objective: nn.Module
+    batches: Callable[[Cursor], Batches]
+    evaluation: Callable[[], Iterable[Any]] | None
+    inputs: Callable[[Any, torch.device], dict[str, Any]]
+    describe: Callable[[Any], dict[str, Any]]
+    flops: Callable[[Any], int]
+    epoch: Callable[[Progress], float]
+    tokenizer_dir: Path | None
+    identity: Mapping[str, str]
+    attention_kernel: str

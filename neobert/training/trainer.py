@@ -1,0 +1,83 @@
+"""What a run is made of while it trains."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from neobert.config.schema import RunConfig
+from neobert.parallel import World
+from neobert.training.finite import FiniteGuard
+from neobert.training.progress import Progress
+from neobert.training.signals import Signals
+from neobert.training.stopwatch import Stopwatch
+from neobert.training.task import Batches, Task
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the last line of metrics said, for the heartbeat to repeat; None until there was one."""
+
+    loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+    data_wait_ms: float | None = None
+    step_time_s: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Trainer:
+    """A run: its parts, and how far it has come.
+
+    Attributes:
+        module: the task's objective as `World.prepare` gave it back.
+        batches: the microbatches of this rank, from the cursor on.
+        flops: floating-point work since the last line of metrics, over all ranks; counted on a GPU only.
+        saved_at_s: monotonic time of the last checkpoint, or of the start of this session.
+    """
+
+    config: RunConfig
+    run_dir: Path
+    world: World
+    task: Task
+    module: nn.Module
+    optimizer: Optimizer
+    scheduler: LambdaLR
+    batches: Batches
+    progress: Progress
+    signals: Signals
+    stopwatch: Stopwatch
+    guard: FiniteGuard
+    flops: int = 0
+    last_grad_norm: Any = None
+    last_learning_rate: float = 0.0
+    reading: Reading = field(default_factory=Reading)
+    started_at_s: float = field(default_factory=time.monotonic)
+    saved_at_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def max_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.config.trainer.max_steps
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where checkpoints are kept."""
+        return self.run_dir / "checkpoints"
+
+    def mark_saved(self) -> None:
+        """Count what is at risk from here on."""
+        self.saved_at_s = time.monotonic()
+
+    @property
+    def trained_s(self) -> float:
+        """Time spent in all sessions."""
+        return self.progress.trained_s + time.monotonic() - self.started_at_s
