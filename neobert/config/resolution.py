@@ -22,6 +22,7 @@ from neobert.config.variables import substitute
 
 T = TypeVar("T")
 
+MOST_EXPLAINED = 200
 EMPTY = Node({}, DEFAULT, DEFAULT)
 
 
@@ -61,12 +62,20 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
         from neobert.config.problems import flaws_of
 
         known = {flaw.path for flaw in found}
-        for problem in error.problems:
+        for problem in error.problems[:MOST_EXPLAINED]:
             if not _is_below(problem.path, known):
                 found += flaws_of(problem, root, kind)
+        found += _unexplained(len(error.problems) - MOST_EXPLAINED, root)
     if found or value is None:
         raise ConfigError([sources.issue(flaw) for flaw in _by_place(found)])
     return value
+
+
+def _unexplained(num_problems: int, root: Node) -> list[Flaw]:
+    if num_problems <= 0:
+        return []
+    message = f"there are {num_problems} more problems"
+    return [Flaw("CFG003", (), message, "check that this is the file you meant", root.origin)]
 
 
 def from_dict(mapping: Mapping[str, Any]) -> RunConfig:

@@ -36,7 +36,8 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
             f"YAML: {error.problem}", _syntax_hint(str(error.problem)), line, column
         ) from None
     except yaml.reader.ReaderError as error:
-        line, column = _position(text, error.position)
+        # The C parser counts bytes here: the character itself says where it stands.
+        line, column = _position(text, text.find(chr(error.character)))
         message = f"the character U+{error.character:04X} is not allowed"
         raise UnreadableError(
             message, "remove it, or write it as an escape in quotes", line, column

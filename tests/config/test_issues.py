@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import pytest
+
+from neobert.config import ConfigError, ConfigIssue
+from neobert.config.errors import MOST_SHOWN
+
+ONE_ISSUE = [
+    # text, code, path, line, column, in the message, in the hint
+    ("trainer:\n  max_step: 5\n", "CFG001", "trainer.max_step", 2, 3, "is not a key", "trainer.max_steps?"),
+    ("model:\n  save_steps: 5\n", "CFG001", "model.save_steps", 2, 3, "is not a key", "belongs to trainer"),
+    ("max_steps: 5\n", "CFG001", "max_steps", 1, 1, "is not a key", "write trainer.max_steps"),
+    ("trianer:\n  max_steps: 5\n", "CFG001", "trianer", 1, 1, "is not a key", "did you mean trainer?"),
+    ("qqqqq: 5\n", "CFG001", "qqqqq", 1, 1, "is not a key", "the keys are profile, task"),
+    ("seed: 1\nseed: 2\n", "CFG002", "seed", 2, 1, "given twice; the first is in line 1", "keep one"),
+    ("trainer: {max_steps: 5, max_steps: 5}", "CFG002", "trainer.max_steps", 1, 25, "given twice", ""),
+    ("trainer:\n  max_steps: often\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0", ""),
+    ("trainer:\n  max_steps: 5.0\n", "CFG003", "trainer.max_steps", 2, 14, "this is 5.0", "write 5"),
+    ("trainer:\n  max_steps: '5'\n", "CFG003", "trainer.max_steps", 2, 14, 'the text "5"', "the quotes: 5"),
+    ("trainer:\n  max_steps: 1_000\n", "CFG003", "trainer.max_steps", 2, 14, "1_000", "separators: 1000"),
+    ("trainer:\n  max_steps: 1:30\n", "CFG003", "trainer.max_steps", 2, 14, "1:30", "in sixties"),
+    ("trainer:\n  max_steps: 0\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0; this is 0", ""),
+    ("trainer:\n  max_steps: true\n", "CFG003", "trainer.max_steps", 2, 14, "this is true", ""),
+    ("trainer:\n  max_steps: 9223372036854775808\n", "CFG003", "trainer.max_steps", 2, 14, "64 bits", ""),
+    ("trainer:\n  max_steps:\n", "CFG003", "trainer.max_steps", 2, 13, "empty (null)", "the default, 1000"),
+    ("trainer:\n", "CFG003", "trainer", 1, 9, "a mapping of keys; this is empty", "write a key under it"),
+    ("trainer: [1]\n", "CFG003", "trainer", 1, 10, "this is a list of 1", ""),
+    ("optimizer:\n  lr: '6e-4'\n", "CFG003", "optimizer.lr", 2, 7, "a number above 0", "the quotes: 6e-4"),
+    ("optimizer:\n  lr: .nan\n", "CFG003", "optimizer.lr", 2, 7, "nan is not a finite number", ""),
+    ("optimizer:\n  lr: -.inf\n", "CFG003", "optimizer.lr", 2, 7, "-inf is not a finite number", ""),
+    ("optimizer:\n  lr: 1e999\n", "CFG003", "optimizer.lr", 2, 7, "inf is not a finite number", ""),
+    ("optimizer:\n  betas: [0.9]\n", "CFG003", "optimizer.betas", 2, 10, "a list of 2", ""),
+    ("optimizer:\n  betas: [0.9, 1]\n", "CFG003", "optimizer.betas.1", 2, 16, "below 1; this is 1", ""),
+    ("optimizer:\n  betas: [0, 0, 0]\n", "CFG003", "optimizer.betas", 2, 10, "this is a list of 3", ""),
+    ("optimizer:\n  betas: 0.9\n", "CFG003", "optimizer.betas", 2, 10, "this is 0.9", ""),
+    ("datacollator:\n  mask_all: no\n", "CFG003", "datacollator.mask_all", 2, 13, '"no"', "write false"),
+    ("datacollator:\n  mask_all: ON\n", "CFG003", "datacollator.mask_all", 2, 13, '"ON"', "write true"),
+    ("datacollator:\n  mask_all: 'true'\n", "CFG003", "datacollator.mask_all", 2, 13, "", "the quotes: true"),
+    ("datacollator:\n  mask_all: 1\n", "CFG003", "datacollator.mask_all", 2, 13, "this is 1", "write true"),
+    ("wandb:\n  name: 12\n", "CFG003", "wandb.name", 2, 9, "expects text, or null", 'in quotes: "12"'),
+    ("scheduler:\n  name: cosin\n", "CFG003", "scheduler.name", 2, 9, "one of cosine, linear", "cosine?"),
+    ("trainer:\n  mixed_precision: fp16\n", "CFG003", "trainer.mixed_precision", 2, 20, "", "needs loss scaling"),
+    ("task: mlm\n", "CFG003", "task", 1, 7, "one of pretrain", "write pretrain"),
+    ("waivers: {}\n", "CFG003", "waivers", 1, 10, "a list, each item a mapping of code", ""),
+    ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "this is a mapping", ""),
+    ("trainer:\n  save_every: 0\n", "CFG007", "trainer.save_every", 2, 3, "", "trainer.save_steps"),
+    ("torchao: {enable: true}\n", "CFG007", "torchao", 1, 1, "", "measured slower"),
+    ("model:\n  seed: $variables.s\n", "CFG012", "model.seed", 2, 9, "no variable s", "under variables:"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "path", "line", "column", "message", "hint"), ONE_ISSUE, ids=[c[0] for c in ONE_ISSUE]
+)
+def test_each_fault_has_its_code_place_and_way_out(
+    text: str, code: str, path: str, line: int, column: int, message: str, hint: str, issues_of
+) -> None:
+    issue = issues_of(text)[0]
+    assert (issue.code, issue.path, issue.line, issue.column) == (code, path, line, column)
+    assert message in issue.message
+    assert hint in issue.hint
+    assert issue.source_line == text.splitlines()[line - 1]
+
+
+def waiver(**changes: object) -> str:
+    values = {"code": "BUD001", "reason": "agreed in the review", "expires": "2026-12-31"} | changes
+    return "waivers:\n  - {" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}\n"
+
+
+def test_a_waiver_carries_a_day(resolve_text) -> None:
+    (found,) = resolve_text(waiver()).config.waivers
+    assert found.expires.isoformat() == "2026-12-31"
+
+
+@pytest.mark.parametrize("day", ["20261231", "2026-02-30", "2026-12-31T00:00:00", "1798675200", "tomorrow", "31.12.26"])
+def test_a_day_is_written_in_one_way(day: str, issues_of) -> None:
+    (issue,) = issues_of(waiver(expires=day))
+    assert (issue.code, issue.path, issue.line) == ("CFG003", "waivers.0.expires", 2)
+    assert "a date such as 2026-12-31" in issue.message
+
+
+def test_a_waiver_says_why(issues_of) -> None:
+    (issue,) = issues_of(waiver(reason="why not"))
+    assert "text of at least 10 characters" in issue.message
+    missing = issues_of("waivers:\n  - {code: X}\n")
+    assert [issue.message for issue in missing] == ["waivers.0 lacks reason", "waivers.0 lacks expires"]
+    assert {(issue.line, issue.column) for issue in missing} == {(2, 5)}
+
+
+def test_all_problems_are_named_at_once_in_the_order_of_the_file(issues_of) -> None:
+    text = "seed: x\nmodel:\n  dim: 128\n  rope: .nan\ntrainer:\n  max_steps: 1\n  max_steps: 2\n  save_step: 1\n"
+    found = issues_of(text, "optimizer.lr=fast")
+    assert [(issue.code, issue.line) for issue in found] == [
+        ("CFG003", 1),
+        ("CFG007", 3),
+        ("CFG003", 4),
+        ("CFG002", 7),
+        ("CFG001", 8),
+        ("CFG003", 1),
+    ]
+    assert found[-1].file == "<command line>"
+
+
+def test_a_misspelt_section_names_what_is_misplaced_in_it(issues_of) -> None:
+    found = issues_of("train:\n  max_steps: 5\n  lr: 1e-3\n  seq_len: 128\n")
+    assert [(issue.code, issue.path) for issue in found] == [
+        ("CFG001", "train"),
+        ("CFG001", "train.lr"),
+        ("CFG007", "train.seq_len"),
+    ]
+
+
+def test_exit_codes_tell_a_failed_check_from_a_usage_error(resolve_text) -> None:
+    for overrides, exit_code in (((), 1), (("seed=x",), 2)):
+        with pytest.raises(ConfigError) as caught:
+            resolve_text("trainer:\n  max_step: 5\n", *overrides)
+        assert caught.value.exit_code == exit_code
+
+
+def test_an_error_reads_like_a_compilers(resolve_text) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_text("trainer:\n\n  torch_compile:   no   # not yet\n")
+    head, *rest = str(caught.value).split("\n")
+    assert head.endswith(
+        'run.yaml:3:20: CFG003 trainer.torch_compile expects true or false; this is the text "no"'
+    )
+    assert rest == [
+        "  3 |   torch_compile:   no   # not yet",
+        "    |                    ^",
+        "  = hint: YAML 1.2 reads no as text: write false",
+    ]
+
+
+def issue(line: int = 1, column: int = 1, source_line: str = "") -> ConfigIssue:
+    return ConfigIssue("CFG001", "a", f"message {line}", "", "f.yaml", line, column, source_line)
+
+
+def test_the_caret_stands_under_tabs_and_wide_characters() -> None:
+    assert str(issue(column=4, source_line="a:\t5")).endswith("\n    |   \t^")
+    assert str(issue(column=3, source_line="日本x")).endswith("\n    |     ^")
+
+
+def test_a_long_line_is_cut_around_the_column() -> None:
+    source = "x" * 5000 + "HERE" + "y" * 5000
+    _, shown, caret = str(issue(column=5001, source_line=source)).split("\n")
+    assert len(shown) < 120
+    assert shown[caret.index("^") :].startswith("HERE")
+
+
+def test_control_characters_never_reach_the_terminal(issues_of) -> None:
+    found = issues_of('"\\e[31mred": 1\nwandb: {name: {"\\a": 1}}\n')
+    assert "\x1b" not in "".join(map(str, found))
+    assert "\x1b" not in str(issue(source_line="\x1b[31m"))
+
+
+def test_a_long_list_is_cut_with_a_count() -> None:
+    error = ConfigError([issue(line) for line in range(1, MOST_SHOWN + 8)])
+    assert f"message {MOST_SHOWN}\n" in str(error) + "\n"
+    assert f"message {MOST_SHOWN + 1}" not in str(error)
+    assert str(error).endswith("... and 7 more")
+    assert len(error.issues) == MOST_SHOWN + 7
+    assert error.message == f"message 1 (and {MOST_SHOWN + 6} more)"
+
+
+def test_the_same_problem_is_said_once() -> None:
+    assert len(ConfigError([issue(), issue()]).issues) == 1
