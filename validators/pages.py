@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 
 import validators.rules  # noqa: F401  registers every rule
@@ -16,7 +15,7 @@ BLOCKS = {Severity.FAIL: "blocks", Severity.WARN: "warns, blocks with `--strict`
 def render_page(code: str) -> str:
     """Return the page of one rule as Markdown. Raises KeyError for a code that does not exist."""
     rule = RULES[code]
-    return f"# {rule.code} {rule.name}\n\n{_properties(rule)}\n\n{inspect.cleandoc(rule.page)}\n"
+    return f"# {rule.code} {rule.name}\n\n{_properties(rule)}\n\n{rule.page}\n"
 
 
 def render_catalogue() -> str:
@@ -31,9 +30,9 @@ INTRODUCTION = """# Rules
 Generated from the rules' docstrings by `python -m validators.pages > docs/rules.md`; a test holds it current.
 
 A rule is a pure function of a resolved run, its plan and recorded facts. It ends in pass, warn, fail, skip or
-unknown, and a required check that ends in skip or unknown is never counted as a pass. Severity is for production
-profiles; a rule for production only says so. A waiver in the run file (`waivers:` with code, reason and expiry)
-lifts a finding until its day, except for the rules that cannot be waived.
+unknown, and a required check that ends in skip or unknown is never counted as a pass. Severity is for
+production profiles; a rule for production only says so. A waiver in the run file (`waivers:`, each with code,
+reason and expiry) lifts a finding until its day, except for the rules that cannot be waived.
 """
 
 
@@ -48,7 +47,7 @@ def _row(rule: Rule) -> str:
 
 
 def _title(rule: Rule) -> str:
-    return rule.page.strip().partition("\n")[0]
+    return rule.page.partition("\n")[0]
 
 
 def _properties(rule: Rule) -> str:

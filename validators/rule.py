@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class Rule:
     @property
     def page(self) -> str:
         """The page that people read: the judge's docstring."""
-        return self.judge.__doc__ or ""
+        return inspect.cleandoc(self.judge.__doc__ or "")
 
 
 RULES: dict[str, Rule] = {}

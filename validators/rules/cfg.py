@@ -31,8 +31,8 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run without a named, pinned profile that is fit for its length.
 
     ## What it does
-    Asks that a run names a profile, that the profile's content is the one in the lock file, that it is
-    not a mere base of others, and that a smoke profile is not used for a run of more than 15 minutes.
+    Asks that a run names a profile, that a shipped profile is what profiles.lock has pinned, that it is not a
+    mere base of others, and that a smoke profile is not used for a run of more than 15 minutes.
 
     ## Why is this bad?
     A showcase file was once given to two GPUs for a day, because nothing said that it was one. A profile
@@ -71,7 +71,7 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} is a smoke profile and the run takes {minutes:.0f} minutes, more than 15",
             "name a production profile, or lower trainer.max_steps",
         )
-    if not run.profile.is_locked:
+    if run.profile.is_pinned and not run.profile.is_locked:
         yield Violation(
             "profile",
             f"{name} differs from what profiles.lock has pinned",

@@ -1,0 +1,117 @@
+"""Situations that rules are judged in: a run file, recorded facts, a measurement, a day. See `fixtures/`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.commands import lint
+from neobert.config import ConfigError
+from neobert.plan import Measured
+from profiles.registry import resolve_run
+from validators.core import findings_of, judge
+from validators.facts_io import facts_from_json
+from validators.finding import CheckResult, Finding, Level, Status
+from validators.planning import plan_run
+
+FIXTURES = Path(__file__).parent / "fixtures"
+ALL_LEVELS = tuple(Level)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found, and how each check ended."""
+
+    findings: list[Finding]
+    checks: dict[str, CheckResult]
+
+    def of(self, code: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.code == code and not finding.waived]
+
+    def status(self, code: str) -> Status:
+        """A file that the loader refused has no checks: the code that it raised has failed."""
+        if code in self.checks:
+            return self.checks[code].status
+        return Status.FAIL if self.of(code) else Status.UNKNOWN
+
+
+Situation = dict[str, Any]
+Judge = Callable[..., Judged]
+
+
+def put(tree: Any, path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for name in parents:
+        tree = tree[int(name)] if isinstance(tree, list) else tree.setdefault(name, {})
+    tree[last] = value
+
+
+def part(situation: Situation, prefix: str) -> dict[str, Any]:
+    return {key[len(prefix) + 1 :]: value for key, value in situation.items() if key.startswith(f"{prefix}.")}
+
+
+def write_run(situation: Situation, folder: Path) -> Path:
+    """The run file of a situation; JSON is YAML."""
+    file = folder / "run.yaml"
+    if "text" in situation:
+        file.write_text(situation["text"], encoding="utf-8")
+        return file
+    config: dict[str, Any] = {"profile": situation.get("profile", "a100-prod")}
+    for path, value in part(situation, "config").items():
+        put(config, path, value)
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
+
+
+def measured_in(situation: Situation) -> Measured:
+    given = {"step_time_s": None, "memory_mib": None, "source": "a rehearsal"} | part(situation, "measured")
+    return Measured(**given)
+
+
+def facts_in(situation: Situation) -> Any:
+    recorded = json.loads((FIXTURES / "facts.json").read_text(encoding="utf-8"))
+    for path, value in part(situation, "facts").items():
+        put(recorded, path, copy.deepcopy(value))
+    return facts_from_json(json.dumps(recorded))
+
+
+def judge_run(situation: Situation, folder: Path) -> Judged:
+    try:
+        run = resolve_run(None, [write_run(situation, folder)], situation.get("overrides", []))
+    except ConfigError as error:
+        return Judged(findings_of(error), {})
+    if situation.get("digest"):
+        run = replace(run, digest=situation["digest"])
+    plan = plan_run(run, measured_in(situation))
+    today = situation.get("today", date(2026, 1, 15))
+    findings, checks = judge(run, plan, facts_in(situation), ALL_LEVELS, today=today)
+    return Judged(findings, {check.id: check for check in checks})
+
+
+def judge_repository(texts: list[str], folder: Path) -> Judged:
+    files = [folder / f"run-{number}.yaml" for number in range(len(texts))]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text, encoding="utf-8")
+    report = lint.combine([lint.judge_file(file) for file in files], strict=False, has_folder=True)
+    return Judged(list(report.findings), {check.id: check for check in report.checks})
+
+
+@pytest.fixture
+def judge_situation(tmp_path: Path) -> Judge:
+    """Judge a situation: dotted keys `config.*`, `facts.*`, `measured.*`, and a few plain ones."""
+
+    def judge_one(situation: Situation | None = None, **more: Any) -> Judged:
+        situation = (situation or {}) | more
+        if "repository" in situation:
+            return judge_repository(situation["repository"], tmp_path)
+        return judge_run(situation, tmp_path)
+
+    return judge_one

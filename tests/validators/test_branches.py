@@ -1,0 +1,150 @@
+"""What a rule says beyond its fixture: one row a branch, with the neighbour that silences it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from validators.finding import Severity
+
+RESUME = {
+    "config.trainer.resume_from_checkpoint": "auto",
+    "facts.resume.exists": True,
+    "facts.resume.is_verified": True,
+    "facts.resume.target": "checkpoints/40000",
+}
+PACKED_ON_CPU = {"profile": "cpu-demo"}
+FAST = {"measured.step_time_s": 0.001}
+OVERLAY = {"profile": "cpu-demo", "facts.disk.filesystem": "overlay"}
+TWO_PROCESSES = {"config.distributed.nproc_per_node": 2, "config.dataset.num_workers": 1}
+GPU = {
+    "index": 0,
+    "uuid": "GPU-0",
+    "name": "NVIDIA A100-SXM4-80GB",
+    "compute_capability": [8, 0],
+    "memory_total_mib": 81920,
+    "memory_used_mib": 4,
+    "driver_version": "580.10",
+}
+
+Row = tuple[str, dict[str, Any], str, Any, Any, str]
+
+ROWS: list[Row] = [
+    # code, base, what varies, failing, passing, part of the message
+    ("ATT001", {"config.model.attn_backend": "torch_varlen"},
+     "config.trainer.mixed_precision", "no", "bf16", "bf16"),
+    ("ATT001", {"config.model.attn_backend": "auto"},
+     "facts.software.packages", {}, {"torch": "2.13"}, "torch"),
+    ("ATT001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 8.0"),
+    ("ATT001", {}, "config.model.num_attention_heads", 2, 3, "heads"),
+    ("ATT003", PACKED_ON_CPU, "config.model.attn_backend", "torch_varlen", "sdpa", "CUDA only"),
+    ("BUD001", FAST, "config.trainer.max_steps", 18899, 18900, "tokens a parameter"),
+    ("CFG005", FAST, "profile", None, "a100-prod", "names no profile"),
+    ("CKP002", {"config.trainer.max_steps": 1000} | FAST,
+     "measured.step_time_s", 14.5, 14.3, "a crash may cost"),
+    ("CKP004", {}, "facts.disk.free_inodes", 306, 307, "inodes"),
+    ("CKP005", {}, "facts.disk.is_writable", False, True, "written to"),
+    ("CKP005", {}, "facts.disk.rename_works", False, True, "renamed in"),
+    ("CKP005", {}, "facts.disk.fsync_works", False, True, "synced"),
+    ("CKP007", RESUME, "facts.resume.step", 50000, 49999, "not before the end"),
+    ("CKP007", RESUME,
+     "facts.resume.structural_differences", ["model.hidden_size"], [], "another model.hidden_size"),
+    ("CKP007", {"facts.resume.exists": False},
+     "facts.resume.selector", "checkpoints/9", "auto", "does not exist"),
+    ("CKP008", {"facts.output.exists": True}, "facts.output.is_directory", False, True, "is a file"),
+    ("DAT001", {}, "facts.data.is_readable", False, True, "cannot be read"),
+    ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "the tokenizer"),
+    ("GPU001", {}, "facts.gpus", [], [GPU], "0 GPUs are visible and 1 are needed"),
+    ("GPU001", {}, "facts.gpus.0.name", "NVIDIA A10", "NVIDIA A100-PCIE-80GB", "is no A100"),
+    ("GPU001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 7.5"),
+    ("GPU001", {"facts.gpus": [GPU]}, "config.distributed.nproc_per_node", 2, 1, "2 are needed"),
+    ("GPU002", {"facts.gpus.0.memory_total_mib": 81920},
+     "measured.memory_mib", 73725, 73724, "the step needs"),
+    ("HST001", {},
+     "facts.software.pinned", {"torch": "2.12.1"}, {"torch": "2.13.0"}, "not the tested versions"),
+    ("HST003", TWO_PROCESSES, "facts.host.shm_free_mib", 127, 128, "/dev/shm"),
+    ("HST003", TWO_PROCESSES, "facts.host.cpu_count", 1, 2, "2 threads"),
+    ("HST003", {"profile": "cpu-demo", "measured.memory_mib": 900},
+     "facts.host.ram_available_mib", 999, 1000, "host memory"),
+    ("HST004", {"config.wandb.enabled": True}, "facts.tracker.is_installed", False, True, "not installed"),
+    ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),
+    ("MOD001", {}, "config.dataset.max_seq_length", 255, 256, "255 tokens"),
+    ("MOD001", {"config.model.num_hidden_layers": 7},
+     "config.model.intermediate_size", 3060, 3072, "parameters"),
+    ("MOD002", {}, "config.model.vocab_size", 30522, 30592, "no multiple of 128"),
+    ("MOD002", {"config.tokenizer.vocab_size": 4097}, "config.model.vocab_size", 4096, 4224, "does not hold"),
+    ("MOD002", {}, "config.model.max_position_embeddings", 1023, 1024, "do not fit"),
+    ("MOD002", {}, "config.datacollator.max_length", 512, 1024, "disagrees"),
+    ("MOD002", {}, "config.tokenizer.max_length", 512, 1024, "disagrees"),
+    ("MOD002", {}, "config.model.rope", False, True, "learned positions"),
+    ("MOD003", {}, "config.trainer.gradient_checkpointing", True, False, "without checkpointing"),
+    ("SCH001", {"config.trainer.max_steps": 50000},
+     "config.scheduler.decay_steps", 48001, 48000, "inside the warm-up"),
+    ("SCH001", {"config.trainer.max_steps": 50000},
+     "config.scheduler.total_steps", 50001, 50000, "after the end"),
+    ("SCH001", {"config.scheduler.decay_percent": 60.0},
+     "config.scheduler.warmup_percent", 41.0, 40.0, "warm-up"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[f"{row[0]}-{row[2].rpartition('.')[2]}" for row in ROWS])
+def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
+    code, base, key, failing, passing, fragment = row
+    said = [finding.message for finding in judge_situation(base | {key: failing}).of(code)]
+    assert any(fragment in message for message in said), said
+    said = [finding.message for finding in judge_situation(base | {key: passing}).of(code)]
+    assert not any(fragment in message for message in said), said
+
+
+@pytest.mark.parametrize(
+    ("code", "situation"),
+    [
+        ("CKP005", OVERLAY),
+        ("BUD001", FAST | {"config.trainer.max_steps": 9450}),
+        ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
+    ],
+)
+def test_a_lesser_violation_warns(code, situation, judge_situation):
+    assert {finding.severity for finding in judge_situation(situation).of(code)} == {Severity.WARN}
+
+
+def test_less_than_half_of_the_optimal_tokens_fail(judge_situation):
+    found = judge_situation(FAST | {"config.trainer.max_steps": 9449}).of("BUD001")
+    assert [finding.severity for finding in found] == [Severity.FAIL]
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers", "datasets"])
+def test_a_missing_and_an_old_package_are_named(package, judge_situation):
+    unpinned = {"facts.software.pinned": {}}
+    installed = {
+        "accelerate": "1.15.0",
+        "datasets": "5.2.0",
+        "numpy": "2.4",
+        "psutil": "7",
+        "pydantic": "2.14.3",
+    }
+    installed |= {"safetensors": "0.8", "tokenizers": "0.23", "torch": "2.11", "transformers": "5.20"}
+    assert judge_situation(unpinned | {"facts.software.packages": installed}).of("HST001") == []
+    old = judge_situation(unpinned | {"facts.software.packages": installed | {package: "1.0"}}).of("HST001")
+    assert [finding.message.split()[0] for finding in old] == [package]
+    missing = {name: version for name, version in installed.items() if name != package}
+    absent = judge_situation(unpinned | {"facts.software.packages": missing}).of("HST001")
+    assert [finding.message for finding in absent] == [f"{package} is not installed"]
+
+
+def test_the_incident_is_a_toy_even_where_each_single_thing_is_satisfied(judge_situation):
+    tiny = {
+        "config.model.hidden_size": 256,
+        "config.model.num_attention_heads": 4,
+        "config.model.num_hidden_layers": 8,
+    }
+    judged = judge_situation(tiny)
+    assert {finding.code for finding in judged.findings if finding.severity is Severity.FAIL} == {"MOD001"}
+
+
+def test_four_hundred_tokens_per_second_are_caught_whatever_the_config_says(judge_situation):
+    """The measured speed of the incident on a sound config: 262,144 tokens a step take eleven minutes."""
+    situation = {"config.guard.walltime_limit_hours": 72.0, "measured.step_time_s": 262_144 / 400}
+    codes = {finding.code for finding in judge_situation(situation).findings}
+    assert {"CKP002", "BUD001"} <= codes

@@ -1,0 +1,200 @@
+"""How rules are selected, judged, placed and waived, and what the verdict makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from profiles.registry import resolve_run
+from validators.core import judge
+from validators.facts import NO_FACTS, ProbeRecord
+from validators.finding import CheckResult, Finding, Level, Severity, Status
+from validators.planning import plan_run
+from validators.rule import RULES
+from validators.verdict import verdict_of
+
+TODAY = date(2026, 1, 15)
+LEVELS = tuple(Level)
+WAIVER = {"code": "BUD002", "reason": "the batch is ramped by hand", "expires": date(2026, 3, 31)}
+UNDECLARED = {"config.trainer.global_batch_size": None}
+
+
+def judged(profile, overrides=(), facts=NO_FACTS, levels=LEVELS):
+    run = resolve_run(profile, overrides=overrides)
+    findings, checks = judge(run, plan_run(run), facts, levels, today=TODAY)
+    return findings, {check.id: check for check in checks}
+
+
+def check(status, *, required=True):
+    return CheckResult("XXX001", "made-up", Level.STATIC, status, required, "")
+
+
+def finding(severity, *, waived=False):
+    return Finding("XXX001", "made-up", severity, "seed", "wrong", "mend it", waived=waived)
+
+
+# --- what can be judged ---------------------------------------------------------------------------
+
+
+def test_missing_facts_are_unknown_in_the_probes_words():
+    facts = replace(
+        NO_FACTS, probes=(ProbeRecord(name="gpus", status="unsupported", reason="no NVIDIA driver"),)
+    )
+    _, checks = judged("a100-prod", facts=facts)
+    assert checks["GPU001"].status is Status.UNKNOWN
+    assert checks["GPU001"].required
+    assert checks["GPU001"].message == "gpus: unsupported: no NVIDIA driver"
+    assert checks["CKP004"].message == "disk: was not probed"
+
+
+def test_gpu_rules_are_skipped_and_not_required_for_a_cpu_profile():
+    _, checks = judged("cpu-demo")
+    assert {
+        (checks[code].status, checks[code].required) for code in ("GPU001", "GPU002", "PRE002", "ATT001")
+    } == {(Status.SKIP, False)}
+
+
+def test_production_rules_are_skipped_for_a_smoke_profile():
+    _, checks = judged("cpu-demo", levels=(Level.STATIC,))
+    assert checks["PRE001"].status is Status.SKIP
+    assert checks["PRE001"].message == "judged for production runs only"
+
+
+def test_production_rules_hold_for_a_run_without_a_profile():
+    findings, _ = judged(None, ["trainer.mixed_precision=fp32"], levels=(Level.STATIC,))
+    assert {"PRE001", "CFG005"} <= {finding.code for finding in findings}
+
+
+def test_only_the_levels_that_were_asked_for_are_judged():
+    _, checks = judged("a100-prod", levels=(Level.STATIC,))
+    assert {check.level for check in checks.values()} == {Level.STATIC}
+    assert list(checks) == sorted(checks)
+
+
+def test_resume_is_not_judged_where_a_run_never_resumes():
+    _, checks = judged("a100-prod", ["trainer.resume_from_checkpoint=never"])
+    assert (checks["CKP007"].status, checks["CKP007"].required) == (Status.SKIP, False)
+    _, checks = judged("a100-prod", ["trainer.resume_from_checkpoint=auto"])
+    assert (checks["CKP007"].status, checks["CKP007"].required) == (Status.UNKNOWN, True)
+
+
+@pytest.mark.parametrize("code", ["CKP001", "OPT001"])
+def test_a_rule_that_throws_is_unknown_and_required_whatever_it_weighs(code, monkeypatch):
+    def broken(run, plan, facts):
+        raise ZeroDivisionError("by nothing")
+        yield
+
+    monkeypatch.setitem(RULES, code, replace(RULES[code], judge=broken))
+    findings, checks = judged("a100-prod", levels=(Level.STATIC,))
+    assert findings == []
+    assert (checks[code].status, checks[code].required) == (Status.UNKNOWN, True)
+    assert "ZeroDivisionError: by nothing" in checks[code].message
+    assert verdict_of(findings, checks.values()).exit_code == 3
+
+
+def test_a_predicate_that_throws_is_unknown_too(monkeypatch):
+    def broken(run, plan):
+        raise KeyError("x")
+
+    monkeypatch.setitem(RULES, "MEM001", replace(RULES["MEM001"], inapplicable=broken))
+    _, checks = judged("a100-prod", levels=(Level.STATIC,))
+    assert (checks["MEM001"].status, checks["MEM001"].required) == (Status.UNKNOWN, True)
+
+
+# --- where findings point -------------------------------------------------------------------------
+
+
+def test_a_value_is_placed_at_its_line(judge_situation, tmp_path):
+    text = "profile: a100-prod\ntrainer:\n  max_steps: 400\n  save_steps: 0\n"
+    (found,) = judge_situation({"text": text}).of("CKP001")
+    assert (found.file, found.line, found.column) == (str(tmp_path / "run.yaml"), 4, 15)
+
+
+def test_a_missing_value_is_placed_at_its_section(judge_situation, tmp_path):
+    text = "profile: a100-prod\nseed: 1\ndataset:\n  streaming: true\n  eval_samples: null\n"
+    (found,) = judge_situation({"text": text}).of("DAT007")
+    assert (found.file, found.line) == (str(tmp_path / "run.yaml"), 5)
+    (found,) = judge_situation({"text": "seed: 1\ntrainer:\n  save_steps: 10\n"}).of("BUD002")
+    assert found.line == 2
+
+
+def test_an_override_is_placed_on_the_command_line():
+    findings, _ = judged("a100-prod", ["seed=1", "trainer.save_steps=0"], levels=(Level.STATIC,))
+    (found,) = [finding for finding in findings if finding.code == "CKP001"]
+    assert (found.file, found.line) == ("<command line>", 2)
+
+
+# --- waivers --------------------------------------------------------------------------------------
+
+
+def test_a_waiver_lifts_its_finding_until_its_day(judge_situation):
+    situation = UNDECLARED | {"config.waivers": [WAIVER]}
+    result = judge_situation(situation, today=date(2026, 3, 31))
+    assert [found.waived for found in result.findings if found.code == "BUD002"] == [True]
+    assert result.checks["BUD002"].status is Status.WARN
+    assert "ramped by hand" in result.checks["BUD002"].message
+    assert result.of("CFG009") == []
+    assert verdict_of(result.findings, result.checks.values(), strict=True).name == "pass"
+
+
+def test_an_expired_waiver_lifts_nothing(judge_situation):
+    result = judge_situation(UNDECLARED | {"config.waivers": [WAIVER]}, today=date(2026, 4, 1))
+    assert result.status("BUD002") is Status.FAIL
+    assert "expired" in result.of("CFG009")[0].message
+
+
+@pytest.mark.parametrize(
+    ("code", "fragment"), [("BUD002", "lifts nothing"), ("MOD002", "is refused"), ("ZZZ999", "names no rule")]
+)
+def test_a_waiver_that_does_nothing_is_a_finding(code, fragment, judge_situation):
+    (found,) = judge_situation({"config.waivers": [WAIVER | {"code": code}]}).of("CFG009")
+    assert fragment in found.message
+    assert found.severity is Severity.WARN
+
+
+def test_what_cannot_be_waived_stands(judge_situation):
+    situation = {"config.model.num_attention_heads": 11, "config.waivers": [WAIVER | {"code": "MOD002"}]}
+    result = judge_situation(situation)
+    assert result.status("MOD002") is Status.FAIL
+    assert verdict_of(result.findings, result.checks.values()).exit_code == 1
+
+
+def test_a_waiver_of_a_rule_that_was_not_judged_is_left_alone():
+    run = resolve_run(
+        "a100-prod", overrides=["waivers=[{code: GPU002, reason: shared by design, expires: 2026-03-31}]"]
+    )
+    findings, _ = judge(run, plan_run(run), NO_FACTS, LEVELS, today=TODAY)
+    assert [found.message for found in findings if found.code == "CFG009"] == []
+
+
+# --- verdict --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("findings", "checks", "strict", "expected"),
+    [
+        ([], [check(Status.PASS)], False, ("pass", 0)),
+        ([], [], False, ("pass", 0)),
+        ([finding(Severity.FAIL)], [check(Status.FAIL)], False, ("fail", 1)),
+        ([finding(Severity.FAIL)], [check(Status.UNKNOWN)], False, ("fail", 1)),
+        ([finding(Severity.FAIL, waived=True)], [check(Status.WARN)], True, ("pass", 0)),
+        ([finding(Severity.WARN)], [check(Status.WARN)], False, ("pass", 0)),
+        ([finding(Severity.WARN)], [check(Status.WARN)], True, ("fail", 1)),
+        ([], [check(Status.UNKNOWN)], False, ("unknown", 3)),
+        ([], [check(Status.SKIP)], False, ("unknown", 3)),
+        ([], [check(Status.UNKNOWN, required=False)], False, ("pass", 0)),
+        ([], [check(Status.SKIP, required=False)], True, ("pass", 0)),
+    ],
+)
+def test_verdict(findings, checks, strict, expected):
+    verdict = verdict_of(findings, checks, strict=strict)
+    assert (verdict.name, verdict.exit_code) == expected
+
+
+def test_a_machine_without_gpus_is_not_a_pass_for_a_cuda_profile():
+    findings, checks = judged("a100-prod")
+    assert verdict_of(findings, checks.values()).exit_code == 3
+    static_findings, static = judged("a100-prod", levels=(Level.STATIC,))
+    assert verdict_of(static_findings, static.values()).exit_code == 0

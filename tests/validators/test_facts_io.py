@@ -1,0 +1,115 @@
+"""Facts survive JSON, and JSON that is no facts is refused with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.errors import ProjectError
+from validators.facts import (
+    NO_FACTS,
+    DataFacts,
+    DiskFacts,
+    Facts,
+    GitFacts,
+    GpuFacts,
+    HostFacts,
+    OutputFacts,
+    ProbeRecord,
+    ResumeFacts,
+    SchedulerFacts,
+    SoftwareFacts,
+    TrackerFacts,
+)
+from validators.facts_io import facts_from_json, facts_to_json
+
+RECORDED = (Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8")
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+GROUPS = {
+    "software": SoftwareFacts,
+    "git": GitFacts,
+    "host": HostFacts,
+    "disk": DiskFacts,
+    "output": OutputFacts,
+    "resume": ResumeFacts,
+    "tracker": TrackerFacts,
+    "data": DataFacts,
+}
+
+any_facts = st.builds(
+    Facts,
+    schema_version=st.just(1),
+    probes=st.lists(st.builds(ProbeRecord, duration_s=FINITE), max_size=2).map(tuple),
+    scheduler=st.none() | st.builds(SchedulerFacts, walltime_left_s=st.none() | FINITE, signal_lead_s=FINITE),
+    gpus=st.none() | st.lists(st.builds(GpuFacts), max_size=2).map(tuple),
+    **{name: st.none() | st.builds(kind) for name, kind in GROUPS.items()},
+)
+
+
+@given(any_facts)
+def test_facts_survive_json(facts):
+    text = facts_to_json(facts)
+    assert facts_from_json(text) == facts
+    assert facts_to_json(facts_from_json(text)) == text
+
+
+def test_a_group_that_is_left_out_was_not_probed():
+    assert facts_from_json('{"schema_version": 1}') == NO_FACTS
+
+
+def broken(path, value):
+    tree = json.loads(RECORDED)
+    *parents, last = path.split(".")
+    node = tree
+    for name in parents:
+        node = node[int(name)] if isinstance(node, list) else node[name]
+    node[last] = value
+    return json.dumps(tree)
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("[" * 100_000, "not JSON"),
+        ("{}", "schema_version None"),
+        (broken("schema_version", 2), "schema_version 2"),
+        (broken("schema_version", True), "schema_version"),
+        (broken("weather", "rain"), "unknown field weather"),
+        (broken("disk.colour", "red"), "disk: unknown field colour"),
+        (broken("disk", {"path": "/"}), "disk: missing field"),
+        (broken("disk.free_mib", 1.5), "disk.free_mib: int is expected, not 1.5"),
+        (broken("disk.free_mib", True), "disk.free_mib: int is expected"),
+        (broken("disk.is_writable", 1), "disk.is_writable: bool is expected"),
+        (broken("disk", []), "disk: an object is expected"),
+        (broken("gpus", {}), "gpus: a list is expected"),
+        (broken("gpus.0.compute_capability", [8]), "gpus.0.compute_capability: 2 values are expected"),
+        (broken("probes.0.status", "fine"), "probes.0.status: one of ok"),
+        (broken("host.environment", {"A": 1}), "host.environment.A: str is expected"),
+        (broken("scheduler.signal_lead_s", None), "scheduler.signal_lead_s: float is expected"),
+        (RECORDED.replace('"signal_lead_s": 0.0', '"signal_lead_s": NaN'), "NaN is no JSON number"),
+    ],
+)
+def test_what_is_no_facts_is_refused(text, fragment):
+    with pytest.raises(ProjectError) as refusal:
+        facts_from_json(text, "elsewhere.json")
+    assert fragment in refusal.value.message
+    assert refusal.value.place == "elsewhere.json"
+    assert refusal.value.exit_code == 2
+
+
+def test_recorded_facts_are_read_as_they_are():
+    facts = facts_from_json(RECORDED)
+    assert json.loads(facts_to_json(facts)) == json.loads(RECORDED)
+
+
+def test_a_whole_number_is_read_as_the_float_that_it_stands_for():
+    facts = facts_from_json(broken("scheduler.signal_lead_s", 120))
+    assert facts.scheduler is not None
+    assert type(facts.scheduler.signal_lead_s) is float

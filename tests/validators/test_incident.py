@@ -1,0 +1,61 @@
+"""The run that this project exists for: a toy in fp32 on two data-centre GPUs for a day, saving nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from validators.finding import Severity
+
+INCIDENT = {
+    "trainer.mixed_precision": "fp32",
+    "model.hidden_size": "128",
+    "model.num_attention_heads": "4",
+    "dataset.max_seq_length": "128",
+    "trainer.max_steps": "50000",
+    "trainer.save_steps": "0",
+    "model.attn_backend": "sdpa",
+    "trainer.gradient_checkpointing": "false",
+}
+EXPECTED = {"ATT004", "CKP001", "MOD001", "PRE001", "CKP002"}
+
+SCRIPT = """
+import json, sys
+from profiles.registry import resolve_run
+from validators.core import judge
+from validators.planning import plan_run
+from validators.verdict import verdict_of
+
+run = resolve_run("a100-prod", overrides=json.loads(sys.argv[1]))
+findings, checks = judge(run, plan_run(run))
+heavy = [name for name in ("torch", "transformers", "datasets", "accelerate", "numpy") if name in sys.modules]
+failed = sorted({finding.code for finding in findings if finding.severity == "fail"})
+print(json.dumps({"exit_code": verdict_of(findings, checks).exit_code, "failed": failed, "heavy": heavy}))
+"""
+
+
+def test_the_incident_fails_at_least_five_rules_without_torch():
+    overrides = [f"{key}={value}" for key, value in INCIDENT.items()]
+    command = [sys.executable, "-c", SCRIPT, json.dumps(overrides)]
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert answer["exit_code"] == 1
+    assert set(answer["failed"]) >= EXPECTED
+    assert answer["heavy"] == []
+
+
+def test_with_the_batch_that_it_had_the_budget_fails_as_well(judge_situation):
+    """Eight rows of 128 per step: 205 million tokens at the planned length are a toy by budget, too."""
+    overrides = [f"{key}={value}" for key, value in INCIDENT.items()]
+    batch = ["trainer.per_device_train_batch_size=8", "trainer.gradient_accumulation_steps=1"]
+    judged = judge_situation({"overrides": overrides + batch})
+    failed = {finding.code for finding in judged.findings if finding.severity is Severity.FAIL}
+    assert {"ATT004", "BUD001", "BUD002", "CKP001", "MOD001", "PRE001"} <= failed
+
+
+def test_each_of_its_faults_taken_away_leaves_the_others(judge_situation):
+    """The paired control: without any of them the profile passes."""
+    assert judge_situation({}).findings == []
+    for key in INCIDENT:
+        rest = [f"{other}={value}" for other, value in INCIDENT.items() if other != key]
+        assert "MOD001" in {finding.code for finding in judge_situation({"overrides": rest}).findings}

@@ -1,0 +1,105 @@
+"""Every rule has been seen to fail, and to pass where one thing differs; every rule has its page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import validators.rules  # noqa: F401  registers every rule
+from validators.finding import Severity, Status
+from validators.pages import SECTIONS
+from validators.rule import CODE, RULES, RaisedBy
+
+FIXTURES = Path(__file__).parent / "fixtures"
+CASES: dict[str, dict[str, Any]] = {
+    file.stem: yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted(FIXTURES.glob("*.yaml"))
+}
+KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+EXPECTED = {Severity.FAIL: Status.FAIL, Severity.WARN: Status.WARN}
+
+
+def situations(kind: str) -> list[Any]:
+    """(code, situation) for the fixture itself and for its neighbours at the limit."""
+    return [
+        pytest.param(code, case.get("base", {}) | {case["vary"]: value}, id=f"{code}-{number}")
+        for code, case in CASES.items()
+        for number, value in enumerate([case[kind], *case.get("at_limit", {}).get(kind, [])])
+    ]
+
+
+def test_every_rule_has_a_fixture_and_every_fixture_a_rule():
+    assert CASES.keys() == RULES.keys()
+
+
+def test_a_fixture_and_its_neighbour_differ():
+    assert [code for code, case in CASES.items() if case["failing"] == case["passing"]] == []
+
+
+@pytest.mark.parametrize(("code", "situation"), situations("failing"))
+def test_rule_fires(code, situation, judge_situation):
+    judged = judge_situation(situation)
+    assert judged.status(code) is EXPECTED[RULES[code].severity]
+    if RULES[code].raised_by is not RaisedBy.REPOSITORY:
+        assert judged.of(code)
+
+
+@pytest.mark.parametrize(("code", "situation"), situations("passing"))
+def test_rule_is_judged_and_silent(code, situation, judge_situation):
+    judged = judge_situation(situation)
+    may_warn = CASES[code].get("passing_may_warn", False)
+    assert judged.status(code) is (Status.WARN if may_warn else Status.PASS)
+    assert [finding for finding in judged.of(code) if not may_warn] == []
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_findings_say_what_is_wrong_where_and_what_mends_it(code, judge_situation):
+    case = CASES[code]
+    for finding in judge_situation(case.get("base", {}) | {case["vary"]: case["failing"]}).of(code):
+        assert finding.name == RULES[code].name
+        assert finding.message
+        assert finding.hint
+        assert finding.file
+        assert finding.line >= 1 or code == "CFG011"  # a file that cannot be read has no lines
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_page_is_complete(code):
+    page = RULES[code].page
+    places = [page.find(f"\n## {section}\n") for section in SECTIONS]
+    assert all(place > 0 for place in places)
+    assert places == sorted(places)
+    title = page.partition("\n")[0]
+    assert title.endswith(".")
+    for start, end in zip(places, [*places[1:], len(page)], strict=True):
+        assert len(page[start:end].splitlines()) > 2
+    assert page.count("```") == 4
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_code_and_name_are_well_formed(code):
+    assert CODE.match(code)
+    assert KEBAB.fullmatch(RULES[code].name)
+
+
+def test_names_are_unique():
+    assert len({rule.name for rule in RULES.values()}) == len(RULES)
+
+
+def test_all_but_a_few_codes_are_raised_by_their_own_judge():
+    raised_elsewhere = {
+        code: rule.raised_by for code, rule in RULES.items() if rule.raised_by is not RaisedBy.JUDGE
+    }
+    assert raised_elsewhere == {
+        "CFG001": RaisedBy.LOADER,
+        "CFG002": RaisedBy.LOADER,
+        "CFG003": RaisedBy.LOADER,
+        "CFG007": RaisedBy.LOADER,
+        "CFG011": RaisedBy.LOADER,
+        "CFG012": RaisedBy.LOADER,
+        "CFG009": RaisedBy.WAIVERS,
+        "CFG010": RaisedBy.REPOSITORY,
+    }

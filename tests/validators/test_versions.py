@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from validators.rules.hst import OLDEST
+from validators.versions import is_older, release
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("2.13.0+cpu", (2, 13, 0)),
+        ("2.13.0rc1", (2, 13, 0)),
+        ("2.8.3.post2", (2, 8, 3)),
+        ("7", (7,)),
+        ("unknown", ()),
+        ("2.dev", (2,)),
+    ],
+)
+def test_release(version, expected):
+    assert release(version) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "oldest", "expected"),
+    [
+        ("2.9", "2.11", True),
+        ("2.11", "2.11.0", False),
+        ("2.11.0", "2.11", False),
+        ("3", "2.11", False),
+        ("", "1", True),
+    ],
+)
+def test_is_older(version, oldest, expected):
+    assert is_older(version, oldest) is expected
+
+
+def test_minimums_are_those_of_the_package():
+    declared = dict(re.fullmatch(r"([a-z-]+)>=([\d.]+)", line).groups() for line in PROJECT["dependencies"])
+    assert declared.items() >= OLDEST.items()
