@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,10 +32,10 @@ def test_there_are_production_profiles():
 
 @st.composite
 def sound_runs(draw):
-    """A profile with a sound choice of size, batch, schedule and cadence on top, written as a run file would."""
+    """A profile with a sound choice of size, batch, schedule and cadence on top."""
     name = draw(st.sampled_from(PRODUCTION))
     profile = load_profile(name).config
-    heads = draw(st.integers(8, 16))
+    heads = draw(st.integers(10, 16))
     rows = draw(st.sampled_from([2, 4, 8]))
     accumulation = draw(st.integers(16, 64))
     max_steps = draw(st.integers(60_000, 200_000))
@@ -77,8 +79,6 @@ def sound_runs(draw):
 @settings(max_examples=60)
 @given(sound_runs())
 def test_no_rule_fires_on_a_sound_run(tmp_path_factory, drawn):
-    import json
-
     name, config = drawn
     file = tmp_path_factory.mktemp("sound") / "run.yaml"
     file.write_text(json.dumps({"profile": name} | config), encoding="utf-8")
