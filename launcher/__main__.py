@@ -1,0 +1,5 @@
+"""`python -m launcher` is `neobert-launch`."""
+
+from launcher.cli import main
+
+main()

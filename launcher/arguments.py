@@ -1,0 +1,97 @@
+"""The spellings that people use for one thing, rewritten to the one that the parser knows.
+
+`@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`, `--trainer.max_steps=10`
+and `trainer.max_steps=10` become `--set trainer.max_steps=10`. What follows `--` belongs to torchrun.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from typer.core import TyperCommand
+
+DOTTED_OPTION = re.compile(r"--([A-Za-z_][\w-]*(?:\.[\w-]+)+)(=.*)?", re.DOTALL)
+ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
+RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml")
+
+
+class MisplacedFileError(ValueError):
+    """A run file that was given without `--config` or `@`."""
+
+
+def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Cut at the first `--`: what is ours, and what is handed on."""
+    if "--" not in tokens:
+        return list(tokens), []
+    cut = list(tokens).index("--")
+    return list(tokens[:cut]), list(tokens[cut + 1 :])
+
+
+def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
+    """Rewrite every spelling of a config file and of an override. The order stays.
+
+    Args:
+        tokens: the arguments of one command.
+        options_with_value: options whose next token is their value and must be left alone.
+
+    Raises:
+        MisplacedFileError: a bare argument looks like a run file.
+    """
+    return list(_rewritten(deque(tokens), options_with_value))
+
+
+def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
+    while tokens:
+        token = tokens.popleft()
+        dotted = DOTTED_OPTION.fullmatch(token)
+        if dotted:
+            yield from ("--set", dotted[1] + (dotted[2] or _value_after(tokens)))
+        elif token.startswith("@"):
+            yield from ("--config", *([token[1:]] if len(token) > 1 else _next(tokens)))
+        elif token in options_with_value:
+            yield from (token, *_next(tokens))
+        elif ASSIGNMENT.match(token):
+            yield from ("--set", token)
+        elif token.lower().endswith(RUN_FILE_SUFFIXES) and not token.startswith("-"):
+            raise MisplacedFileError(f"Unexpected argument '{token}'. Did you mean '--config {token}'?")
+        else:
+            yield token
+
+
+def _next(tokens: deque[str]) -> list[str]:
+    return [tokens.popleft()] if tokens else []
+
+
+def _value_after(tokens: deque[str]) -> str:
+    """Without a value the assignment stays incomplete, and the overrides' own error names the argument."""
+    return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
+
+
+class ConfigCommand(TyperCommand):
+    """A command that takes a config, in every spelling."""
+
+    hands_on = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rewrite the spellings, then parse as usual."""
+        tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
+        ctx.obj = tuple(handed_on)
+        try:
+            tokens = normalise(tokens, self._options_with_value())
+        except MisplacedFileError as error:
+            ctx.fail(str(error))
+        rest: list[str] = super().parse_args(ctx, tokens)
+        return rest
+
+    def _options_with_value(self) -> set[str]:
+        spelled = (opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts)
+        return {variant for opt in spelled for variant in (opt, opt.replace("-", "_").replace("__", "--", 1))}
+
+
+class TrainCommand(ConfigCommand):
+    """A command that also hands what follows `--` to torchrun."""
+
+    hands_on = True

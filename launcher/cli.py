@@ -1,0 +1,330 @@
+"""The command line `neobert-launch`: what it takes. What it does is in `launcher/commands`, imported late."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from launcher import options
+from launcher.arguments import ConfigCommand, TrainCommand
+from launcher.selection import Selection
+from neobert import __version__
+from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
+
+PROGRAM = "neobert-launch"
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+    "max_content_width": 110,
+}
+
+
+def _group(name: str | None, text: str, epilog: str | None = None) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        help=text,
+        epilog=epilog,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=CONTEXT,
+    )
+
+
+app = _group(
+    PROGRAM,
+    "Guarded launching of NeoBERT training: check the run, the machine and the data, then train.",
+    f"Start with: {PROGRAM} profiles list; {PROGRAM} train --profile cpu-demo",
+)
+profiles_app = _group("profiles", "Named profiles: list, show, diff.")
+data_app = _group("data", "Training data: prepare.")
+tokenizer_app = _group("tokenizer", "Tokenizers: train.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+]
+
+
+@app.callback()
+def _root(version: Version = False) -> None:
+    pass
+
+
+def _end(command: Callable[[], int], output_format: str = "text") -> NoReturn:
+    """Run a command; an error is reported in the format that was asked for, with the same exit code."""
+    try:
+        code = command()
+    except ProjectError as error:
+        from launcher.failure import deliver_error
+
+        code = deliver_error(error, output_format)
+    raise typer.Exit(code)
+
+
+def _selection(profile: str | None, config: list[Path] | None, overrides: Sequence[str] | None) -> Selection:
+    return Selection(profile, tuple(config or ()), tuple(overrides or ()))
+
+
+@profiles_app.command("list")
+def _profiles_list(output_format: options.Format = "text") -> None:
+    """List the profiles with their intent and hardware."""
+    from launcher.commands import profiles
+
+    _end(lambda: profiles.list_all(output_format), output_format)
+
+
+@profiles_app.command("show")
+def _profiles_show(
+    name: options.ProfileName, output_format: options.Format = "text", verbose: options.Verbose = False
+) -> None:
+    """Show a profile's values with their origin.
+
+    Keys that keep their default are shown with --verbose only.
+    """
+    from launcher.commands import profiles
+
+    _end(lambda: profiles.show(name, output_format, verbose=verbose), output_format)
+
+
+@profiles_app.command("diff")
+def _profiles_diff(
+    first: options.FirstProfile, second: options.SecondProfile, output_format: options.Format = "text"
+) -> None:
+    """Show the keys in which two profiles differ."""
+    from launcher.commands import profiles
+
+    _end(lambda: profiles.diff(first, second, output_format), output_format)
+
+
+@app.command("lint", epilog=f"Example: {PROGRAM} lint configs/ run.yaml --output-format github")
+def _lint(
+    paths: options.Paths,
+    output_format: options.LintFormat = "text",
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    fix: options.Fix = False,
+    statistics: options.Statistics = False,
+    strict: options.Strict = False,
+) -> None:
+    """Judge run files and profiles with the static rules.
+
+    It needs no GPU and imports no torch. Folders are searched for run files and profiles.
+    """
+    from launcher.commands import lint
+
+    choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
+    asked = lint.Asked(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
+    _end(lambda: lint.run(asked, output_format), output_format)
+
+
+@app.command("rule", epilog=f"Example: {PROGRAM} rule CKP001")
+def _rule(
+    code: options.RuleCode = None, every: options.EveryRule = False, output_format: options.Format = "text"
+) -> None:
+    """Print a rule's page, or the list of all rules.
+
+    A page says what the rule does, why what it finds is bad, and what to write instead.
+    """
+    from launcher.commands import rule
+
+    _end(lambda: rule.run(code, output_format, every=every), output_format)
+
+
+@app.command(
+    "explain", cls=ConfigCommand, epilog=f"Example: {PROGRAM} explain trainer.save_steps -p a100-prod"
+)
+def _explain(
+    key: options.Key,
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Explain a key: value, origin, meaning, what it takes."""
+    from launcher.commands import explain
+
+    _end(lambda: explain.run(key, _selection(profile, config, overrides), output_format), output_format)
+
+
+@app.command("schema", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
+def _schema() -> None:
+    """Print the JSON Schema of run files, for editors."""
+    from launcher.commands import schema
+
+    _end(schema.run)
+
+
+@app.command(
+    "plan", cls=ConfigCommand, epilog=f"Example: {PROGRAM} plan -p a100-prod --trainer.max_steps 20000"
+)
+def _plan(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+    verbose: options.Verbose = False,
+) -> None:
+    """Say what the run will be and cost: size, memory, time.
+
+    Also work at risk, checkpoints and money, each derived from the config; --verbose gives the reasons.
+    """
+    from launcher.commands import plan
+
+    chosen = _selection(profile, config, overrides)
+    _end(lambda: plan.run(chosen, output_format, verbose=verbose), output_format)
+
+
+@app.command(
+    "preflight", cls=ConfigCommand, epilog=f"Example: {PROGRAM} preflight -p a100-prod --output-format json"
+)
+def _preflight(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    level: options.Levels = "static,host,gpu",
+    facts: options.FactsFile = None,
+    save_facts: options.SaveFacts = None,
+    output: options.ResultsFolder = None,
+    output_format: options.Format = "text",
+    strict: options.Strict = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Check the run, this machine and its GPUs.
+
+    Report, facts and receipt are written to a folder; facts can be judged again elsewhere with --facts.
+    """
+    from launcher.commands import preflight
+
+    asked = preflight.Asked(
+        _selection(profile, config, overrides),
+        level,
+        facts,
+        save_facts,
+        output,
+        strict=strict,
+        verbose=verbose,
+    )
+    _end(lambda: preflight.run(asked, output_format), output_format)
+
+
+@app.command(
+    "train",
+    cls=TrainCommand,
+    epilog=f"Example: {PROGRAM} train -p cpu-demo --resume auto --set trainer.max_steps=900",
+)
+def _train(
+    context: typer.Context,
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    resume: options.Resume = None,
+    dry_run: options.DryRun = False,
+    nproc_per_node: options.NprocPerNode = None,
+    nnodes: options.Nnodes = None,
+    node_rank: options.NodeRank = None,
+    master_addr: options.MasterAddr = None,
+    master_port: options.MasterPort = None,
+    rdzv_endpoint: options.RdzvEndpoint = None,
+    output_format: options.Format = "text",
+    strict: options.Strict = False,
+) -> None:
+    """Check, then train, watched from outside.
+
+    More than one process runs under torchrun, which gets what follows --. With --resume auto the same command
+    goes on where it stopped, as often as needed.
+    """
+    from launcher.commands import train
+    from launcher.process import Topology
+
+    meeting = Topology(
+        node_rank=node_rank,
+        master_addr=master_addr,
+        master_port=master_port,
+        rdzv_endpoint=rdzv_endpoint,
+        extra=tuple(context.obj),
+    )
+    spelled = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
+    asked = train.Asked(_selection(profile, config, spelled), meeting, dry_run=dry_run, strict=strict)
+    _end(lambda: train.run(asked, output_format), output_format)
+
+
+@app.command("status", epilog=f"Example: {PROGRAM} status runs/demo")
+def _status(run: options.RunDirectory, output_format: options.Format = "text") -> None:
+    """Say in one line how a run stands."""
+    from launcher.commands import status
+
+    _end(lambda: status.run(run, output_format), output_format)
+
+
+@data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")
+def _data_prepare(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Tokenise the text of a run once, where train looks for it."""
+    from launcher.commands import data
+
+    _end(lambda: data.prepare(_selection(profile, config, overrides), output_format), output_format)
+
+
+@tokenizer_app.command(
+    "train", cls=ConfigCommand, epilog=f"Example: {PROGRAM} tokenizer train -c run.yaml -o tok"
+)
+def _tokenizer_train(
+    output: options.TokenizerFolder,
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Train a WordPiece tokenizer on the text of a run.
+
+    It gets tokenizer.vocab_size entries.
+    """
+    from launcher.commands import data
+
+    chosen = _selection(profile, config, overrides)
+    _end(lambda: data.train_tokenizer(chosen, output, output_format), output_format)
+
+
+for _subgroup in (profiles_app, data_app, tokenizer_app):
+    app.add_typer(_subgroup)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code. Nothing but a wish for it prints a traceback."""
+    # Its search for plugins reads the metadata of every installed package: a tenth of the time of `lint`.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    try:
+        app(list(arguments), prog_name=PROGRAM)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else EXIT_OK
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if os.environ.get("NEOBERT_TRACEBACK") == "1":
+            raise
+        from launcher.failure import deliver_unexpected
+
+        return deliver_unexpected(error)
+    return EXIT_OK
+
+
+def main() -> NoReturn:
+    """The entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

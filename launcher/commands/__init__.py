@@ -1,0 +1,1 @@
+"""One file a command. Nothing here is imported before its command is called."""

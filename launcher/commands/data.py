@@ -1,0 +1,91 @@
+"""`data prepare` and `tokenizer train`: the heavy half does it, in a child process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher import console
+from launcher.files import make_folder, write_json
+from launcher.process import child_environment
+from launcher.selection import Selection
+from launcher.ui.table import columns
+from neobert.config import to_dict
+from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, read_error_file
+from profiles.registry import ResolvedRun
+
+PREPARE = "neobert.data.prepare"
+TRAIN_TOKENIZER = "neobert.data.train_tokenizer"
+
+
+def prepare(selection: Selection, output_format: str) -> int:
+    """Tokenise the text of a run and print what became of it."""
+    _deliver(_run_child(PREPARE, selection.require(), ()), output_format)
+    return EXIT_OK
+
+
+def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
+    """Train a tokenizer into a new folder."""
+    resolved = selection.require()
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ProjectError(
+            code="occupied-folder",
+            message="the folder is not empty, and a tokenizer that others use may lie in it",
+            hint="name a new folder",
+            place=str(output),
+            exit_code=EXIT_USAGE,
+        )
+    make_folder(output)
+    _deliver(_run_child(TRAIN_TOKENIZER, resolved, (str(output),)), output_format)
+    return EXIT_OK
+
+
+def _run_child(module: str, resolved: ResolvedRun, arguments: Sequence[str]) -> dict[str, Any]:
+    """Run `python -m MODULE RESOLVED.json ...`. Its standard output is its report, its words pass through."""
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
+        config, error_file = Path(folder, "resolved.json"), Path(folder, "error.json")
+        write_json(config, to_dict(resolved.config))
+        command = [sys.executable, "-m", module, str(config), *arguments]
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            env=child_environment(error_file),
+            check=False,
+        )
+        error = read_error_file(error_file)
+    if error is not None:
+        raise error
+    if answer.returncode:
+        raise _failure(module, answer.returncode)
+    report: dict[str, Any] = json.loads(answer.stdout)
+    return report
+
+
+def _failure(module: str, code: int) -> ProjectError:
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    hint = "the reason stands above; with less memory, lower dataset.num_proc"
+    return ProjectError("child-failed", f"{module} {how}", hint, exit_code=EXIT_TRAINING_FAILED)
+
+
+def _deliver(report: dict[str, Any], output_format: str) -> None:
+    if output_format == "json":
+        console.write(json.dumps(report, indent=2))
+    else:
+        console.write(columns([[name, value] for name, value in _rows(report)]))
+
+
+def _rows(report: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for name, value in report.items():
+        if isinstance(value, dict):
+            rows += _rows(value, f"{prefix}{name}.")
+        else:
+            rows.append((prefix + name, f"{value:,}" if isinstance(value, int) else str(value)))
+    return rows

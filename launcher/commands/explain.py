@@ -1,0 +1,89 @@
+"""`explain`: one key, or one value of the plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any
+
+from launcher import console
+from launcher.selection import Selection
+from launcher.ui.table import columns
+from launcher.ui.values import flatten, origin_text, show_value
+from neobert.config import KeyInfo, all_keys, describe, to_dict
+from neobert.config.canonical import to_plain
+from neobert.errors import EXIT_OK, ProjectError
+from neobert.plan import Derived
+from profiles.registry import ResolvedRun
+from validators.planning import plan_run
+
+PLAN = "plan."
+
+
+def run(key: str, selection: Selection, output_format: str) -> int:
+    """Explain what was asked for; without a profile or a run file, as the defaults have it."""
+    resolved = selection.resolve()
+    derived = dict(plan_run(resolved).derived())
+    name = key.removeprefix(PLAN)
+    if key not in all_keys() and name in derived:
+        _deliver(_plan_json(name, derived[name]), output_format)
+        return EXIT_OK
+    try:
+        info = describe(key)
+    except ProjectError as error:
+        raise _with_plan_names(error, name, derived) from None
+    _deliver(_key_json(info, resolved), output_format)
+    return EXIT_OK
+
+
+def _with_plan_names(error: ProjectError, name: str, derived: dict[str, Derived[Any]]) -> ProjectError:
+    near = get_close_matches(name, derived, n=1, cutoff=0.8)
+    if near:
+        error.hint = f"did you mean plan.{near[0]}?"
+    return error
+
+
+def _plan_json(name: str, derived: Derived[Any]) -> dict[str, Any]:
+    return {"key": PLAN + name, "value": derived.value, "reason": derived.reason}
+
+
+def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
+    """A section has no value and no origin of its own; its keys are listed."""
+    values = flatten(to_dict(resolved.config))
+    content: dict[str, Any] = {"key": info.path, "description": info.description, "type": info.type}
+    if info.path not in values:
+        return {**content, "keys": [key for key in values if key.startswith(f"{info.path}.")]}
+    origin = resolved.origin(info.path)
+    return {
+        **content,
+        "value": values[info.path],
+        "default": to_plain(info.default),
+        "choices": list(info.choices),
+        "origin": {**asdict(origin), "text": origin_text(origin)},
+    }
+
+
+def _deliver(content: dict[str, Any], output_format: str) -> None:
+    if output_format == "json":
+        console.write(json.dumps(content, indent=2, ensure_ascii=False))
+    else:
+        console.write("\n".join(_lines(content)))
+
+
+def _lines(content: dict[str, Any]) -> Iterator[str]:
+    yield console.paint(content["key"], "bold")
+    if content.get("description"):
+        yield f"  {content['description']}"
+    if "keys" in content:
+        yield from (f"  {key}" for key in content["keys"])
+        return
+    rows = [["value", show_value(content["value"])]]
+    if "reason" in content:
+        rows.append(["reason", content["reason"]])
+    else:
+        rows.append(["origin", content["origin"]["text"]])
+        rows.append(["default", show_value(content["default"])])
+        rows.append(["takes", content["type"]])
+    yield columns(rows, indent="  ")

@@ -1,0 +1,189 @@
+"""`lint`: judge run files and profiles with the static rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import validators.rules  # noqa: F401  registers every rule
+from launcher import console
+from launcher.discovery import Discovered, discover
+from launcher.formats import render
+from launcher.report import Report, findings_of_error
+from launcher.ui.table import columns
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from profiles.registry import ResolvedRun, resolve_run
+from validators.core import judge
+from validators.finding import CheckResult, Finding, Level, Status
+from validators.planning import plan_run
+from validators.rule import RULES
+from validators.verdict import verdict_of
+
+REPOSITORY_CODE = "CFG010"
+WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rules count, by code or by the beginning of one."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+    def takes(self, code: str) -> bool:
+        """Whether a code is chosen."""
+        return (not self.select or code.startswith(self.select)) and not code.startswith(
+            self.ignore or ("-",)
+        )
+
+    def check(self) -> None:
+        """Raise ProjectError for a prefix that no rule has: a typo would silence nothing, or everything."""
+        for prefix in (*self.select, *self.ignore):
+            if not any(code.startswith(prefix) for code in RULES):
+                raise ProjectError(
+                    code="unknown-rule",
+                    message=f"no rule's code begins with {prefix}",
+                    hint="`neobert-launch rule --all` lists the codes",
+                    exit_code=EXIT_USAGE,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asked for."""
+
+    paths: tuple[Path, ...]
+    choice: Choice
+    fix: bool
+    statistics: bool
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found in one file. `exit_code` is not 0 where the file could not be resolved at all."""
+
+    findings: tuple[Finding, ...]
+    checks: tuple[CheckResult, ...]
+    exit_code: int = EXIT_OK
+    profile: str = ""
+    config_hash: str = ""
+
+
+def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
+    """`--select CKP,MOD001 --select SCH` as one tuple."""
+    return tuple(code.strip().upper() for item in given or () for code in item.split(",") if code.strip())
+
+
+def run(asked: Asked, output_format: str) -> int:
+    """Lint every file, print one report, return its exit code."""
+    asked.choice.check()
+    found = discover(asked.paths)
+    _require_files(asked.paths, found)
+    if asked.fix:
+        _fix(found.files)
+    judged = [_chosen(judge_file(path), asked.choice) for path in found.files]
+    report = combine(judged, strict=asked.strict, has_folder=any(path.is_dir() for path in asked.paths))
+    console.write(render(report, output_format))
+    if output_format == "text":
+        _tell_more(asked, found, report)
+    return report.exit_code
+
+
+def _require_files(paths: Sequence[Path], found: Discovered) -> None:
+    if not found.files:
+        raise ProjectError(
+            code="nothing-to-lint",
+            message=f"no run file or profile in {', '.join(map(str, paths))}",
+            hint="name the files themselves, or another folder",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def judge_file(path: Path) -> Judged:
+    """Resolve one file as `train` would, and judge it; what stops that is its finding."""
+    try:
+        resolved = resolve_run(None, [path])
+        if _is_base(resolved):
+            return Judged((), (), EXIT_OK, "", resolved.digest)
+        findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
+    except ProjectError as error:
+        return Judged(tuple(_placed(findings_of_error(error), path)), (), error.exit_code)
+    profile = resolved.profile.name if resolved.profile else ""
+    return Judged(tuple(findings), tuple(checks), EXIT_OK, profile, resolved.digest)
+
+
+def _is_base(resolved: ResolvedRun) -> bool:
+    """A base of other profiles is no run: it has to resolve, and the rules of runs say nothing about it."""
+    profile = resolved.profile
+    return profile is not None and profile.kind == "base" and resolved.source_file == profile.files[0]
+
+
+def _placed(findings: Iterable[Finding], path: Path) -> Iterator[Finding]:
+    for finding in findings:
+        yield finding if finding.file else replace(finding, file=str(path), line=1, column=1)
+
+
+def _chosen(judged: Judged, choice: Choice) -> Judged:
+    """Leave out what was not selected; a file that could not be judged always says so."""
+    if judged.exit_code:
+        return judged
+    findings = tuple(finding for finding in judged.findings if choice.takes(finding.code))
+    checks = tuple(check for check in judged.checks if choice.takes(check.id))
+    return Judged(findings, checks, EXIT_OK, judged.profile, judged.config_hash)
+
+
+def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:
+    """One report on all files: unreadable before failed before unknown."""
+    findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_place)
+    checks = _worst_of_each(check for one in judged for check in one.checks)
+    if has_folder and any(one.checks for one in judged):
+        checks.append(_repository_check(judged, strict=strict))
+    codes = {one.exit_code for one in judged} | {verdict_of(findings, checks, strict=strict).exit_code}
+    exit_code = next(
+        code for code in (EXIT_USAGE, EXIT_CHECK_FAILED, *sorted(codes, reverse=True)) if code in codes
+    )
+    alone = judged[0] if len(judged) == 1 else Judged((), ())
+    return Report(exit_code, alone.profile, alone.config_hash, tuple(findings), tuple(checks))
+
+
+def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+    return finding.file, finding.line, finding.column, finding.code, finding.message
+
+
+def _worst_of_each(checks: Iterable[CheckResult]) -> list[CheckResult]:
+    worst: dict[str, CheckResult] = {}
+    for check in checks:
+        known = worst.setdefault(check.id, check)
+        if WORST_FIRST.index(check.status) < WORST_FIRST.index(known.status):
+            worst[check.id] = check
+    return [worst[code] for code in sorted(worst)]
+
+
+def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
+    failed = sum(
+        bool(one.exit_code or verdict_of(one.findings, one.checks, strict=strict).exit_code) for one in judged
+    )
+    rule = RULES[REPOSITORY_CODE]
+    status = Status.FAIL if failed else Status.PASS
+    message = f"{failed} of {len(judged)} files do not pass" if failed else ""
+    return CheckResult(rule.code, rule.name, rule.level, status, True, message)
+
+
+def _fix(files: Sequence[Path]) -> None:
+    from launcher.fixes import fix_file
+
+    for path in files:
+        for done in fix_file(path):
+            console.tell(f"fixed {done}")
+
+
+def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
+    if asked.statistics:
+        counted = Counter((finding.code, finding.name) for finding in report.findings)
+        rows = [[str(number), code, name] for (code, name), number in counted.most_common()]
+        console.write(columns(rows, indent="  ") or "  no findings")
+    if found.num_skipped:
+        console.tell(f"{found.num_skipped} other files left out: no run file or profile")

@@ -1,0 +1,46 @@
+"""`preflight`: check the run, the machine and its GPUs; write report, facts and receipt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher import console
+from launcher.files import make_folder, write_text
+from launcher.formats import render
+from launcher.levels import parse_levels
+from launcher.preflight import examine, load_facts, results_folder, write_results
+from launcher.selection import Selection
+from launcher.ui.preflight_view import preflight_text
+from validators.facts_io import facts_to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asked for."""
+
+    selection: Selection
+    levels: str
+    facts: Path | None
+    save_facts: Path | None
+    output: Path | None
+    strict: bool
+    verbose: bool
+
+
+def run(asked: Asked, output_format: str) -> int:
+    """Examine the run, keep the results, print the report, return its exit code."""
+    levels = parse_levels(asked.levels)
+    resolved = asked.selection.require()
+    recorded = load_facts(asked.facts) if asked.facts else None
+    folder = make_folder(asked.output) if asked.output else results_folder(resolved)
+    examination = examine(resolved, levels, facts=recorded, folder=folder, strict=asked.strict)
+    write_results(examination, folder)
+    if asked.save_facts:
+        write_text(asked.save_facts, facts_to_json(examination.facts))
+    if output_format == "text":
+        console.write(preflight_text(examination, verbose=asked.verbose))
+        console.write(f"report, facts and receipt: {folder}")
+    else:
+        console.write(render(examination.report, output_format))
+    return examination.report.exit_code

@@ -1,0 +1,98 @@
+"""`profiles`: list, show, compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from launcher import console
+from launcher.ui.table import columns
+from launcher.ui.values import flatten, origin_text, show_value
+from neobert.config import to_dict
+from neobert.errors import EXIT_OK
+from profiles.registry import Profile, Requirements, list_profiles, load_profile
+
+
+def list_all(output_format: str) -> int:
+    """One line a profile."""
+    found = [load_profile(name) for name in list_profiles()]
+    if output_format == "json":
+        console.write(_json([_about(profile) for profile in found]))
+    else:
+        rows = [
+            [profile.name, profile.kind, _hardware(profile.requires), profile.intent] for profile in found
+        ]
+        console.write(columns(rows))
+    return EXIT_OK
+
+
+def show(name: str, output_format: str, *, verbose: bool) -> int:
+    """Every value that the profile sets, or with `verbose` every value, each with its origin."""
+    profile = load_profile(name)
+    values = flatten(to_dict(profile.config))
+    if output_format == "json":
+        content = {
+            key: {"value": value, "origin": asdict(profile.origins[key])} for key, value in values.items()
+        }
+        console.write(_json({**_about(profile), "values": content}))
+        return EXIT_OK
+    shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
+    rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
+    console.write("\n".join([*_head(profile), columns(rows, indent="  ")]))
+    return EXIT_OK
+
+
+def diff(first: str, second: str, output_format: str) -> int:
+    """The keys in which two profiles differ."""
+    left, right = (flatten(to_dict(load_profile(name).config)) for name in (first, second))
+    changed = {
+        key: (left.get(key), right.get(key))
+        for key in sorted({*left, *right})
+        if left.get(key) != right.get(key)
+    }
+    if output_format == "json":
+        console.write(_json({key: {first: old, second: new} for key, (old, new) in changed.items()}))
+    else:
+        rows = [[key, show_value(old), show_value(new)] for key, (old, new) in changed.items()]
+        console.write(columns([["", first, second], *rows]) if rows else "no key differs")
+    return EXIT_OK
+
+
+def _head(profile: Profile) -> Iterator[str]:
+    yield console.paint(f"{profile.name} ({profile.kind})", "bold")
+    yield f"  {profile.intent}"
+    mfu = f"{profile.expects.mfu:.0%}"
+    yield f"  requires {_hardware(profile.requires)}; expects an MFU of {mfu}{_rate(profile)}"
+    yield f"  from {', '.join(profile.files)}; {'pinned' if profile.is_locked else 'not pinned'}"
+
+
+def _rate(profile: Profile) -> str:
+    rate = profile.expects.tokens_per_second
+    estimate = " (estimate)" if profile.expects.is_estimate else ""
+    return (f", {rate[0]:,.0f} to {rate[1]:,.0f} tokens/s" if rate else "") + estimate
+
+
+def _hardware(requires: Requirements) -> str:
+    if requires.device == "cpu":
+        return "CPU"
+    memory = f", {requires.gpu_memory_gib:g} GiB" if requires.gpu_memory_gib else ""
+    return f"{requires.num_gpus} x {requires.gpu or 'any GPU'}{memory}"
+
+
+def _about(profile: Profile) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "kind": profile.kind,
+        "intent": profile.intent,
+        "requires": asdict(profile.requires),
+        "expects": asdict(profile.expects),
+        "digest": profile.digest,
+        "is_locked": profile.is_locked,
+        "files": list(profile.files),
+    }
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False)

@@ -1,0 +1,73 @@
+"""`rule`: the page of a rule, or the list of all."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from typing import Any
+
+import validators.rules  # noqa: F401  registers every rule
+from launcher import console
+from launcher.ui.table import columns
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from validators.rule import RULES, Rule
+
+
+def run(code: str | None, output_format: str, *, every: bool) -> int:
+    """Print one page, or one line a rule."""
+    if every or code is None:
+        rules = [RULES[name] for name in sorted(RULES)]
+        console.write(_json([_as_json(rule) for rule in rules]) if output_format == "json" else _list(rules))
+        return EXIT_OK
+    rule = find(code)
+    console.write(_json(_as_json(rule)) if output_format == "json" else page_text(rule))
+    return EXIT_OK
+
+
+def find(code: str) -> Rule:
+    """Look a rule up by its code or its name. Raises ProjectError with what was meant."""
+    by_name = {rule.name: rule for rule in RULES.values()}
+    rule = RULES.get(code.upper()) or by_name.get(code.lower())
+    if rule is None:
+        near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), by_name, n=1)
+        raise ProjectError(
+            code="unknown-rule",
+            message=f"there is no rule {code}",
+            hint=f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them",
+            exit_code=EXIT_USAGE,
+        )
+    return rule
+
+
+def page_text(rule: Rule) -> str:
+    """Head and page."""
+    waivable = "waivable" if rule.waivable else "cannot be waived"
+    scope = "production runs" if rule.production_only else "every run"
+    head = f"{rule.code} {rule.name}\n{rule.severity} · {rule.level} · {scope} · {waivable}"
+    return f"{console.paint(head, 'bold')}\n\n{rule.page.strip()}"
+
+
+def _list(rules: list[Rule]) -> str:
+    rows = [[rule.code, rule.name, str(rule.severity), str(rule.level), _first_line(rule)] for rule in rules]
+    return columns(rows)
+
+
+def _first_line(rule: Rule) -> str:
+    return rule.page.strip().partition("\n")[0]
+
+
+def _as_json(rule: Rule) -> dict[str, Any]:
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "severity": str(rule.severity),
+        "level": str(rule.level),
+        "needs": list(rule.needs),
+        "production_only": rule.production_only,
+        "waivable": rule.waivable,
+        "page": rule.page.strip(),
+    }
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False)

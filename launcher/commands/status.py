@@ -1,0 +1,112 @@
+"""`status`: how a run stands, in one line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from launcher import console
+from launcher.records import Record, last_record, read_json, read_metrics
+from launcher.rundir import HEARTBEAT, MANIFEST, METRICS, OUTCOME, is_alive, is_run_directory
+from launcher.ui.numbers import show_count, show_duration, show_number
+from launcher.watch import LOSS
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands. None: nothing has said so yet.
+
+    Attributes:
+        phase: the last one that the trainer announced, or how the run ended.
+        is_alive: None where the trainer runs on another host.
+        heartbeat_age_s: seconds since the trainer last said anything.
+    """
+
+    run: str
+    phase: str
+    step: int
+    max_steps: int | None
+    loss: float | None
+    tokens_per_second: float | None
+    eta_s: float | None
+    minutes_since_checkpoint: float | None
+    is_alive: bool | None
+    heartbeat_age_s: float | None
+
+
+def run(folder: Path, output_format: str) -> int:
+    """Print how the run stands; a run that failed is no error of this command."""
+    if not is_run_directory(folder):
+        raise ProjectError(
+            code="no-run-directory",
+            message="this is no run directory" if folder.exists() else "there is no such folder",
+            hint="name the folder that trainer.output_dir named",
+            place=str(folder),
+            exit_code=EXIT_USAGE,
+        )
+    standing = look_at(folder, datetime.now(UTC))
+    console.write(json.dumps(asdict(standing), indent=2) if output_format == "json" else line(standing))
+    return EXIT_OK
+
+
+def look_at(folder: Path, now: datetime) -> Standing:
+    """Read the newest whole line of everything."""
+    beat, outcome = last_record(folder / HEARTBEAT), read_json(folder / OUTCOME)
+    age_s = _age_s(beat, now)
+    alive = False if outcome else is_alive(read_json(folder / MANIFEST))
+    return Standing(
+        run=str(folder),
+        phase=_phase(beat, outcome, alive),
+        step=int(outcome.get("step") or beat.get("step") or 0),
+        max_steps=beat.get("max_steps"),
+        loss=beat["loss"] if beat.get("loss") is not None else _last_loss(folder),
+        tokens_per_second=beat.get("tokens_per_second"),
+        eta_s=None if outcome else beat.get("eta_s"),
+        minutes_since_checkpoint=_since_checkpoint(beat, 0.0 if outcome else age_s),
+        is_alive=alive,
+        heartbeat_age_s=age_s,
+    )
+
+
+def _phase(beat: Record, outcome: Record, alive: bool | None) -> str:
+    if outcome:
+        return str(outcome.get("status", "ended"))
+    phase = str(beat.get("phase", "starting"))
+    return f"died while in {phase}" if alive is False else phase
+
+
+def _last_loss(folder: Path) -> float | None:
+    losses = [row[LOSS] for row in read_metrics(folder / METRICS) if row.get(LOSS) is not None]
+    return losses[-1] if losses else None
+
+
+def _age_s(beat: Record, now: datetime) -> float | None:
+    try:
+        return max(0.0, (now - datetime.fromisoformat(str(beat["ts_utc"]))).total_seconds())
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _since_checkpoint(beat: Record, age_s: float | None) -> float | None:
+    minutes = beat.get("work_at_risk_min")
+    return None if minutes is None else minutes + (age_s or 0.0) / 60
+
+
+def line(standing: Standing) -> str:
+    """The one line."""
+    of = f"/{standing.max_steps}" if standing.max_steps else ""
+    risk = standing.minutes_since_checkpoint
+    alive = {True: "alive", False: "not running", None: "on another host"}[standing.is_alive]
+    words = [
+        f"{standing.run}: {standing.phase}",
+        f"step {standing.step}{of}",
+        f"loss {show_number(standing.loss)}",
+        f"{show_count(standing.tokens_per_second)} tokens/s",
+        f"eta {show_duration(standing.eta_s)}",
+        f"checkpoint {'-' if risk is None else f'{risk:.1f} min ago'}",
+        f"{alive}, heard {show_duration(standing.heartbeat_age_s)} ago",
+    ]
+    return "  ".join(words)

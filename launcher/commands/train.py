@@ -1,0 +1,169 @@
+"""`train`: check, write the run directory, train in a child process, say how it ended."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher import console
+from launcher.ending import Ending, conclude, summary_text
+from launcher.files import make_folder
+from launcher.formats import render
+from launcher.formats.text import render as findings_text
+from launcher.levels import DEFAULT
+from launcher.preflight import Examination, examine
+from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
+from launcher.records import read_json
+from launcher.rundir import (
+    CHECKPOINTS,
+    ERROR,
+    LOGS,
+    OUTCOME,
+    RESOLVED,
+    WRITTEN,
+    claimed,
+    make_room,
+    record_trainer,
+    run_directory,
+    write_run,
+)
+from launcher.selection import Selection
+from launcher.ui.preflight_view import preflight_text
+from launcher.watch import View, Watch, make_view
+from neobert.config.canonical import sha256
+from neobert.errors import EXIT_OK
+from profiles.registry import ResolvedRun
+from validators.finding import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asked for. `meeting`: how nodes find each other, in torchrun's words."""
+
+    selection: Selection
+    meeting: Topology
+    dry_run: bool
+    strict: bool
+
+
+def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
+    """Flags that stand for keys of the config, so that the plan and the digest see them."""
+    given = {
+        "trainer.resume_from_checkpoint": resume,
+        "distributed.nproc_per_node": nproc_per_node,
+        "distributed.nnodes": nnodes,
+    }
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def run(asked: Asked, output_format: str) -> int:
+    """Launch one run and stay with it to its end."""
+    resolved = asked.selection.require()
+    topology = _topology(resolved, asked.meeting)
+    folder = run_directory(resolved)
+    if asked.dry_run:
+        return _dry_run(resolved, topology, folder, output_format, strict=asked.strict)
+    if _is_finished(resolved, folder):
+        return _deliver(
+            conclude(folder, 0, ()), output_format, head="this run is finished; nothing is left to do"
+        )
+    with ExitStack() as holds:
+        held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
+        staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
+        examination = examine(resolved, DEFAULT, folder=staging, strict=asked.strict)
+        if examination.report.exit_code != EXIT_OK:
+            return _refuse(examination, output_format)
+        moved = make_room(folder, is_resumed=_is_resumed(resolved))
+        make_folder(folder / LOGS)
+        if held is None or moved:
+            held = holds.enter_context(claimed(folder))
+        command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
+        write_run(examination, folder, staging, {"command": command})
+        if output_format == "text":
+            console.write(_opening(examination, folder, moved))
+        view = make_view(Watch(folder, _first_step(examination)), output_format)
+        ending = _supervise(command, folder, topology, view, held)
+    return _deliver(ending, output_format)
+
+
+def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
+    distributed = resolved.config.distributed
+    return replace(meeting, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
+
+
+def _is_resumed(resolved: ResolvedRun) -> bool:
+    return resolved.config.trainer.resume_from_checkpoint != "never"
+
+
+def _is_finished(resolved: ResolvedRun, folder: Path) -> bool:
+    """Whether the same command, with the same config, has nothing left to do."""
+    done = read_json(folder / OUTCOME).get("status") == "finished"
+    return done and _is_resumed(resolved) and sha256(read_json(folder / RESOLVED)) == resolved.digest
+
+
+def _refuse(examination: Examination, output_format: str) -> int:
+    if output_format == "text":
+        console.write(preflight_text(examination, verbose=False))
+        console.write("the launch is refused: nothing was started, nothing was written")
+    else:
+        console.write(render(examination.report, output_format))
+    return examination.report.exit_code
+
+
+def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
+    lines = [preflight_text(examination, verbose=False), f"run directory: {folder}"]
+    if moved is not None:
+        lines.append(f"what was there before is in {moved}")
+    return "\n".join(lines)
+
+
+def _supervise(command: list[str], folder: Path, topology: Topology, view: View, held: int) -> Ending:
+    """Start the trainer and stay with it; it keeps the hold on the directory for as long as it lives."""
+    child = start(command, log_of(command, folder / LOGS), folder / ERROR, keep_open=(held,))
+    with forwarding(child, has_agent=topology.needs_torchrun) as forwarder:
+        record_trainer(folder, child.pid)
+        try:
+            code = wait(child, view.refresh)
+        finally:
+            view.close()
+    return conclude(folder, code, forwarder.seen)
+
+
+def _first_step(examination: Examination) -> int:
+    """Metrics up to the checkpoint that the run goes on from were shown by an earlier launch."""
+    resume = examination.facts.resume
+    return resume.step if resume is not None and resume.is_verified else -1
+
+
+def _deliver(ending: Ending, output_format: str, head: str = "") -> int:
+    if output_format == "json":
+        console.write(json.dumps(ending.as_json(), indent=2))
+    else:
+        console.write("\n".join(filter(None, (head, summary_text(ending)))))
+    return ending.exit_code
+
+
+def _dry_run(
+    resolved: ResolvedRun, topology: Topology, folder: Path, output_format: str, *, strict: bool
+) -> int:
+    """Judge the static rules only: nothing is probed, written or started."""
+    report = examine(resolved, (Level.STATIC,), folder=None, strict=strict).report
+    command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
+    would_write = [f"{folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
+    if output_format == "json":
+        told: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
+        console.write(json.dumps(told, indent=2))
+    else:
+        lines = [
+            "would write:",
+            *(f"  {name}" for name in would_write),
+            "would run:",
+            f"  {shlex.join(command)}",
+        ]
+        console.write("\n".join([*lines, findings_text(report)]))
+    return report.exit_code

@@ -1,0 +1,67 @@
+"""Standard output and standard error, where both may be closed, full, or no terminal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import TextIO
+
+from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+
+ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+
+
+def write(text: str) -> None:
+    """Put text on standard output, at once.
+
+    A reader that went away (`| head`) has what it wanted: the rest is dropped and the exit code stays.
+
+    Raises:
+        ProjectError: the output could not be written, so nobody got the report.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        raise ProjectError(
+            code="IO001",
+            message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
+            hint="free space, or send the output elsewhere",
+            exit_code=EXIT_CHECK_FAILED,
+        ) from error
+
+
+def tell(text: str) -> None:
+    """Put a line for people on standard error; what cannot be written there has nowhere else to go."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Point a stream that failed at the null device, or the interpreter's own flush fails again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether live views and colours may go to this stream."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether colours may go to this stream: a terminal, and nobody asked for none."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
+    """Colour a piece of text, where its stream takes colours."""
+    if not has_colour(on or sys.stdout):
+        return text
+    codes = ";".join(ANSI[style] for style in styles)
+    return f"\x1b[{codes}m{text}\x1b[0m"

@@ -1,0 +1,169 @@
+"""How a run ended: the exit code, and what a person wants to know then."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.failure import describe
+from launcher.rank_log import log_path
+from launcher.records import Record, last_record, read_json, read_metrics
+from launcher.rundir import CHECKPOINTS, ERROR, HEARTBEAT, LOGS, METRICS, OUTCOME
+from launcher.ui.numbers import show_count
+from launcher.watch import EVAL_LOSS
+from neobert.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PREEMPTED,
+    EXIT_TRAINING_FAILED,
+    ProjectError,
+    read_error_file,
+)
+from neobert.training.checkpoint.folders import latest
+
+TAIL_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is left when the trainer is gone.
+
+    Attributes:
+        status: finished, preempted, interrupted or failed.
+        message: what went wrong, with the way out; empty where nothing did.
+        checkpoint: the newest checkpoint; empty where there is none.
+        next_command: what to run now.
+    """
+
+    status: str
+    exit_code: int
+    step: int
+    max_steps: int | None
+    tokens_total: int | None
+    first_eval_loss: float | None
+    last_eval_loss: float | None
+    checkpoint: str
+    run_directory: str
+    message: str
+    next_command: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary for machines."""
+        return asdict(self)
+
+
+def conclude(folder: Path, code: int, signals: Sequence[int]) -> Ending:
+    """Read how the run ended from what it left.
+
+    Args:
+        code: the child's code, negative for a signal.
+        signals: signals that were forwarded to it.
+    """
+    outcome = read_json(folder / OUTCOME)
+    error = _read_error(folder / ERROR)
+    exit_code = _exit_code(outcome, error, code, signals)
+    losses = [row[EVAL_LOSS] for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
+    beat = last_record(folder / HEARTBEAT)
+    checkpoint = latest(folder / CHECKPOINTS)
+    return Ending(
+        status=str(outcome.get("status") or _status(exit_code)),
+        exit_code=exit_code,
+        step=int(outcome.get("step") or beat.get("step") or 0),
+        max_steps=beat.get("max_steps"),
+        tokens_total=beat.get("tokens_total"),
+        first_eval_loss=losses[0] if losses else None,
+        last_eval_loss=losses[-1] if losses else None,
+        checkpoint=str(checkpoint) if checkpoint else "",
+        run_directory=str(folder),
+        message=_message(outcome, error, code, folder) if exit_code not in _WITHOUT_MESSAGE else "",
+        next_command=_next_command(exit_code, checkpoint),
+    )
+
+
+_WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
+
+
+def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:
+    """The trainer's own word first. Without one, only Ctrl-C explains an end that is no failure."""
+    if isinstance(outcome.get("exit_code"), int):
+        return int(outcome["exit_code"])
+    if error is not None:
+        return error.exit_code
+    was_interrupted = code == -signal.SIGINT or (code != 0 and signal.SIGINT in signals)
+    return EXIT_INTERRUPTED if was_interrupted else EXIT_TRAINING_FAILED
+
+
+def _status(exit_code: int) -> str:
+    return {EXIT_OK: "finished", EXIT_PREEMPTED: "preempted", EXIT_INTERRUPTED: "interrupted"}.get(
+        exit_code, "failed"
+    )
+
+
+def _read_error(path: Path) -> ProjectError | None:
+    """A child that died while it wrote leaves nothing to read."""
+    try:
+        return read_error_file(path)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
+    log = log_path(folder / LOGS, 0)
+    if error is not None:
+        return f"{describe(error)}\n  = log: {log}"
+    told = outcome.get("message")
+    if told:
+        return f"{told}\n  = log: {log}"
+    last = _last_line(log)
+    return f"{_death(code)}{f': {last}' if last else ''}\n  = log: {log}"
+
+
+def _death(code: int) -> str:
+    if code >= 0:
+        return f"the trainer ended with exit code {code} and left no outcome"
+    hint = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
+    return f"the trainer was killed by {signal.Signals(-code).name}{hint}"
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _next_command(exit_code: int, checkpoint: Path | None) -> str:
+    if exit_code == EXIT_OK and checkpoint:
+        return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
+    return same_again()
+
+
+def same_again() -> str:
+    """This launch's command line, quoted for the shell, with --resume auto."""
+    given = sys.argv[1:]
+    if not any(word == "--resume" or word.startswith("--resume=") for word in given):
+        given = [*given[:1], "--resume", "auto", *given[1:]]
+    return shlex.join(["neobert-launch", *given])
+
+
+def summary_text(ending: Ending) -> str:
+    """Steps, tokens, first and last evaluation, checkpoint, next command."""
+    of = f" of {ending.max_steps}" if ending.max_steps else ""
+    tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
+    lines = [f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})"]
+    if ending.first_eval_loss is not None and ending.last_eval_loss is not None:
+        lines.append(f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}")
+    if ending.checkpoint:
+        lines.append(f"checkpoint: {ending.checkpoint}")
+    if ending.message:
+        lines.insert(1, ending.message)
+    return "\n".join([*lines, f"next: {ending.next_command}"])

@@ -1,0 +1,30 @@
+"""How a report is written for people, CI and editors. The exit code never depends on it."""
+
+from __future__ import annotations
+
+from launcher.report import Report
+
+
+def render(report: Report, output_format: str) -> str:
+    """Write a report in one of the formats. Each is imported when it is asked for."""
+    if output_format == "json":
+        from launcher.formats import json
+
+        return json.render(report)
+    if output_format == "github":
+        from launcher.formats import github
+
+        return github.render(report)
+    if output_format == "sarif":
+        import validators.rules  # noqa: F401  registers every rule
+        from launcher.formats import sarif
+        from validators.rule import RULES
+
+        return sarif.render(report, RULES)
+    if output_format == "junit":
+        from launcher.formats import junit
+
+        return junit.render(report)
+    from launcher.formats import text
+
+    return text.render(report)

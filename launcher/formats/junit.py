@@ -1,0 +1,70 @@
+"""JUnit XML, for CI systems that show tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from launcher.report import Report
+from validators.finding import CheckResult, Finding, Severity, Status
+
+
+def render(report: Report) -> str:
+    """One test case a check; an error of the config, which no check ran for, is a case of its own."""
+    checked = {check.id for check in report.checks}
+    cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
+    cases += [_finding_case(finding) for finding in report.findings if finding.code not in checked]
+    suite = ElementTree.Element("testsuite", name=report.profile or "neobert-launch")
+    suite.extend(cases)
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(case.find(tag) is not None for case in cases)))
+    suite.set("tests", str(len(cases)))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
+
+
+def _about(report: Report, code: str) -> list[Finding]:
+    return [finding for finding in report.findings if finding.code == code and not finding.waived]
+
+
+def _check_case(check: CheckResult, findings: Sequence[Finding]) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname=str(check.level), name=f"{check.id} {check.name}".strip()
+    )
+    case.set("time", f"{check.duration_s:.4f}")
+    told = "\n".join(_line(finding) for finding in findings) or check.message
+    if check.status is Status.FAIL:
+        _child(case, "failure", check.message, told)
+    elif check.status is Status.UNKNOWN:
+        _child(case, "error", check.message, told)
+    elif check.status is Status.SKIP:
+        _child(case, "skipped", check.message, "")
+    elif check.status is Status.WARN:
+        ElementTree.SubElement(case, "system-out").text = _printable(told)
+    return case
+
+
+def _finding_case(finding: Finding) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname="config", name=_printable(f"{finding.code} {finding.path}".strip())
+    )
+    if finding.severity is Severity.FAIL and not finding.waived:
+        _child(case, "failure", finding.message, _line(finding))
+    return case
+
+
+def _child(case: ElementTree.Element, tag: str, message: str, text: str) -> None:
+    child = ElementTree.SubElement(case, tag, message=_printable(message))
+    child.text = _printable(text) or None
+
+
+def _line(finding: Finding) -> str:
+    place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
+    return f"{place} {finding.code} {finding.message}\nhint: {finding.hint}".strip()
+
+
+def _printable(text: str) -> str:
+    """XML has no way to write most control characters."""
+    return "".join(char if char >= " " or char in "\n\t" else "?" for char in text)

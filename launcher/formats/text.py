@@ -1,0 +1,71 @@
+"""Findings for people: the place, the sentence, the line it is about, the way out."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Iterator
+
+from launcher.console import paint
+from launcher.report import COMMAND_LINE, Report
+from validators.finding import Finding, Severity, Status
+
+COLOUR = {Severity.FAIL: "red", Severity.WARN: "yellow"}
+
+
+def render(report: Report) -> str:
+    """All findings, then one line that counts them."""
+    parts = [finding_text(finding) for finding in report.findings]
+    return "\n\n".join([*parts, summary(report)])
+
+
+def finding_text(finding: Finding) -> str:
+    """One finding over a few lines, with the source line and a caret where the file is at hand."""
+    return "\n".join([_head(finding), *_excerpt(finding), *_hint(finding)])
+
+
+def _head(finding: Finding) -> str:
+    place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
+    weight = paint(str(finding.severity), COLOUR[finding.severity], "bold")
+    waived = " (waived)" if finding.waived else ""
+    label = f"{finding.code} {finding.name}".strip()
+    return f"{paint(place, 'bold')}: {weight}{waived} {label}: {finding.message}".removeprefix(": ")
+
+
+def _excerpt(finding: Finding) -> Iterator[str]:
+    if not finding.line or finding.file == COMMAND_LINE:
+        return
+    source = linecache.getline(finding.file, finding.line).rstrip("\n")
+    if not source.strip():
+        return
+    number = str(finding.line)
+    yield f"  {number} | {source[:120]}"
+    if 0 < finding.column <= 120:
+        indent = "".join("\t" if char == "\t" else " " for char in source[: finding.column - 1])
+        yield f"  {' ' * len(number)} | {indent}{paint('^', COLOUR[finding.severity])}"
+
+
+def _hint(finding: Finding) -> Iterator[str]:
+    if finding.hint:
+        yield f"  = hint: {finding.hint}"
+
+
+def summary(report: Report) -> str:
+    """How many of what, and the verdict that the exit code stands for."""
+    standing = [finding for finding in report.findings if not finding.waived]
+    fails = sum(finding.severity is Severity.FAIL for finding in standing)
+    waived = len(report.findings) - len(standing)
+    counts = [f"{fails} fail", f"{len(standing) - fails} warn"] + ([f"{waived} waived"] if waived else [])
+    colour = {"pass": "green", "fail": "red", "unknown": "yellow"}[report.verdict]
+    told = ", ".join([*counts, *_check_counts(report)])
+    return f"{paint(report.verdict, colour, 'bold')}: {told}"
+
+
+def _check_counts(report: Report) -> list[str]:
+    if not report.checks:
+        return []
+    counted = Counter(check.status for check in report.checks)
+    return [f"{counted[status]} {word}" for status, word in _WORDS if counted[status]]
+
+
+_WORDS = ((Status.PASS, "checks passed"), (Status.SKIP, "skipped"), (Status.UNKNOWN, "unknown"))

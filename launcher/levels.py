@@ -1,0 +1,60 @@
+"""The levels that a preflight may be asked for, and the probes that each needs."""
+
+from __future__ import annotations
+
+import os
+
+from launcher.probes.data import probe_data
+from launcher.probes.disk import probe_disk
+from launcher.probes.git import probe_git
+from launcher.probes.gpus import probe_gpus
+from launcher.probes.host import probe_host
+from launcher.probes.output import probe_output
+from launcher.probes.probe import Probe
+from launcher.probes.resume import probe_resume
+from launcher.probes.scheduler import probe_scheduler
+from launcher.probes.software import probe_software
+from launcher.probes.tracker import probe_tracker
+from neobert.errors import EXIT_USAGE, ProjectError
+from validators.finding import Level
+
+ALL = "full"
+DEFAULT = (Level.STATIC, Level.HOST, Level.GPU)
+NAMES = {str(level): (level,) for level in Level} | {ALL: tuple(Level)}
+
+HOST_PROBES = (
+    Probe("software", probe_software),
+    Probe("git", probe_git),
+    Probe("host", lambda _: probe_host()),
+    Probe("disk", probe_disk),
+    Probe("output", probe_output),
+    Probe("resume", probe_resume),
+    Probe("tracker", probe_tracker),
+    Probe("scheduler", lambda _: probe_scheduler(os.environ)),
+    Probe("data", probe_data),
+)
+GPU_PROBES = (Probe("gpus", lambda _: probe_gpus()),)
+
+
+def parse_levels(text: str) -> tuple[Level, ...]:
+    """Read `static,host,gpu`. Raises ProjectError for a word that is no level."""
+    wanted: dict[Level, None] = {}
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        if word not in NAMES:
+            raise ProjectError(
+                code="unknown-level",
+                message=f"there is no level {word!r}",
+                hint=f"the levels are {', '.join(NAMES)}",
+                place="--level",
+                exit_code=EXIT_USAGE,
+            )
+        wanted.update(dict.fromkeys(NAMES[word]))
+    return tuple(level for level in Level if level in wanted) or DEFAULT
+
+
+def probes_for(levels: tuple[Level, ...]) -> tuple[Probe, ...]:
+    """What has to be measured. The software is needed to judge a kernel on a GPU too."""
+    if not set(levels) - {Level.STATIC}:
+        return ()
+    on_gpu = GPU_PROBES if set(levels) - {Level.STATIC, Level.HOST} else ()
+    return (*(HOST_PROBES if Level.HOST in levels or Level.DATA in levels else HOST_PROBES[:1]), *on_gpu)

@@ -1,0 +1,80 @@
+"""Every argument and option of the command line, with the line of help that it gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+TextOrJson = Literal["text", "json"]
+AnyFormat = Literal["text", "json", "github", "sarif", "junit"]
+
+# Which run, on every command that takes a config.
+Profile = Annotated[str | None, Option("--profile", "-p", metavar="NAME", help="Named profile to build on.")]
+Config = Annotated[
+    list[Path] | None,
+    Option("--config", "-c", metavar="FILE", help="Run file, YAML or TOML; later ones win. Also: @ FILE."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    Option(
+        "--set", metavar="KEY=VALUE", help="Override a key. Also: --section.key VALUE, section.key=VALUE."
+    ),
+]
+
+# How to print, how strictly to judge.
+Format = Annotated[TextOrJson, Option("--output-format", help="How to print the result.")]
+LintFormat = Annotated[AnyFormat, Option("--output-format", help="How to print the findings.")]
+Strict = Annotated[bool, Option("--strict", help="Warnings fail too.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="More: every value or check, every reason.")]
+
+# profiles
+ProfileName = Annotated[str, Argument(metavar="NAME", help="Profile.")]
+FirstProfile = Annotated[str, Argument(metavar="A", help="Profile.")]
+SecondProfile = Annotated[str, Argument(metavar="B", help="Profile.")]
+
+# lint, rule, explain
+Paths = Annotated[list[Path], Argument(metavar="PATH", help="Run files, profiles, or folders of them.")]
+Select = Annotated[
+    list[str] | None, Option("--select", metavar="CODES", help="Only these; prefixes such as CKP do.")
+]
+Ignore = Annotated[list[str] | None, Option("--ignore", metavar="CODES", help="All but these.")]
+Fix = Annotated[bool, Option("--fix", help="Mend what can be mended safely, in place.")]
+Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
+RuleCode = Annotated[str | None, Argument(metavar="[CODE]", help="Code or name of a rule.")]
+EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
+Key = Annotated[str, Argument(metavar="KEY", help="Key of the config, or a value of the plan.")]
+
+# preflight
+Levels = Annotated[
+    str, Option("--level", metavar="LEVELS", help="Comma-separated: static, host, gpu; or full.")
+]
+FactsFile = Annotated[
+    Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts; probe nothing.")
+]
+SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Keep a copy of the facts.")]
+ResultsFolder = Annotated[
+    Path | None,
+    Option(
+        "--output", metavar="DIR", help="Folder of report, facts and receipt [.neobert/preflight/DIGEST]."
+    ),
+]
+
+# train; the last six in torchrun's words
+Resume = Annotated[str | None, Option("--resume", metavar="auto|never|PATH", help="Where to go on from.")]
+DryRun = Annotated[
+    bool, Option("--dry-run", help="Print the command and what would be written; start nothing.")
+]
+NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", help="Processes per node.")]
+Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Nodes.")]
+NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Number of this node.")]
+MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Where rank 0 runs.")]
+MasterPort = Annotated[int | None, Option("--master-port", metavar="PORT", help="Its port.")]
+RdzvEndpoint = Annotated[str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet.")]
+
+# status, tokenizer train
+RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
+TokenizerFolder = Annotated[
+    Path, Option("--output", "-o", metavar="DIR", help="Folder to write; it must be empty or new.")
+]

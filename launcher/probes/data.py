@@ -1,0 +1,103 @@
+"""Whether the text and the tokenizer are there and can be read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.probes.hub import is_available
+from launcher.probes.probe import Subject
+from neobert.config.schema import DatasetConfig, TokenizerConfig
+from validators.facts import DataFacts
+
+BUILTIN = "builtin:"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What stands where the text should be."""
+
+    source: str
+    exists: bool
+    is_readable: bool
+    num_files: int = 0
+    size_bytes: int = 0
+    reason: str = ""
+
+
+def probe_data(subject: Subject) -> DataFacts:
+    """Look at every file once; of hub names, ask whether they can be had."""
+    text = _text(subject.config.dataset)
+    name, has_tokenizer = _tokenizer(subject.config.tokenizer)
+    return DataFacts(
+        source=text.source,
+        exists=text.exists,
+        is_readable=text.is_readable,
+        num_files=text.num_files,
+        size_bytes=text.size_bytes,
+        tokenizer=name,
+        tokenizer_exists=has_tokenizer,
+        reason=text.reason,
+    )
+
+
+def _text(dataset: DatasetConfig) -> Text:
+    if dataset.path is not None:
+        return _local(Path(dataset.path).expanduser())
+    name = dataset.name or ""
+    if not name or name.startswith(BUILTIN):
+        return Text(
+            name,
+            bool(name),
+            bool(name),
+            reason="" if name else "neither dataset.path nor dataset.name is set",
+        )
+    found = is_available("datasets", name, os.environ)
+    return Text(
+        name, found, found, reason="" if found else "neither in the local cache nor to be had from the hub"
+    )
+
+
+def _local(path: Path) -> Text:
+    if not path.exists():
+        return Text(str(path), False, False, reason="there is no such file or folder")
+    num_files, size_bytes, unreadable = 0, 0, ""
+    for file in _files(path):
+        num_files += 1
+        size_bytes += file.stat().st_size
+        unreadable = unreadable or _why_unreadable(file)
+    return Text(str(path), True, num_files > 0 and not unreadable, num_files, size_bytes, unreadable)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            if not name.startswith(".") and file.is_file():
+                yield file
+
+
+def _why_unreadable(file: Path) -> str:
+    try:
+        with file.open("rb") as handle:
+            handle.read(1)
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    return ""
+
+
+def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
+    """Without a path and a name it is trained from the text, so there is nothing to miss."""
+    if tokenizer.path is not None:
+        path = Path(tokenizer.path).expanduser()
+        return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
+    if tokenizer.name is not None:
+        return tokenizer.name, is_available("models", tokenizer.name, os.environ)
+    return "", True

@@ -1,0 +1,65 @@
+"""The file system under the run directory, tried with a real write, sync and rename."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import psutil
+
+from launcher.probes.probe import Subject, nearest_existing
+from validators.facts import DiskFacts
+
+MIB = 2**20
+TRIAL_BYTES = 4 * MIB
+NO_INODE_LIMIT = 2**31 - 1
+
+
+def probe_disk(subject: Subject) -> DiskFacts:
+    """Try the closest folder that exists; nothing is left behind, and output_dir is not created."""
+    folder = nearest_existing(subject.output_dir)
+    status = os.statvfs(folder)
+    written, synced, renamed, error = _try(folder)
+    return DiskFacts(
+        path=str(folder),
+        filesystem=filesystem_of(folder),
+        free_mib=status.f_bavail * status.f_frsize // MIB,
+        free_inodes=status.f_favail if status.f_files else NO_INODE_LIMIT,
+        is_writable=written,
+        rename_works=renamed,
+        fsync_works=synced,
+        error=error,
+    )
+
+
+def _try(folder: Path) -> tuple[bool, bool, bool, str]:
+    """(written, synced, renamed, what went wrong)."""
+    done: list[str] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix=".neobert-probe-", dir=folder) as trial:
+            _write_and_rename(Path(trial), done)
+    except OSError as problem:
+        return "write" in done, "sync" in done, "rename" in done, str(problem.strerror or problem)
+    return True, True, True, ""
+
+
+def _write_and_rename(trial: Path, done: list[str]) -> None:
+    first, second = trial / "first", trial / "second"
+    with first.open("wb") as file:
+        file.write(os.urandom(TRIAL_BYTES))
+        file.flush()
+        done.append("write")
+        os.fsync(file.fileno())
+    done.append("sync")
+    second.write_bytes(b"old")
+    first.replace(second)
+    if second.stat().st_size == TRIAL_BYTES:
+        done.append("rename")
+
+
+def filesystem_of(folder: Path) -> str:
+    """Type of the file system that holds a folder, such as ext4, tmpfs or overlay; empty where unknown."""
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    resolved = folder.resolve()
+    return next((mounts[str(place)] for place in (resolved, *resolved.parents) if str(place) in mounts), "")

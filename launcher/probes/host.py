@@ -1,0 +1,91 @@
+"""Memory, processors and limits of this host, as this process may use them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from launcher.probes.probe import IncompleteError
+from validators.facts import HostFacts
+
+MIB = 2**20
+CGROUP = Path("/sys/fs/cgroup")
+SHARED_MEMORY = Path("/dev/shm")
+RECORDED_PREFIXES = (
+    "NCCL_",
+    "TORCH_",
+    "PYTORCH_",
+    "CUDA_",
+    "OMP_",
+    "SLURM_JOB_",
+    "TOKENIZERS_",
+    "HF_HUB_",
+    "HF_DATASETS_",
+)
+RECORDED = (
+    "HF_HOME",
+    "NEOBERT_CACHE",
+    "NEOBERT_PROFILE_PATH",
+    "WANDB_MODE",
+    "WORLD_SIZE",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+)
+SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+
+
+def probe_host() -> HostFacts:
+    """Read what the kernel grants: the container's limit where it is below the machine's."""
+    memory = psutil.virtual_memory()
+    limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
+    total = min(memory.total, limit or memory.total)
+    available = min(memory.available, max(0, limit - (used or 0)) if limit else memory.available)
+    return HostFacts(
+        hostname=socket.gethostname(),
+        cpu_count=len(os.sched_getaffinity(0)),
+        ram_total_mib=total // MIB,
+        ram_available_mib=available // MIB,
+        shm_free_mib=_shared_memory_free() // MIB,
+        open_files_limit=_open_files_limit(),
+        environment=recorded_environment(os.environ),
+    )
+
+
+def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that change what a run does. Secrets are never among them."""
+    chosen = {
+        name: value
+        for name, value in environment.items()
+        if name in RECORDED or name.startswith(RECORDED_PREFIXES)
+    }
+    return {
+        name: value
+        for name, value in sorted(chosen.items())
+        if not any(word in name for word in SECRET_WORDS)
+    }
+
+
+def _cgroup_bytes(name: str) -> int | None:
+    try:
+        text = (CGROUP / name).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _shared_memory_free() -> int:
+    try:
+        status = os.statvfs(SHARED_MEMORY)
+    except OSError as error:
+        raise IncompleteError(f"{SHARED_MEMORY}: {error.strerror}") from None
+    return status.f_bavail * status.f_frsize
+
+
+def _open_files_limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2**31 - 1

@@ -1,0 +1,48 @@
+"""What a probe is, and what it may say when it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import RunConfig
+
+
+class UnsupportedError(Exception):
+    """This machine has nothing to probe: no driver, no repository tool."""
+
+
+class IncompleteError(Exception):
+    """The probe ran and could not find out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What the probes look at.
+
+    Attributes:
+        config: the resolved run.
+        output_dir: the run directory, absolute.
+        folder: where the run is launched from.
+        diff_file: where the working tree's difference is kept, or None to keep none.
+    """
+
+    config: RunConfig
+    output_dir: Path
+    folder: Path
+    diff_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One group of facts and how it is measured."""
+
+    group: str
+    measure: Callable[[Subject], Any]
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path itself, or its closest parent that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())

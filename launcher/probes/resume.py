@@ -1,0 +1,68 @@
+"""The checkpoint that the run would go on from, verified as the trainer verifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.probes.probe import Subject
+from launcher.records import read_json
+from neobert.config import to_dict
+from neobert.errors import ProjectError
+from neobert.training.checkpoint.folders import checkpoint_steps, find
+from neobert.training.compatibility import structural_differences
+from validators.facts import ResumeFacts
+
+SAVED_CONFIG = Path("trainer_state", "resolved.json")
+
+
+def probe_resume(subject: Subject) -> ResumeFacts:
+    """Find the checkpoint, sum up its files, compare what shapes the weights and the order of the data."""
+    selector = subject.config.trainer.resume_from_checkpoint
+    root = subject.output_dir / "checkpoints"
+    try:
+        found = find(root, selector)
+    except ProjectError as error:
+        return _facts(selector, error.place, exists=_exists(root, selector), reason=error.message)
+    if found is None:
+        return _facts(selector, "", exists=False)
+    folder, manifest = found
+    saved = read_json(folder / SAVED_CONFIG)
+    return _facts(
+        selector,
+        str(folder),
+        exists=True,
+        is_verified=True,
+        step=manifest.step,
+        differences=_differences(saved, to_dict(subject.config)),
+    )
+
+
+def _exists(root: Path, selector: str) -> bool:
+    return bool(checkpoint_steps(root)) if selector == "auto" else Path(selector).expanduser().exists()
+
+
+def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(difference.key for difference in structural_differences(saved, current)) if saved else ()
+
+
+def _facts(
+    selector: str,
+    target: str,
+    *,
+    exists: bool,
+    is_verified: bool = False,
+    reason: str = "",
+    step: int = 0,
+    differences: tuple[str, ...] = (),
+) -> ResumeFacts:
+    return ResumeFacts(
+        selector=selector,
+        target=target,
+        exists=exists,
+        is_verified=is_verified,
+        reason=reason,
+        step=step,
+        structural_differences=differences,
+    )

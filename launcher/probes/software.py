@@ -1,0 +1,72 @@
+"""The interpreter, the distributions, and modules that hide this project's own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from launcher.probes.probe import Subject
+from validators.facts import SoftwareFacts
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+OWN_MODULES = ("neobert", "launcher", "profiles", "validators")
+DISTRIBUTIONS = (
+    "accelerate", "annotated-types", "datasets", "flash-attn", "kernels", "liger-kernel", "neobert-launch",
+    "numpy", "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers",
+    "torch", "torchao", "trackio", "transformers", "triton", "typer", "wandb",
+)  # fmt: skip
+PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
+
+
+def probe_software(subject: Subject) -> SoftwareFacts:
+    """Read versions from the installed metadata, without importing a package."""
+    return SoftwareFacts(
+        python=platform.python_version(),
+        packages=installed_versions(DISTRIBUTIONS),
+        pinned=read_pins(PROJECT_ROOT / "constraints.txt"),
+        shadowed=find_shadowed(OWN_MODULES, PROJECT_ROOT, child_path(subject.folder)),
+    )
+
+
+def installed_versions(names: Sequence[str]) -> dict[str, str]:
+    """Versions of those distributions that are installed."""
+    return dict(_versions(names))
+
+
+def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        try:
+            yield name, metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+
+
+def read_pins(constraints: Path) -> dict[str, str]:
+    """Exact pins of a constraints file; empty where the project was installed without one."""
+    if not constraints.is_file():
+        return {}
+    text = constraints.read_text(encoding="utf-8")
+    return {name.lower().replace("_", "-"): version for name, version in PIN.findall(text)}
+
+
+def child_path(folder: Path) -> list[str]:
+    """Where a child process looks for modules: this process's path without the folder it was started in."""
+    asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [entry for entry in sys.path if entry in asked_for or entry not in ("", str(folder))]
+
+
+def find_shadowed(modules: Sequence[str], root: Path, path: Sequence[str]) -> dict[str, str]:
+    """Which modules would be imported from somewhere else than the project, and from which file."""
+    found = {module: _origin(module, path) for module in modules}
+    return {module: str(file) for module, file in found.items() if file and file.parent != root / module}
+
+
+def _origin(module: str, path: Sequence[str]) -> Path | None:
+    spec = PathFinder.find_spec(module, list(path))
+    return Path(spec.origin).resolve() if spec and spec.origin else None

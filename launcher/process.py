@@ -1,0 +1,156 @@
+"""The trainer's process: its command, its signals, its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from launcher.rank_log import log_path
+from neobert.errors import ERROR_FILE_ENV
+
+TRAINER_MODULE = "neobert.train"
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+PATIENCE = 2
+POLL_S = 0.25
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Processes of this node and how they find the others, in torchrun's words."""
+
+    nproc_per_node: int = 1
+    nnodes: int = 1
+    node_rank: int | None = None
+    master_addr: str | None = None
+    master_port: int | None = None
+    rdzv_endpoint: str | None = None
+    extra: tuple[str, ...] = ()
+
+    @property
+    def needs_torchrun(self) -> bool:
+        """Whether there is more than one process, or something was said to torchrun."""
+        return self.nproc_per_node * self.nnodes > 1 or bool(self.extra)
+
+
+def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]:
+    """The argument list that trains `resolved`; one process needs no torchrun."""
+    trainer = [sys.executable, "-m", TRAINER_MODULE, str(resolved)]
+    if not topology.needs_torchrun:
+        return trainer
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *_torchrun_options(topology), *topology.extra]
+    return [*torchrun, "-m", "launcher.rank_log", str(logs), *trainer]
+
+
+def _torchrun_options(topology: Topology) -> list[str]:
+    options = ["--nproc-per-node", str(topology.nproc_per_node), "--nnodes", str(topology.nnodes)]
+    meeting = {
+        "--node-rank": topology.node_rank,
+        "--master-addr": topology.master_addr,
+        "--master-port": topology.master_port,
+        "--rdzv-endpoint": topology.rdzv_endpoint,
+    }
+    given = {name: str(value) for name, value in meeting.items() if value is not None}
+    if topology.rdzv_endpoint:
+        options += ["--rdzv-backend", "c10d"]
+    if not given and topology.nnodes == 1:
+        return [*options, "--standalone"]
+    return options + [word for pair in given.items() for word in pair]
+
+
+def child_environment(error_file: Path) -> dict[str, str]:
+    """This environment and where to leave an error; no module of the current folder hides the project's."""
+    ours = {ERROR_FILE_ENV: str(error_file), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **ours}
+
+
+def start(
+    command: Sequence[str], log: Path, error_file: Path, keep_open: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start the trainer in a session of its own, so that a Ctrl-C reaches it once, through us."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=child_environment(error_file),
+            start_new_session=True,
+            pass_fds=tuple(keep_open),
+            preexec_fn=_dying_with_parent(),
+        )
+
+
+def log_of(command: Sequence[str], logs: Path) -> Path:
+    """Where the output of the process that we start goes; ranks under torchrun have their own logs."""
+    return logs / "torchrun.log" if "torch.distributed.run" in command else log_path(logs, 0)
+
+
+def _dying_with_parent() -> Callable[[], object]:
+    """A launcher that is killed forwards nothing: the kernel then asks the trainer to save and stop."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Forwarder:
+    """Passes signals on to the workers. Ctrl-C is the trainer's to answer twice; the third one kills it."""
+
+    def __init__(self, child: subprocess.Popen[bytes], has_agent: bool) -> None:
+        self.child = child
+        self.has_agent = has_agent
+        self.seen: list[int] = []
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Forward one signal. A scheduler's warning, SIGUSR1, asks for the same as SIGTERM: save and stop."""
+        self.seen.append(number)
+        wanted = signal.SIGTERM if number == signal.SIGUSR1 else number
+        self._send(wanted if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
+
+    def _send(self, number: int) -> None:
+        if self.has_agent:
+            # torchrun would end its workers within seconds of a signal of its own: a save may take longer.
+            targets = self._workers()
+            for worker in targets:
+                worker.send_signal(number)
+            if not targets or number == signal.SIGKILL:
+                self.child.send_signal(number)
+        elif self.child.poll() is None:
+            os.killpg(self.child.pid, number)
+
+    def _workers(self) -> list[psutil.Process]:
+        try:
+            descendants = psutil.Process(self.child.pid).children(recursive=True)
+            return [process for process in descendants if TRAINER_MODULE in process.cmdline()]
+        except psutil.Error:
+            return []
+
+
+@contextmanager
+def forwarding(child: subprocess.Popen[bytes], has_agent: bool) -> Iterator[Forwarder]:
+    """Forward signals while the block runs; afterwards they mean what they meant before."""
+    forwarder = Forwarder(child, has_agent)
+    before = {number: signal.signal(number, forwarder) for number in FORWARDED}
+    try:
+        yield forwarder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def wait(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:
+    """Wait for the end, and look at the run between. Returns the child's code, negative for a signal."""
+    while True:
+        try:
+            return child.wait(timeout=POLL_S)
+        except subprocess.TimeoutExpired:
+            on_tick()

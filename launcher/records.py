@@ -1,0 +1,96 @@
+"""Read what a run leaves behind, while it is still writing: a torn last line is normal and never an error."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+LAST_LINES_BYTES = 64 * 1024
+
+
+def parse_lines(text: str) -> Iterator[Record]:
+    """Every line that is a whole JSON object."""
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def read_json(path: Path) -> Record:
+    """A JSON object of a run directory; empty where it is missing or torn."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def last_record(path: Path) -> Record:
+    """The last whole line of a JSONL file; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - LAST_LINES_BYTES))
+            window = file.read()
+    except OSError:
+        return {}
+    return next(iter(reversed(list(parse_lines(window.decode("utf-8", errors="replace"))))), {})
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """All whole lines of a metrics file."""
+    try:
+        return list(parse_lines(path.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return []
+
+
+@dataclass(slots=True)
+class MetricsTail:
+    """Follow a metrics file from a step on. The trainer may cut the file back when it resumes."""
+
+    path: Path
+    after_step: int = -1
+    _offset: int = field(default=0, init=False)
+    _inode: int = field(default=0, init=False)
+
+    def skip_existing(self) -> None:
+        """Take what is there as read: it belongs to an earlier session."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return
+        self._inode, self._offset = status.st_ino, status.st_size
+
+    def read_new(self) -> list[Record]:
+        """Whole lines that appeared since the last call, for later steps than any seen before."""
+        text = self._read_whole_lines()
+        fresh = [record for record in parse_lines(text) if self._is_new(record)]
+        self.after_step = max([self.after_step, *(record["step"] for record in fresh)])
+        return fresh
+
+    def _is_new(self, record: Record) -> bool:
+        step = record.get("step")
+        return isinstance(step, int) and step > self.after_step
+
+    def _read_whole_lines(self) -> str:
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset = status.st_ino, 0
+                file.seek(self._offset)
+                content = file.read()
+        except OSError:
+            return ""
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.decode("utf-8", errors="replace")

@@ -1,0 +1,205 @@
+"""The run directory: who may write to it, and what is written before the trainer starts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launcher.files import cannot_write, make_folder, write_bytes, write_json, write_text
+from launcher.preflight import DIFF, Examination, code_version, write_results
+from launcher.records import Record, read_json
+from neobert.config import to_dict
+from neobert.errors import ProjectError
+from profiles.registry import ResolvedRun
+
+RESOLVED = "resolved.json"
+MANIFEST = "manifest.json"
+OUTCOME = "outcome.json"
+METRICS = "metrics.jsonl"
+HEARTBEAT = "heartbeat_rank0.jsonl"
+ERROR = "error.json"
+LOGS = "logs"
+CHECKPOINTS = "checkpoints"
+WRITTEN = (
+    "config.yaml", RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
+    f"{LOGS}/",
+)  # fmt: skip
+LOCK_PATIENCE_S = 30.0
+
+
+def run_directory(run: ResolvedRun) -> Path:
+    """Where the run lives, absolute."""
+    return Path(run.config.trainer.output_dir).expanduser().absolute()
+
+
+def is_run_directory(folder: Path) -> bool:
+    """Whether an earlier launch made it."""
+    return (folder / RESOLVED).is_file() or (folder / MANIFEST).is_file()
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[int]:
+    """Hold the run directory for one launch; the trainer inherits the hold, so it outlives a killed launcher.
+
+    Yields the descriptor that the trainer keeps open. Raises ProjectError where another launch holds it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor, folder)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    """A launch that was just stopped may still be saving: wait for a while."""
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise _occupied(folder) from None
+            time.sleep(0.2)
+        except OSError:
+            return None  # a file system without locks: the checks of the directory's content still hold
+
+
+def _occupied(folder: Path) -> ProjectError:
+    pid = read_json(folder / MANIFEST).get("trainer_pid")
+    who = f"process {pid}" if pid else "another process"
+    return ProjectError(
+        code="run-in-progress",
+        message=f"{who} is still training in this directory",
+        hint=f"see `neobert-launch status {folder}`; stop it, or choose another trainer.output_dir",
+        place=str(folder),
+    )
+
+
+def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
+    """Move what another run left aside, where that was asked for or where there is nothing to go on from.
+
+    Returns where it went. Raises ProjectError for a folder that no launch made: it is somebody's, and stays.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    if not is_run_directory(folder):
+        raise ProjectError(
+            code="CKP008",
+            message="the folder is not empty, and no run directory",
+            hint="name a new folder in trainer.output_dir",
+            place=str(folder),
+        )
+    if is_resumed:
+        return None
+    old = folder.with_name(f"{folder.name}.old-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    try:
+        folder.rename(old)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
+    return old
+
+
+def write_run(examination: Examination, folder: Path, staging: Path, launch: Mapping[str, Any]) -> Path:
+    """Write all that the trainer and a later reader need. Returns the path of the resolved config."""
+    run = examination.run
+    make_folder(folder / LOGS)
+    _write_given(run, folder)
+    write_json(folder / RESOLVED, to_dict(run.config))
+    write_json(folder / "provenance.json", provenance(run))
+    write_results(examination, folder)
+    diff = _keep_diff(staging / DIFF, folder, examination)
+    write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff})
+    for stale in (OUTCOME, ERROR):
+        (folder / stale).unlink(missing_ok=True)
+    return folder / RESOLVED
+
+
+def provenance(run: ResolvedRun) -> dict[str, Any]:
+    """Where every value came from."""
+    return {path: asdict(origin) for path, origin in run.origins.items()}
+
+
+def _write_given(run: ResolvedRun, folder: Path) -> None:
+    """The run file as given; without one, the line that says the same. Arguments are in the manifest."""
+    given = Path(run.source_file) if run.source_file else None
+    if given is None or (run.profile and run.source_file in run.profile.files):
+        name = f"profile: {run.profile.name}\n" if run.profile else "{}\n"
+        write_text(folder / "config.yaml", name)
+        return
+    try:
+        content = given.read_bytes()
+    except OSError as error:
+        raise cannot_write(given, error) from None
+    write_bytes(folder / f"config{'.toml' if given.suffix.lower() == '.toml' else '.yaml'}", content)
+
+
+def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
+    """Named after its content: a resumed run may have been launched from several trees."""
+    if not diff.is_file() or examination.facts.git is None:
+        return ""
+    name = f"working-tree-{examination.facts.git.diff_sha256[:12]}.diff"
+    shutil.copyfile(diff, folder / name)
+    return name
+
+
+def describe_launch(examination: Examination) -> dict[str, Any]:
+    """Code, packages and host of one launch."""
+    facts = examination.facts
+    return {
+        "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "argv": sys.argv,
+        "working_directory": str(Path.cwd()),
+        "code_version": code_version(facts),
+        "git_sha": facts.git.sha if facts.git else "",
+        "config_digest": examination.run.digest,
+        "profile": examination.report.profile,
+        "overrides": [override.argument for override in examination.run.overrides],
+        "hostname": socket.gethostname(),
+        "python": facts.software.python if facts.software else "",
+        "packages": facts.software.packages if facts.software else {},
+        "launcher_pid": os.getpid(),
+    }
+
+
+def write_manifest(folder: Path, launch: Mapping[str, Any]) -> None:
+    """Write the latest launch; earlier ones and how they ended are kept behind it."""
+    before = read_json(folder / MANIFEST)
+    earlier = before.pop("earlier", [])
+    if before:
+        earlier = [*earlier, {**before, "outcome": read_json(folder / OUTCOME)}]
+    write_json(folder / MANIFEST, {**launch, "earlier": earlier})
+
+
+def record_trainer(folder: Path, pid: int) -> None:
+    """Say which process trains, so that `status` can see whether it lives."""
+    manifest = read_json(folder / MANIFEST)
+    try:
+        started = psutil.Process(pid).create_time()
+    except psutil.Error:
+        return
+    write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started": started})
+
+
+def is_alive(manifest: Record) -> bool | None:
+    """Whether the trainer's process runs on this host; None where it runs on another one."""
+    if manifest.get("hostname") != socket.gethostname():
+        return None
+    try:
+        process = psutil.Process(int(manifest.get("trainer_pid") or 0))
+        is_same = abs(process.create_time() - float(manifest.get("trainer_started") or 0)) < 1
+    except (psutil.Error, ValueError):
+        return False
+    return is_same and process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -1,0 +1,79 @@
+"""The plan as a person reads it: what to decide on, in units that mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from launcher import console
+from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
+from launcher.ui.table import columns
+from neobert.plan import Derived, Plan
+from profiles.registry import ResolvedRun
+
+Row = tuple[str, str, str]
+
+
+def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
+    """Head, rows, and with `verbose` the reason behind each row."""
+    rows = list(_rows(run, plan))
+    table = columns([[name, value] for name, value, _ in rows], indent="  ")
+    if verbose:
+        table = "\n".join(f"  {name}: {value}\n      {reason}" for name, value, reason in rows)
+    return f"{plan_head(run, plan)}\n{table}"
+
+
+def plan_head(run: ResolvedRun, plan: Plan) -> str:
+    """Which profile on which devices, and what is assumed of them."""
+    name = run.profile.name if run.profile else "no profile"
+    what = f"{name} on {plan.world_size.value} x {plan.assumptions.device_name}, config {run.digest[:12]}"
+    return f"{console.paint(what, 'bold')}\n  {plan.assumptions.source}"
+
+
+def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
+    yield from _size_rows(run, plan)
+    yield from decision_rows(plan)
+    yield _row("checkpoint", show_mib(plan.checkpoint_mib.value), plan.checkpoint_mib)
+    yield _row("checkpoints kept", show_mib(plan.checkpoint_tree_mib.value), plan.checkpoint_tree_mib)
+    rates = (plan.learning_rate_first, plan.learning_rate_middle, plan.learning_rate_last)
+    shown = " -> ".join(show_number(rate.value, 3) for rate in rates)
+    yield "learning rate", shown, plan.learning_rate_middle.reason
+
+
+def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
+    model = run.config.model
+    shape = (
+        f"{model.num_hidden_layers} x {model.hidden_size}, {show_count(plan.num_parameters.value)} parameters"
+    )
+    yield _row("model", shape, plan.num_parameters)
+    steps, each = run.config.trainer.max_steps, show_count(plan.tokens_per_step.value)
+    tokens = f"{steps:,} steps x {each} = {show_count(plan.total_tokens.value)} tokens"
+    yield _row("work", tokens, plan.total_tokens)
+    yield _row(
+        "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter
+    )
+
+
+def decision_rows(plan: Plan) -> Iterator[Row]:
+    """What a person must decide on: time, money, work at risk, memory, speed."""
+    yield _row("time to the end", show_duration(plan.eta_s.value), plan.eta_s)
+    if plan.cost.value is not None:
+        yield _row("cost", f"{plan.cost.value:,.2f}", plan.cost)
+    else:
+        yield _row("cost", "unknown (guard.price_per_gpu_hour is not set)", plan.cost)
+    yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
+    yield _row("memory per device", _memory(plan), plan.memory_mib)
+    speed = f"{show_count(plan.tokens_per_second.value)} tokens/s, MFU {plan.mfu.value:.1%}"
+    yield _row("predicted speed", speed, plan.tokens_per_second)
+
+
+def _memory(plan: Plan) -> str:
+    device = plan.device_memory_mib.value
+    if device is None:
+        return show_mib(plan.memory_mib.value)
+    share = plan.memory_mib.value / device
+    return f"{show_mib(plan.memory_mib.value)} of {show_mib(device)} ({share:.0%})"
+
+
+def _row(name: str, value: str, derived: Derived[Any]) -> Row:
+    return name, value, derived.reason

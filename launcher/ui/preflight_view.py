@@ -1,0 +1,68 @@
+"""A preflight as a person reads it: verdict, what to decide on, what stands in the way, a count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from launcher.console import paint
+from launcher.formats.text import finding_text
+from launcher.preflight import Examination
+from launcher.ui.plan_view import decision_rows, plan_head
+from launcher.ui.table import columns
+from validators.finding import CheckResult, Status
+
+MEANING = {
+    "pass": ("green", "all required checks passed"),
+    "fail": ("red", "a required check failed"),
+    "unknown": ("yellow", "a required check could not run"),
+}
+COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
+
+
+def preflight_text(examination: Examination, *, verbose: bool) -> str:
+    """The report on one run."""
+    parts = [_verdict(examination), _decisions(examination)]
+    parts += [finding_text(finding) for finding in examination.report.findings]
+    unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
+    if unjudged:
+        parts.append("\n".join(_unjudged(unjudged)))
+    if verbose:
+        parts.append(_every_check(examination))
+    return "\n\n".join([*parts, _summary(examination)])
+
+
+def _verdict(examination: Examination) -> str:
+    colour, meaning = MEANING[examination.report.verdict]
+    word = paint(examination.report.verdict.upper(), colour, "bold")
+    return f"{word}: {meaning} (exit {examination.report.exit_code})"
+
+
+def _decisions(examination: Examination) -> str:
+    rows = [[name, value, reason] for name, value, reason in decision_rows(examination.plan)]
+    return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
+
+
+def _is_unjudged(check: CheckResult) -> bool:
+    return check.status is Status.UNKNOWN or (check.required and check.status is Status.SKIP)
+
+
+def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
+    for check in checks:
+        word = paint(str(check.status), "yellow", "bold")
+        yield f"{word} {check.id} {check.name}: {check.message}"
+
+
+def _every_check(examination: Examination) -> str:
+    rows = [
+        [check.id, str(check.status), str(check.level), check.name, check.message]
+        for check in examination.report.checks
+    ]
+    return columns(rows, indent="  ")
+
+
+def _summary(examination: Examination) -> str:
+    checks = examination.report.checks
+    counted = Counter(check.status for check in checks)
+    told = ", ".join(f"{counted[status]} {status}" for status in COUNTED if counted[status])
+    return f"{len(checks)} checks ({', '.join(examination.levels)}): {told}"

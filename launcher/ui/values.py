@@ -1,0 +1,34 @@
+"""Values of a config as a person writes and reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from neobert.config import Origin
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys of a canonical config. Variables and waivers stay whole."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and name != "variables":
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def show_value(value: Any) -> str:
+    """A value as YAML writes it on one line."""
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+def origin_text(origin: Origin) -> str:
+    """Where a value came from."""
+    if origin.kind == "default":
+        return "default"
+    if origin.kind == "override":
+        return f"command line, argument {origin.line}"
+    return f"{origin.file}:{origin.line}"
