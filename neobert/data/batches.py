@@ -113,8 +113,8 @@ class _Stream:
 class TrainStream(_Stream):
     """Endless microbatches of one rank, from a cursor on.
 
-    Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it, or use it
-    as a context manager, to end its threads.
+    Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it,
+    or use it as a context manager, to end its threads.
     """
 
     def __init__(
@@ -138,14 +138,15 @@ class TrainStream(_Stream):
             _assembler(config, tokenizer, shape, config.seed),
             (rank, world_size),
             config.dataset,
-            lambda: text.last_sign_s if isinstance(text, DocumentStream) else 0.0,
+            lambda: text.reader.last_sign_s if isinstance(text, DocumentStream) else 0.0,
         )
 
 
 class EvalStream:
-    """The evaluation microbatches of one rank, in a fixed order and with fixed masks; may be iterated again and again.
+    """The evaluation microbatches of one rank: fixed order, fixed masks, to be iterated any number of times.
 
-    Every rank gets the same number of them: where the last round does not reach all, the others get one of padding.
+    Every rank gets the same number of them: where the last round does not reach all, the others get one of
+    padding.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ def _share(
 ) -> Iterator[Callable[[], Microbatch]]:
     """Yield the tasks that build one rank's microbatches, one for each round of all ranks."""
     while group := list(islice(places, world_size)):
-        window, index, cursor = group[min(rank, len(group) - 1)]
+        window, index, _ = group[min(rank, len(group) - 1)]
         members = window.members(index) if rank < len(group) else np.empty(0, dtype=np.int64)
         yield partial(_build, assembler, window, members, group[-1][2], pin=pin)
 

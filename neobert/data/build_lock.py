@@ -24,8 +24,8 @@ _BUSY = (errno.EACCES, errno.EAGAIN)
 def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Callable[[], None]]:
     """Hold the lock file; yields the function that tells waiting processes of progress.
 
-    The kernel frees the lock of a process that dies. Raises DAT009 where the owner is silent for too long, or where the
-    file system knows no locks.
+    The kernel frees the lock of a process that dies. Raises DAT009 where the owner is silent for too long,
+    or where the file system knows no locks.
     """
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -162,7 +162,10 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 
 
 def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, label: str) -> Iterator[Encoded]:
-    """Encode batch by batch, in order whatever `num_proc`. Raises DAT008 for a document longer than the context."""
+    """Encode batch by batch, in order whatever `num_proc`.
+
+    Raises DAT008 for a document longer than the context where that is an error.
+    """
     documents = 0
     batches = _batched(texts, BATCH_DOCUMENTS)
     for encoded in _encoded(batches, encoder, num_proc):
@@ -196,8 +199,8 @@ def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_pr
         except BrokenProcessPool as error:
             raise ProjectError(
                 "DAT009",
-                "a tokenising process was killed",
-                "lower dataset.num_proc; it may lack memory",
+                "a tokenising process was killed, perhaps for want of memory",
+                "lower dataset.num_proc",
                 "dataset",
             ) from error
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,37 +14,43 @@ from neobert.data.columns import choose_column, text_of
 from neobert.data.readers import IndexedSource, Reader, State, TextSource
 from neobert.errors import ProjectError
 
-Loaded = TypeVar("Loaded")
-
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
+
+Result = TypeVar("Result")
 
 
 def is_saved_dataset(path: Path) -> bool:
     """Tell whether `save_to_disk` wrote the folder."""
-    return (path / "dataset_dict.json").is_file() or (path / "state.json").is_file()
+    is_single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    return is_single or (path / "dataset_dict.json").is_file()
 
 
-def saved_splits(path: Path, text_column: str | None) -> dict[str, TextSource]:
+def saved_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], TextSource]]:
     """Open what `save_to_disk` wrote; a data set without splits is training text."""
     from datasets import DatasetDict, load_from_disk
 
     loaded = _attempt(lambda: load_from_disk(str(path)), str(path))
     splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
-    return {name: _indexed(split, f"{path} ({name})", text_column) for name, split in splits.items()}
+    return {
+        str(name): partial(_indexed, split, f"{path} ({name})", text_column) for name, split in splits.items()
+    }
 
 
-def hub_splits(config: DatasetConfig) -> dict[str, TextSource]:
+def hub_splits(config: DatasetConfig) -> dict[str, Callable[[], TextSource]]:
     """Open a data set by name, as a stream where `dataset.streaming` asks for one."""
     import datasets
 
-    name = config.name or ""
+    name = str(config.name)
     place = f"{name}/{config.config}" if config.config else name
     loaded: Any = _attempt(
         lambda: datasets.load_dataset(name, config.config, streaming=config.streaming), place
     )
     make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
-    return {split: make(data, f"{place} ({split})", config.text_column) for split, data in loaded.items()}
+    return {
+        str(split): partial(make, data, f"{place} ({split})", config.text_column)
+        for split, data in loaded.items()
+    }
 
 
 def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
@@ -91,14 +98,16 @@ class _StreamReader:
         return self
 
     def __next__(self) -> str:
-        return text_of(next(self._rows)[self._source.column], self._source.column, self._source.label)
+        row = next(self._rows)
+        return text_of(row.get(self._source.column), self._source.column, self._source.label)
 
     def state(self) -> State:
-        return copy.deepcopy(self._stream.state_dict())
+        state: State = copy.deepcopy(self._stream.state_dict())
+        return state
 
 
-def _attempt(action: Callable[[], Loaded], place: str) -> Loaded:
-    """Run a call into `datasets` and turn what it raises for a bad name, split or connection into DAT001."""
+def _attempt(action: Callable[[], Result], place: str) -> Result:
+    """Run a call into `datasets`; what it raises for a bad name, folder or connection becomes DAT001."""
     from datasets.exceptions import DatasetsError
 
     try:

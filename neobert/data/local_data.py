@@ -1,7 +1,7 @@
 """Files and folders as splits.
 
-A file belongs to the split that its name starts with (`train-00001.parquet`, `valid.txt.gz`) or that one of its
-folders below the root is named after (`test/part.jsonl`); every other file is training text.
+A file belongs to the split that its name starts with (`train-00001.parquet`, `valid.txt.gz`) or that one of
+its folders below the root is named after (`test/part.jsonl`); every other file is training text.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from neobert.data.readers import FileSource
+from neobert.data.readers import FileSource, TextSource
 from neobert.data.splits import ALIASES
 from neobert.data.text_files import KINDS, kind_of
 from neobert.errors import ProjectError
@@ -19,45 +21,42 @@ from neobert.errors import ProjectError
 READABLE = ", ".join(KINDS) + ", each plain or .gz"
 
 
-def local_splits(path: Path, text_column: str | None) -> dict[str, FileSource]:
+def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], TextSource]]:
     """Sort a file or the files of a folder into splits. Raises DAT001 where there is nothing to read."""
-    root, files = _files(path)
-    splits: dict[str, list[Path]] = {}
-    for file in files:
-        splits.setdefault(_split_of(file.relative_to(root)) if path.is_dir() else "train", []).append(file)
+    if not path.exists():
+        raise _missing(path, "does not exist", "give the path of a file or a folder in dataset.path")
+    if not path.is_dir():
+        _check_file(path)
+        return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column)}
+    members: dict[str, list[Path]] = {}
+    for file in _files_below(path):
+        members.setdefault(_split_of(file.relative_to(path)), []).append(file)
     return {
-        name: FileSource(
-            f"{path}" if name == "train" else f"{path} ({name})", root, tuple(members), text_column
-        )
-        for name, members in sorted(splits.items())
+        name: partial(FileSource, f"{path} ({name}, {len(files)} files)", path, tuple(files), text_column)
+        for name, files in sorted(members.items())
     }
 
 
-def _files(path: Path) -> tuple[Path, list[Path]]:
-    if not path.exists():
-        raise _missing(path, "does not exist", "give the path of a file or a folder in dataset.path")
-    if path.is_dir():
-        return path, _files_below(path)
+def _check_file(path: Path) -> None:
     if kind_of(path) is None:
         raise _missing(path, f"is none of {READABLE}", "convert it, or name it by what it holds")
     if path.stat().st_size == 0:
-        raise ProjectError("DAT004", "the file is empty", "give a file with text in dataset.path", str(path))
-    return path.parent, [path]
+        raise ProjectError("DAT004", "is empty", "give a file with text in dataset.path", str(path))
 
 
 def _files_below(root: Path) -> list[Path]:
-    found, others = [], Counter[str]()
+    found = []
+    others: Counter[str] = Counter()
     for folder, folders, names in os.walk(root, onerror=_raise):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            file = Path(folder, name)
-            if name.startswith(".") or kind_of(file) is None:
-                others[file.suffix or name] += 1
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for file in (Path(folder, name) for name in names):
+            if file.name.startswith(".") or kind_of(file) is None:
+                others[file.suffix or file.name] += 1
             else:
                 found.append(file)
     if not found:
         seen = ", ".join(f"{count} x {suffix}" for suffix, count in others.most_common(5)) or "nothing"
-        raise _missing(root, f"holds none of {READABLE}; found: {seen}", "point dataset.path at text")
+        raise _missing(root, f"holds none of {READABLE}; it holds {seen}", "point dataset.path at text")
     return sorted(found)
 
 

@@ -1,7 +1,7 @@
 """Masked-language-model targets, drawn by a counter hash.
 
-What happens to a token depends on the seed, the epoch, the sample it belongs to and its position in it, and on
-nothing else: not on the microbatch, the rank, the thread or what was drawn before.
+What happens to a token depends on the seed, the epoch, the sample it belongs to and its position in it,
+and on nothing else: not on the microbatch, the rank, the thread or what was drawn before.
 The proportions are those of BERT (Devlin et al., 2019, section 3.1): of the chosen tokens 80 % become the
 mask, 10 % a random token, 10 % stay.
 
@@ -71,7 +71,7 @@ def mask_tokens(
 
 
 def _draws(key: int, sample_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
-    # Sample and position share one word: 40 bits of samples and 24 of positions before two tokens share a draw.
+    # Sample and position share a word: 40 bits of samples and 24 of positions until two tokens share a draw.
     words = (sample_ids.astype(np.uint64) << np.uint64(24)) + positions.astype(np.uint64)
     return mix(mix(words ^ np.uint64(key)) + np.uint64(key))
 

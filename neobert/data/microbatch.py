@@ -26,8 +26,8 @@ Ids = NDArray[np.int64]
 class Microbatch:
     """Tensors for one forward pass.
 
-    Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries repeating T;
-    `attention_mask` None. The padding at the end is segments of its own, never targets.
+    Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
+    repeating T; `attention_mask` None. Padding at the end is segments of its own, never targets.
     Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
 
     Attributes:
@@ -78,7 +78,10 @@ class Assembler:
     def build(
         self, store: TokenStore, segments: Ids, first_sample: int, epoch: int, cursor: Cursor
     ) -> Microbatch:
-        """Gather, mask and lay out `segments` (places in the store; may be none). Raises DAT002 for a bad token id."""
+        """Gather, mask and lay out `segments`, int64 places in the store; there may be none.
+
+        Raises DAT002 for a token id outside the vocabulary.
+        """
         lengths = store.lengths(segments)
         ends = np.cumsum(lengths)
         positions = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)

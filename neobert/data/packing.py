@@ -55,7 +55,7 @@ class PackPlan:
 def pack(
     lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None, *, keep_order: bool = False
 ) -> PackPlan:
-    """Pack documents of `lengths` [N] tokens into bins of `capacity` tokens and at most `max_segments` documents.
+    """Pack documents of `lengths` [N] tokens into bins of `capacity` tokens and `max_segments` documents.
 
     A pure function of its arguments. `keep_order` takes the documents strictly one after the other.
     Raises ValueError where a document is empty or longer than a bin.
@@ -121,7 +121,7 @@ def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
 def _pack_level(
     main: Indices, reserve: Indices, lengths: Indices, capacity: int, limit: int
 ) -> tuple[_Bins, Indices]:
-    """Pack `main` in order, close the gaps from `reserve`, return the bins and what is left of the reserve."""
+    """Pack `main` in order, close the gaps from `reserve`; return the bins and the rest of the reserve."""
     bins = _bins_in_order(main, lengths, capacity, limit)
     gaps = capacity - np.bincount(bins.bin_of, lengths[main], minlength=bins.num_bins).astype(np.int64)
     room = limit - np.bincount(bins.bin_of, minlength=bins.num_bins)
@@ -145,7 +145,8 @@ def _pack_level(
 def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices, Indices]:
     """Give each bin at most one document, the longest that is free: (bins, positions in `lengths`).
 
-    `lengths` falls; so do the gaps once sorted, and a document too long for one gap is too long for all after it.
+    `lengths` falls; so do the gaps once sorted, and a document too long for one gap is too long for all
+    after it.
     """
     bins = bins[np.argsort(-gaps[bins], kind="stable")]
     first = np.searchsorted(-lengths, -gaps[bins], side="left")

@@ -1,8 +1,8 @@
 """The corpus that every CPython carries: its language topics and the docstrings of its standard library.
 
-Nothing is imported to get at a docstring: sources are parsed. Two interpreters of the same build give the same
-documents in the same order. Where `pydoc_data` is not installed (some distributions cut it out) the docstrings
-alone make the corpus, and the label says so.
+Nothing is imported to get at a docstring: sources are parsed. Two interpreters of the same build give the
+same documents in the same order. Where `pydoc_data` is not installed (some distributions cut it out) the
+docstrings alone make the corpus, and the label says so.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class FileSource:
     text_column: str | None
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading; files before the state's are not opened, documents before it in its file are skipped."""
+        """Start reading; files before the state's are not opened, documents before it are skipped."""
         return _FileReader(self, state or {"file": 0, "document": 0})
 
     def count(self) -> int:
@@ -101,7 +101,7 @@ class _FileReader:
 
 @dataclass(frozen=True)
 class IndexedSource:
-    """Documents behind an index; `fetch(start, stop)` returns some of them, `load` is what the content is known by."""
+    """Documents behind an index: `fetch(start, stop)` returns some of them."""
 
     label: str
     fetch: Callable[[int, int], Sequence[str]]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from neobert.config.schema import RunConfig
+from neobert.data.counter_hash import permuted
 from neobert.data.encoding import Counts
 from neobert.data.packing import pack
 from neobert.data.shape import BatchShape
@@ -35,8 +34,9 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
 
 
 def fill_of(store: TokenStore, shape: BatchShape) -> float:
-    """Measure the share of microbatches that holds tokens, on the head of a split."""
-    lengths = np.diff(store.offsets[: FILL_SAMPLE_SEGMENTS + 1])
+    """Measure the share of microbatches that holds tokens, on some segments of a split in shuffled order."""
+    sample = permuted(0, 0, min(FILL_SAMPLE_SEGMENTS, len(store)), len(store))
+    lengths = store.lengths(sample)
     if shape.is_packed:
         return round(pack(lengths, shape.capacity, shape.max_segments).fill, 4)
     whole = lengths[: len(lengths) // shape.rows * shape.rows]
@@ -53,5 +53,5 @@ def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, num_tokens:
 
 
 def _named_histogram(histogram: list[int]) -> dict[str, int]:
-    """Name the bins by their longest length; leave out the empty ones beyond the last."""
+    """Name the bins by their longest length; leave out the empty ones."""
     return {f"<= {1 << power}": count for power, count in enumerate(histogram) if count}

@@ -10,15 +10,15 @@ from neobert.data.encoding import NUM_MARKERS
 from neobert.data.store import LengthStatistics
 from neobert.plan.derived import Derived
 
-# Four standard deviations: a bin in tens of thousands is closed for want of a slot. Unused slots cost time: the
-# attention kernel walks them.
+# At four standard deviations one bin in tens of thousands is closed for want of a slot. Unused slots cost
+# time: the attention kernel walks them.
 SPREAD = 4.0
 SLOT_MULTIPLE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """What a microbatch holds: `capacity` tokens of at most `max_segments` segments, or `rows` padded rows."""
+    """What a microbatch holds: `capacity` tokens in at most `max_segments` segments, or `rows` padded rows."""
 
     rows: int
     row_length: int
@@ -58,6 +58,6 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), most)
     return Derived(
         BatchShape(rows, length, limit, is_packed=True),
-        f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens a segment = {expected:.0f}, "
-        f"and {SPREAD:.0f} standard deviations; {rows} more slots for padding",
+        f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens a segment = "
+        f"{expected:.0f}, and {SPREAD:.0f} standard deviations; {rows} more slots for padding",
     )

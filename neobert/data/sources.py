@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,9 +12,13 @@ from neobert.config.schema import DatasetConfig
 from neobert.data import python_docs
 from neobert.data.hub_data import hub_splits, is_saved_dataset, saved_splits
 from neobert.data.local_data import local_splits
+from neobert.data.patience import PatientReader
 from neobert.data.readers import HashShare, IndexedSource, Part, TextSource
 from neobert.data.splits import SplitSlice, evaluation_split, parse_split
 from neobert.errors import ProjectError
+
+Splits = Mapping[str, Callable[[], TextSource]]
+TRAIN_KEY, EVALUATION_KEY = "dataset.train_split", "dataset.eval_split"
 
 
 @dataclass(frozen=True)
@@ -22,18 +26,23 @@ class Corpus:
     """Training and evaluation documents.
 
     Attributes:
-        label: where the text comes from, for messages.
         train: source of the training documents.
-        evaluation: source of the evaluation documents, or None. Never overlaps `train`.
+        evaluation: source of the evaluation documents, or None. No document is in both.
+        config: what the corpus was opened from.
     """
 
-    label: str
     train: TextSource
     evaluation: TextSource | None
+    config: DatasetConfig
+
+    @property
+    def label(self) -> str:
+        """Where the text comes from, for messages."""
+        return self.train.label
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the training documents from the beginning."""
-        return iter(self.train.open())
+        return iter(PatientReader.of(self.train, self.config))
 
     def identity(self) -> Any:
         """Describe the content as JSON: equal means the same documents."""
@@ -46,34 +55,38 @@ class Corpus:
 def open_corpus(config: DatasetConfig) -> Corpus:
     """Open the text that a config names.
 
-    Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the first
-    `eval_samples` training documents; the `validation_split` share of the training documents, chosen by a hash of
-    their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
-    Raises ProjectError DAT001 for what is missing or unreadable and DAT007 for columns.
+    Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the
+    first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
+    a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
+    Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
+    overlap and DAT007 for columns.
     """
     splits = _splits(config)
-    wanted = parse_split(config.train_split, "dataset.train_split")
-    train = _documents(splits, wanted, config.streaming, "dataset.train_split")
+    wanted = parse_split(config.train_split, TRAIN_KEY)
+    train = _documents(splits, wanted, config, TRAIN_KEY)
     evaluation = _evaluation_of_its_own(splits, wanted, config)
     if evaluation is None:
         train, evaluation = _carved(train, config)
-    return Corpus(train.label, train, evaluation)
+    return Corpus(train, evaluation, config)
 
 
-def _splits(config: DatasetConfig) -> dict[str, TextSource]:
+def _splits(config: DatasetConfig) -> Splits:
     if (config.path is None) == (config.name is None):
         state = "neither is set" if config.path is None else "both are set"
         raise ProjectError(
-            "DAT001", f"one of path and name says where the text is; {state}", "set one", "dataset"
+            "DAT001",
+            f"one of dataset.path and dataset.name says where the text is; {state}",
+            f"set one of them; {python_docs.NAME} is a name that needs no file",
+            "dataset",
         )
     if config.path is not None:
         path = Path(config.path).expanduser()
         if is_saved_dataset(path):
             return saved_splits(path, config.text_column)
-        return dict(local_splits(path, config.text_column))
+        return local_splits(path, config.text_column)
     assert config.name is not None
     if config.name.startswith("builtin:"):
-        return {"train": _builtin(config.name)}
+        return {"train": lambda: _builtin(str(config.name))}
     return hub_splits(config)
 
 
@@ -92,33 +105,49 @@ def _builtin(name: str) -> TextSource:
     )
 
 
-def _documents(splits: dict[str, TextSource], wanted: SplitSlice, is_stream: bool, key: str) -> TextSource:
+def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:
     if wanted.name not in splits:
         raise ProjectError(
             "DAT001", f"there is no split {wanted.name!r}", f"set {key} to one of: {', '.join(splits)}", key
         )
-    source = splits[wanted.name]
+    source = splits[wanted.name]()
     if wanted.is_whole:
         return source
-    if wanted.needs_total and is_stream:
+    if not wanted.needs_total:
+        return Part(source, *wanted.resolve(None))
+    if config.streaming:
         raise ProjectError(
             "DAT001",
             "a stream has no known length, so a share of it cannot be taken",
             "give document numbers, as in train[:10000], or set dataset.streaming to false",
             key,
         )
-    return Part(source, *wanted.resolve(source.count() if wanted.needs_total else None))
+    return Part(source, *wanted.resolve(source.count()))
 
 
-def _evaluation_of_its_own(
-    splits: dict[str, TextSource], training: SplitSlice, config: DatasetConfig
-) -> TextSource | None:
+def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: DatasetConfig) -> TextSource | None:
     name = config.eval_split or evaluation_split(tuple(splits), training.name)
     if name is None:
         return None
-    key = "dataset.eval_split"
-    source = _documents(splits, parse_split(name, key), config.streaming, key)
+    wanted = parse_split(name, EVALUATION_KEY)
+    source = _documents(splits, wanted, config, EVALUATION_KEY)
+    if wanted.name == training.name:
+        _check_apart(_documents(splits, training, config, TRAIN_KEY), source)
     return source if config.eval_samples is None else Part(source, 0, config.eval_samples)
+
+
+def _check_apart(train: TextSource, evaluation: TextSource) -> None:
+    """Refuse slices of one split that share documents."""
+    if isinstance(train, Part) and isinstance(evaluation, Part):
+        first, second = sorted((train, evaluation), key=lambda part: part.start)
+        if first.stop is not None and first.stop <= second.start:
+            return
+    raise ProjectError(
+        "DAT006",
+        f"evaluation documents are training documents: {evaluation.label} and {train.label}",
+        "give slices apart, as in train[1000:] and train[:1000], or set dataset.eval_samples",
+        EVALUATION_KEY,
+    )
 
 
 def _carved(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:

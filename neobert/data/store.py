@@ -1,8 +1,8 @@
 """Prepared text on disk: token ids run together, and where each segment starts.
 
-A split is two files, `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64 [N + 1]); a
-segment carries its markers and is ready to train on. `manifest.json` is written last, into a folder that is renamed
-into place after it: a folder that counts is a folder that is whole.
+A split is two files, `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64 [N + 1]);
+a segment carries its markers and is ready to train on. `manifest.json` is written last, into a folder that is
+renamed into place after it: a folder that counts is a folder that is whole.
 
     N segments
 """
@@ -13,7 +13,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -135,14 +135,13 @@ class _HashedFile:
         return {"bytes": self._size, "sha256": self._digest.hexdigest()}
 
     def close(self) -> None:
-        try:
+        # A full disk refuses the last flush too; the folder is removed next.
+        with suppress(OSError):
             self._handle.close()
-        except OSError:
-            pass  # a full disk refuses the last flush too; the folder is removed next
 
 
 def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStore:
-    """Map a split into memory. Raises DAT001 where a file is missing or has another size than the manifest says."""
+    """Map a split into memory. Raises DAT001 where a file is missing or not of the size in the manifest."""
     for name, file in described["files"].items():
         _check_size(folder / name, file["bytes"])
     tokens = np.memmap(folder / f"{split}.tokens", np.dtype(described["dtype"]).newbyteorder("<"), mode="r")

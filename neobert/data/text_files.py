@@ -1,8 +1,8 @@
 """Documents out of one file: `.txt`, `.jsonl` or `.parquet`, each plain or `.gz`.
 
-A document of a `.txt` file is a run of lines between blank lines. A file without blank lines is one long run, which
-`dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there first, at the end
-of a line, so that no file has to fit in memory. A row of the other kinds is a document.
+A document of a `.txt` file is a run of lines between blank lines. A file without blank lines is one long
+run, which `dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there
+first, at the end of a line, so that no file has to fit in memory. A row of the other kinds is a document.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def kind_of(path: Path) -> str | None:
 
 
 def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
-    """Yield the documents of a file in order. Raises DAT001 for what cannot be read, DAT007 for its columns."""
+    """Yield the documents of a file in order.
+
+    Raises DAT001 for what cannot be read, DAT007 for its columns.
+    """
     kind = kind_of(path)
     assert kind is not None, path
     try:
@@ -107,7 +110,9 @@ def _json_rows(handle: IO[bytes], path: Path, text_column: str | None) -> Iterat
         row = _json_object(line, place)
         if column is None or column not in row:
             column = choose_column(row, text_column or column, place)
-        yield text_of(row[column], column, place)
+        text = text_of(row[column], column, place)
+        # JSON can spell half of a surrogate pair, which no encoding can write.
+        yield text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if "\\u" in line else text
 
 
 def _json_object(line: str, place: str) -> dict[str, Any]:

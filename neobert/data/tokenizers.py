@@ -1,4 +1,4 @@
-"""The tokenizer: loaded or trained, checked for what masked pretraining needs, padded to a whole vocabulary."""
+"""The tokenizer: loaded or trained, checked for what masked pretraining needs, padded to a round size."""
 
 from __future__ import annotations
 
@@ -58,6 +58,14 @@ class TokenizerBundle:
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
 
+    def summary(self) -> dict[str, Any]:
+        """Describe it for reports."""
+        return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
+
+    def summary(self) -> dict[str, Any]:
+        """Describe it for reports."""
+        return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
+
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and its config to a folder."""
         self.tokenizer.save_pretrained(folder)
@@ -66,8 +74,8 @@ class TokenizerBundle:
 def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
     """Load the tokenizer that a config names (`path` beats `name`), or train one where it names none.
 
-    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003 (not
-    fast), TOK004 (cannot be trained).
+    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003
+    (not fast), TOK004 (cannot be trained).
     """
     place = config.path or config.name or "tokenizer"
     if config.path is not None:
@@ -95,7 +103,7 @@ def trained_size(config: TokenizerConfig) -> int:
 
 
 def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
-    """Pad the vocabulary with inert tokens to a multiple of 128 from `minimum_size` up, and derive the rest."""
+    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; derive the rest."""
     vocabulary = tokenizer.get_vocab()
     inert = _inert_ids(vocabulary)
     num_tokens = len(vocabulary) - len(inert)
@@ -172,7 +180,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
 
 
 def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: bool) -> None:
-    """Give every role its token: as declared, else by its usual spelling, else added where that is allowed."""
+    """Give every role its token: as declared, else by its usual spelling, else added where allowed."""
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     roles = {
         role: next((name for name in names if name in special), None)
@@ -192,7 +200,7 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
 
 
 def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
-    """Hold the tokenizer to `start text end`: what is trained on must be what `tokenizer(text)` gives later."""
+    """Hold the tokenizer to `start text end`: what is trained on is what `tokenizer(text)` gives later."""
     backend = tokenizer.backend_tokenizer
     bare = backend.encode("a", add_special_tokens=False).ids
     if backend.encode("a").ids == [tokenizer.cls_token_id, *bare, tokenizer.sep_token_id]:

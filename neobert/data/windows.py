@@ -1,6 +1,7 @@
 """The global order of microbatches: windows of segments, shuffled and packed, one after the other.
 
-Window w of epoch e is a pure function of the seed, e, w and the text, so a `Cursor` is all that a resume needs.
+Window w of epoch e is a pure function of the seed, e, w and the text, so a `Cursor` is all that a resume
+needs.
 
     N segments of the text, n of a window
 """
@@ -31,9 +32,10 @@ _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the next microbatch is: number `index` of a window of an epoch, and for a stream where that window starts.
+    """Where the next microbatch is: number `index` of window `window` of epoch `epoch`.
 
-    `stream` is {"state": the source's position, "segment": the number of the window's first segment}.
+    For a stream, `stream` says where that window starts: {"state": the source's position, "segment": the
+    number of its first segment}.
     """
 
     epoch: int = 0
@@ -55,8 +57,9 @@ class Cursor:
 class Window:
     """One window: which segments of `store` make which microbatch.
 
-    `segments` int64 [n] are their places in the store, in shuffled order; bins of `plan` point into it, and `order` is
-    the order of the bins. The sample id of a segment is `first_sample` plus its place. `after` starts the next window.
+    `segments` int64 [n] are their places in the store, in shuffled order; the bins of `plan` point into it,
+    and `order` is the order of the bins. The sample id of a segment is `first_sample` plus its place.
+    `after` starts the next window; None: there is none.
     """
 
     start: Cursor
@@ -115,9 +118,7 @@ class StreamedWindows:
         position = cursor.stream or {"state": None, "segment": 0}
         read = self.stream.read_window(position["state"], position["segment"])
         if read is None and cursor.window == 0:
-            raise ProjectError(
-                "DAT004", "the stream has no document with text", "check it", self.stream.source.label
-            )
+            raise ProjectError("DAT004", "has no document with text", "check the data set", self.stream.label)
         if read is None:
             return self.load(Cursor(cursor.epoch + 1))
         places = np.arange(len(read.store), dtype=np.int64)
@@ -189,7 +190,10 @@ def microbatch_places(
     threads: WorkerThreads,
     wait: Callable[[Future[Window]], Window],
 ) -> Iterator[tuple[Window, int, Cursor]]:
-    """Walk the global order from a cursor: (window, index in it, cursor behind it). Loads one window ahead."""
+    """Walk the global order from a cursor: (window, index in it, cursor behind it).
+
+    Where there is a thread for it, the next window is loaded while this one is used.
+    """
     upcoming: Cursor | None = cursor
     ahead: Future[Window] | None = None
     index = cursor.index

@@ -1,0 +1,103 @@
+"""Reads that may fail for a moment: tried again from where they began, with growing pauses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.readers import State, TextSource
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+
+CHUNK_DOCUMENTS = 1024
+# Libraries that report a lost connection with errors of their own, outside OSError.
+_NETWORK_LIBRARIES = {"aiohttp", "fsspec", "httpcore", "httpx", "huggingface_hub", "requests", "urllib3"}
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
+
+
+@dataclass(eq=False)
+class PatientReader:
+    """Reads documents of a source chunk by chunk; a chunk that fails is read again from its start.
+
+    Attributes:
+        retries: attempts after a failed read.
+        first_pause_s: pause before the first of them; it doubles up to `longest_pause_s`.
+        last_sign_s: `time.monotonic()` when a document last came, or when a pause on purpose ends.
+    """
+
+    source: TextSource
+    retries: int
+    first_pause_s: float
+    longest_pause_s: float
+    sleep: Callable[[float], None] = time.sleep
+    last_sign_s: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, source: TextSource, config: DatasetConfig) -> PatientReader:
+        """Read a source with the patience that a config asks for."""
+        return cls(
+            source,
+            config.streaming_read_retries,
+            config.streaming_read_retry_backoff_seconds,
+            config.streaming_read_retry_max_backoff_seconds,
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all documents."""
+        state = None
+        while True:
+            texts, state = self.read(state, CHUNK_DOCUMENTS)
+            if not texts:
+                return
+            yield from texts
+
+    def read(self, state: State | None, num_documents: int) -> tuple[list[str], State]:
+        """Return up to `num_documents` documents from `state` on, and the state behind them.
+
+        Raises DAT010 where reading keeps failing, DAT001 for what no patience mends.
+        """
+        attempt = 0
+        while True:
+            try:
+                reader = self.source.open(state)
+                texts = []
+                for text in islice(reader, num_documents):
+                    texts.append(text)
+                    self.last_sign_s = time.monotonic()
+                return texts, reader.state()
+            except ProjectError:
+                raise
+            except Exception as error:
+                if not is_transient(error):
+                    raise _unreadable(self.source.label, error) from error
+                attempt += 1
+                self._pause(attempt, error)
+
+    def _pause(self, attempt: int, error: Exception) -> None:
+        if attempt > self.retries:
+            raise ProjectError(
+                "DAT010",
+                f"reading failed {attempt} times, the last time with {type(error).__name__}: {error}",
+                "check the connection and resume; dataset.streaming_read_retries sets the attempts",
+                self.source.label,
+                EXIT_TRAINING_FAILED,
+            ) from error
+        pause_s = min(self.first_pause_s * 2 ** (attempt - 1), self.longest_pause_s)
+        self.last_sign_s = time.monotonic() + pause_s
+        self.sleep(pause_s)
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same read may succeed a moment later."""
+    if isinstance(error, OSError):
+        return not isinstance(error, _PERMANENT)
+    return type(error).__module__.partition(".")[0] in _NETWORK_LIBRARIES
+
+
+def _unreadable(label: str, error: Exception) -> ProjectError:
+    lines = str(error).strip().splitlines() or [""]
+    return ProjectError(
+        "DAT001", f"cannot be read: {type(error).__name__}: {lines[0]}", "check the data set", label
+    )

@@ -1,0 +1,32 @@
+"""`python -m neobert.data.train_tokenizer RESOLVED.json FOLDER`: train a WordPiece from a run's corpus.
+
+The folder is a Hugging Face tokenizer, for `tokenizer.path`; a JSON report goes to standard output.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import RunConfig, TokenizerConfig
+from neobert.data.entry import report_to_stdout
+from neobert.data.shape import segment_length
+from neobert.data.sources import open_corpus
+from neobert.data.store import writing
+from neobert.data.tokenizers import load_tokenizer
+
+
+def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
+    """Train a tokenizer of `tokenizer.vocab_size` tokens on a run's training text; return a report."""
+    corpus = open_corpus(config.dataset)
+    tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
+    tokenizer.tokenizer.model_max_length = segment_length(config)
+    with writing(folder):
+        tokenizer.save(folder)
+    return {"folder": str(folder), "corpus": corpus.label, "tokenizer": tokenizer.summary()}
+
+
+if __name__ == "__main__":
+    *rest, target = sys.argv[1:] or [""]
+    sys.exit(report_to_stdout(lambda config: train_into(config, Path(target)), rest))
