@@ -70,7 +70,7 @@ def _dumper() -> type[yaml.SafeDumper]:
             return True
 
     def represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-        style = None if isinstance(read_scalar(text), str) else '"'
+        style = None if isinstance(read_scalar(text), str) and text.isprintable() else '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, represent_text)

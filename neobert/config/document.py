@@ -57,7 +57,8 @@ def _read_text(text: str, path: Path, kind: OriginKind) -> tuple[Node, list[Flaw
     if path.suffix.lower() == ".toml":
         from neobert.config.toml_reader import read_toml
 
-        return read_toml(text, str(path), kind)
+        root, flaws = read_toml(text, str(path), kind)
+        return _require_mapping(root if root.value else None, flaws)
     return _require_mapping(*read_yaml(text, str(path), kind))
 
 

@@ -126,10 +126,7 @@ def test_an_alias_bomb_is_refused_before_it_unfolds(issues_of) -> None:
         "variables: " + "{a: " * 100_000,
         "variables:\n" + "".join(" " * n + "a:\n" for n in range(1, 1000)),
         "? " * 1000 + "x",
-        "\n".join(
-            ["a0: &a0 x"]
-            + [f"a{n}: &a{n} {'[' * 40}*a{n - 1}{']' * 40}" for n in range(1, 200)]
-        ),
+        "\n".join(["a0: &a0 x"] + [f"a{n}: &a{n} {'[' * 40}*a{n - 1}{']' * 40}" for n in range(1, 200)]),
     ],
     ids=["lists", "mappings", "block", "keys", "chained aliases"],
 )

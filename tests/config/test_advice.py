@@ -1,0 +1,83 @@
+"""The tables of other trainers' names: what they advise exists, and what they refuse does not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from neobert.config import all_keys, sections
+from neobert.config.keys import annotation_at, choices_of
+from neobert.config.renamed import KEYS, NAMES, SECTIONS, VALUES, advice_for_key, advice_for_value
+from neobert.config.suggest import suggest_key
+
+NAMED = re.compile(rf"\b((?:{'|'.join(sections())})\.[a-z_0-9]+)(?::\s+([a-z_0-9]+)$)?")
+
+
+@pytest.mark.parametrize("advice", sorted({*SECTIONS.values(), *KEYS.values(), *NAMES.values()}))
+def test_advice_names_keys_and_values_that_exist(advice: str) -> None:
+    for key, value in NAMED.findall(advice):
+        assert key in all_keys()
+        choices = choices_of(annotation_at(tuple(key.split("."))))
+        assert not value or not choices or value in choices
+
+
+def test_no_key_of_the_schema_is_refused_as_anothers() -> None:
+    assert [key for key in all_keys() if advice_for_key(tuple(key.split(".")))] == []
+    assert not set(SECTIONS) & {*sections(), "profile", "task", "seed", "variables", "waivers"}
+
+
+def test_no_advice_is_shadowed_by_a_key() -> None:
+    assert not set(KEYS) & set(all_keys())
+
+
+def test_values_that_are_refused_are_no_choices() -> None:
+    for (key, value), advice in VALUES.items():
+        assert key in all_keys()
+        assert value not in choices_of(annotation_at(tuple(key.split("."))))
+        assert advice_for_value(key, value) == advice
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("trainer.train_batch_size", "trainer.per_device_train_batch_size"),
+        ("trainer.max_ckpt", "trainer.save_total_limit"),
+        ("trainer.save_every", "trainer.save_steps"),
+        ("trainer.save_every_n", "trainer.save_steps"),
+        ("trainer.report_to", "wandb.enabled"),
+        ("dataset.pretraining_prob", "datacollator.mlm_probability"),
+        ("optimizer.learning_rate", "optimizer.lr"),
+        ("learning_rate", "optimizer.lr"),
+        ("model.dropout_prob", "without dropout"),
+        ("model.dim", "model.hidden_size"),
+        ("precision", "trainer.mixed_precision"),
+        ("model.flash_attention", "model.attn_backend"),
+        ("seq_len", "dataset.max_seq_length"),
+        ("model.n_layers", "model.num_hidden_layers"),
+        ("torchao", "measured slower"),
+        ("transformer_engine", "hardware"),
+        ("quartet2", "sm120a"),
+    ],
+)
+def test_names_of_other_trainers_are_answered(path: str, advice: str) -> None:
+    assert advice in advice_for_key(tuple(path.split(".")))
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("model.save_steps", "trainer.save_steps"),
+        ("trainer.save_step", "trainer.save_steps"),
+        ("save-steps", "trainer.save_steps"),
+        ("trainer.Max_Steps", "trainer.max_steps"),
+        ("dataset.mlm_probability", "datacollator.mlm_probability"),
+        ("trainer.warmup_step", "scheduler.warmup_steps"),
+        ("optimiser", "optimizer"),
+        ("optimiser.lr", "optimizer.lr"),
+        ("modle.hiden_size", "model.hidden_size"),
+        ("zzzzzz", ""),
+    ],
+)
+def test_the_key_that_was_meant_is_found_in_any_section(typed: str, meant: str) -> None:
+    assert suggest_key(typed) == meant

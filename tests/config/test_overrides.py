@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config import COMMAND_LINE, ConfigError, all_keys, parse_overrides, resolve, to_dict
+
+
+def resolved(*tokens: str):
+    return resolve([], parse_overrides(tokens))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("trainer.max_steps", "500", 500),
+        ("trainer.resume_from_checkpoint", "auto", "auto"),
+        ("trainer.gradient_checkpointing", "true", True),
+        ("trainer.gradient_clipping", "null", None),
+        ("datacollator.mask_all", "true", True),
+        ("datacollator.max_length", "512", 512),
+        ("dataset.shuffle_buffer_size", "0", 0),
+        ("dataset.train_split", "train[:1%]", "train[:1%]"),
+        ("dataset.path", "/data/a b#1.txt", "/data/a b#1.txt"),
+        ("dataset.path", "C:\\x=y", "C:\\x=y"),
+        ("optimizer.lr", "6e-4", 6e-4),
+        ("optimizer.lr", "1", 1.0),
+        ("optimizer.betas", "[0.9, 0.95]", (0.9, 0.95)),
+        ("scheduler.total_steps", "0o17", 15),
+        ("wandb.name", '"12"', "12"),
+        ("wandb.name", "'a: b'", "a: b"),
+        ("wandb.name", "é", "é"),
+        ("seed", "4", 4),
+    ],
+)
+def test_every_spelling_gives_the_same_configuration(path: str, value: str, expected: object) -> None:
+    spellings = [[f"{path}={value}"], [f"--{path}={value}"], [f"--{path}", value]]
+    digests = {resolved(*spelling).digest for spelling in spellings}
+    assert len(digests) == 1
+    section, _, key = path.rpartition(".")
+    holder = resolved(*spellings[0]).config
+    found = getattr(getattr(holder, section) if section else holder, key)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize("key", [key for key in all_keys() if key not in ("variables", "waivers")])
+def test_every_key_can_be_overridden(key: str) -> None:
+    value = to_dict(resolved().config)
+    for name in key.split("."):
+        value = value[name]
+    text = value if isinstance(value, str) else json.dumps(value)
+    resolution = resolved(f"--{key}={text}")
+    assert resolution.digest == resolved().digest
+    assert resolution.origins[key].kind == "override"
+
+
+def test_a_switch_needs_no_value() -> None:
+    config = resolved("--trainer.torch_compile", "--datacollator.mask_all", "seed=3").config
+    assert (config.trainer.torch_compile, config.datacollator.mask_all, config.seed) == (True, True, 3)
+
+
+def test_a_switch_takes_a_value_that_is_one() -> None:
+    assert resolved("--trainer.tf32", "false").config.trainer.tf32 is False
+
+
+def test_any_other_key_needs_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_overrides(["--trainer.output_dir", "--seed", "3"])
+    (issue,) = caught.value.issues
+    assert issue.message == "--trainer.output_dir needs a value"
+    assert (caught.value.exit_code, issue.line, issue.source_line) == (2, 1, "--trainer.output_dir")
+
+
+def test_a_negative_number_is_a_value() -> None:
+    with pytest.raises(ConfigError, match="of at least 0; this is -1"):
+        resolved("--seed", "-1")
+
+
+def test_the_later_one_wins() -> None:
+    resolution = resolved("seed=1", "--seed=2", "--seed", "3")
+    assert resolution.config.seed == 3
+    assert resolution.origins["seed"].line == 3
+
+
+def test_lists_of_mappings_are_flow_yaml() -> None:
+    text = "[{code: BUD001, reason: agreed in the review, expires: 2026-12-31}]"
+    (waiver,) = resolved(f"--waivers={text}").config.waivers
+    assert waiver.code == "BUD001"
+
+
+def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text) -> None:
+    resolution = resolve_text("trainer:\n  max_steps: 5\n  save_steps: 2\n", "trainer.max_steps=9")
+    assert (resolution.config.trainer.max_steps, resolution.config.trainer.save_steps) == (9, 2)
+    assert resolution.origins["trainer"].line == 1
+    assert resolution.origins["trainer.save_steps"].line == 3
+
+
+@pytest.mark.parametrize(
+    ("tokens", "code", "line", "column", "source_line", "words"),
+    [
+        (["seed=1", "trainer.max_step=5"], "CFG001", 2, 1, "trainer.max_step=5", "trainer.max_steps?"),
+        (["--model.save_steps", "5"], "CFG001", 1, 3, "--model.save_steps 5", "write trainer.save_steps"),
+        (["--trainer.max-steps=5"], "CFG001", 1, 3, "--trainer.max-steps=5", "trainer.max_steps?"),
+        (["trainer.max_ckpt=5"], "CFG007", 1, 1, "trainer.max_ckpt=5", "trainer.save_total_limit"),
+        (["trainer.max_steps=often"], "CFG003", 1, 19, "trainer.max_steps=often", "an integer above 0"),
+        (["--trainer.max_steps", "5.0"], "CFG003", 1, 21, "--trainer.max_steps 5.0", "write 5"),
+        (["--trainer.tf32", "no"], "CFG003", 1, 16, "--trainer.tf32 no", "write false"),
+        (["optimizer.lr=.nan"], "CFG003", 1, 14, "optimizer.lr=.nan", "not a finite number"),
+        (["optimizer.betas=[0.9, 2]"], "CFG003", 1, 23, "optimizer.betas=[0.9, 2]", "below 1; this is 2"),
+        (["optimizer.betas=[0.9, .inf]"], "CFG003", 1, 23, "optimizer.betas=[0.9, .inf]", "not a finite"),
+        (["optimizer.betas=[0.9"], "CFG003", 1, 17, "optimizer.betas=[0.9", "YAML"),
+        (["optimizer.betas=[0.9] x"], "CFG003", 1, 23, "optimizer.betas=[0.9] x", "YAML"),
+        (["optimizer={lr: 1, lr: 2}"], "CFG002", 1, 19, "optimizer={lr: 1, lr: 2}", "given twice"),
+        (["wandb.name=\udcff"], "CFG003", 1, 12, "wandb.name=\udcff", "not valid Unicode"),
+        (["trainer=5"], "CFG003", 1, 9, "trainer=5", "a mapping of keys"),
+        (["wandb.name=$variables.x"], "CFG012", 1, 12, "wandb.name=$variables.x", "no variable x"),
+        (["seed.x=1"], "CFG003", 1, 1, "seed.x=1", "an integer of at least 0; this is a mapping"),
+        (["nonsense"], "CFG001", 1, 1, "nonsense", "is no override"),
+        (["-x"], "CFG001", 1, 1, "-x", "is no override"),
+        (["--"], "CFG001", 1, 1, "--", "is no override"),
+        (["a..b=1"], "CFG001", 1, 1, "a..b=1", "is no override"),
+        ([".".join("a" * 1000) + "=1"], "CFG001", 1, 1, ".".join("a" * 1000) + "=1", "is no override"),
+    ],
+)
+def test_a_fault_points_at_its_argument(
+    tokens: list[str], code: str, line: int, column: int, source_line: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(*tokens)
+    issue = caught.value.issues[0]
+    assert (issue.code, issue.file, issue.line, issue.column) == (code, COMMAND_LINE, line, column)
+    assert issue.source_line == source_line
+    assert words in f"{issue.message} {issue.hint}"
+    assert caught.value.exit_code == 2
+
+
+def outcome(*tokens: str) -> str | ConfigError:
+    """The digest of a configuration, or what is wrong with it."""
+    try:
+        return resolved(*tokens).digest
+    except ConfigError as error:
+        return error
+
+
+@given(st.lists(st.text() | st.sampled_from(["--seed", "--trainer.tf32", "seed=1", "--", "="]), max_size=6))
+def test_any_arguments_give_a_configuration_or_one_clear_error(tokens: list[str]) -> None:
+    found = outcome(*tokens)
+    if isinstance(found, ConfigError):
+        assert found.exit_code == 2
+        assert all(issue.file == COMMAND_LINE for issue in found.issues)
+
+
+@given(st.sampled_from(all_keys()), st.text())
+def test_any_value_means_the_same_in_both_spellings(key: str, value: str) -> None:
+    first, second = outcome(f"{key}={value}"), outcome(f"--{key}={value}")
+    if isinstance(first, ConfigError):
+        assert isinstance(second, ConfigError)
+        assert [issue.message for issue in first.issues] == [issue.message for issue in second.issues]
+    else:
+        assert first == second

@@ -1,0 +1,198 @@
+"""Dump, load, dump: one configuration, one text, one digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import pytest
+from annotated_types import Ge, Gt, Le, Lt, MinLen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neobert.config import (
+    ConfigError,
+    RunConfig,
+    digest,
+    dump_yaml,
+    from_dict,
+    load_document,
+    replace,
+    resolve,
+    to_dict,
+)
+from neobert.config.keys import hints_of, unwrap
+
+TEXT = st.text(max_size=20).filter(lambda text: "variables" not in text)
+NAME = st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True)
+SCALARS = st.none() | st.booleans() | st.integers(1 - 2**63, 2**63 - 1) | TEXT
+SCALARS |= st.floats(allow_nan=False, allow_infinity=False)
+FREE = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAME, inner, max_size=3)
+)
+
+
+def bounds(metadata: list[Any]) -> dict[str, Any]:
+    """Bounds of an annotation, as hypothesis names them."""
+    found: dict[str, Any] = {}
+    for bound in metadata:
+        if isinstance(bound, Ge | Gt):
+            found |= {"min_value": bound.ge if isinstance(bound, Ge) else bound.gt}
+            found |= {"exclude_min": isinstance(bound, Gt)}
+        elif isinstance(bound, Le | Lt):
+            found |= {"max_value": bound.le if isinstance(bound, Le) else bound.lt}
+            found |= {"exclude_max": isinstance(bound, Lt)}
+        else:
+            assert isinstance(bound, MinLen)
+            found |= {"min_size": bound.min_length}
+    return found
+
+
+def values(annotation: Any) -> st.SearchStrategy[Any]:
+    """Plain values that a key takes."""
+    bare, is_optional = unwrap(annotation)
+    if is_optional:
+        return st.none() | values(next(part for part in get_args(annotation) if part is not type(None)))
+    limits = bounds(list(get_args(annotation)[1:])) if get_origin(annotation) is Annotated else {}
+    if get_origin(bare) is Literal:
+        return st.sampled_from(get_args(bare))
+    if is_dataclass(bare):
+        return mappings(bare)
+    if get_origin(bare) is tuple:
+        items = get_args(bare)
+        return (
+            st.lists(values(items[0]), max_size=2)
+            if items[-1] is Ellipsis
+            else st.tuples(*map(values, items)).map(list)
+        )
+    if bare is int:
+        low = limits.get("min_value", 0) + limits.get("exclude_min", False)
+        return st.integers(low, 2**63 - 1)
+    if bare is float:
+        return st.floats(allow_nan=False, allow_infinity=False, **limits) | st.just(0.5)
+    if bare is str:
+        return st.text(**limits).filter(lambda text: "variables" not in text) | st.just("1e5 is not text")
+    if bare is date:
+        return st.dates().map(date.isoformat)
+    if bare is bool:
+        return st.booleans()
+    return st.dictionaries(NAME, FREE, max_size=3)
+
+
+def mappings(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Mappings that give some keys of a section, and all that it requires."""
+    hints = hints_of(kind)
+    required = {name: values(hint) for name, hint in hints.items() if kind.__name__ == "Waiver"}
+    optional = {name: values(hint) for name, hint in hints.items() if name not in required}
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+CONFIGS = mappings(RunConfig)
+TRICKY = [
+    "no",
+    "1e5",
+    "0o17",
+    "1_000",
+    "1:30",
+    "null",
+    "~",
+    "",
+    " a",
+    "a ",
+    "# a",
+    "a: b",
+    "- a",
+    "é\u2028",
+    "\x85",
+]
+TRICKY += [
+    "2026-12-31",
+    ".inf",
+    "=",
+    "<<",
+    "'",
+    '"',
+    "a\nb",
+    "\n",
+    "\t",
+    "\x07",
+    "\ufeff",
+    "\U0001f600",
+    "---",
+    "!x",
+]
+
+
+@given(CONFIGS)
+@settings(max_examples=150)
+def test_what_is_dumped_loads_to_an_equal_configuration(tmp_path: Path, values: dict[str, Any]) -> None:
+    config = from_dict(values)
+    path = tmp_path / "run.yaml"
+    path.write_text(dump_yaml(config), encoding="utf-8", newline="")
+    loaded = resolve([load_document(path)])
+    assert loaded.config == config
+    assert loaded.digest == digest(config)
+    assert dump_yaml(loaded.config) == dump_yaml(config)
+
+
+@given(CONFIGS)
+def test_the_plain_form_is_json_and_builds_the_same_configuration(values: dict[str, Any]) -> None:
+    config = from_dict(values)
+    plain = to_dict(config)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert list(plain) == sorted(plain)
+    assert from_dict(plain) == config
+    assert digest(from_dict(json.loads(json.dumps(plain)))) == digest(config)
+
+
+@pytest.mark.parametrize("text", TRICKY)
+def test_text_that_looks_like_something_else_stays_text(text: str, resolve_text: Callable[..., Any]) -> None:
+    config = replace(from_dict({}), "wandb.name", text)
+    assert resolve_text(dump_yaml(config)).config.wandb.name == text
+
+
+@given(CONFIGS, st.sampled_from(["seed", "trainer.max_steps", "dataset.max_seq_length"]))
+def test_the_digest_tells_configurations_apart(values: dict[str, Any], key: str) -> None:
+    config = from_dict(values)
+    section, _, name = key.rpartition(".")
+    before = getattr(getattr(config, section) if section else config, name)
+    assert digest(replace(config, key, 1 if before != 1 else 2)) != digest(config)
+
+
+def test_the_digest_does_not_depend_on_the_order_or_the_spelling(resolve_text: Callable[..., Any]) -> None:
+    first = resolve_text("seed: 0x10\noptimizer: {lr: 6e-4, eps: 1}\n")
+    second = resolve_text("optimizer:\n  eps: 1.0\n  lr: 0.0006\nseed: 16\n")
+    assert first.digest == second.digest
+
+
+def test_the_digest_of_the_defaults_is_pinned() -> None:
+    plain = json.dumps(to_dict(from_dict({})), sort_keys=True, separators=(",", ":"))
+    assert plain.isascii()
+    assert plain.startswith('{"datacollator":{"mask_all":false,')
+
+
+def test_replace_rebuilds_and_checks() -> None:
+    config = from_dict({"seed": 1})
+    changed = replace(config, "optimizer.betas", (0.8, 0.9))
+    assert (config.optimizer.betas, changed.optimizer.betas) == ((0.9, 0.999), (0.8, 0.9))
+    assert changed.seed == 1
+    with pytest.raises(ConfigError, match=r"trainer\.max_steps expects an integer above 0; this is 1\.5"):
+        replace(config, "trainer.max_steps", 1.5)
+    with pytest.raises(ConfigError, match=r"did you mean trainer\.max_steps\?"):
+        replace(config, "trainer.max_step", 1)
+
+
+def test_from_dict_is_as_strict_as_a_file() -> None:
+    for values in (
+        {"seed": True},
+        {"seed": float("nan")},
+        {1: 2},
+        {"wandb": {"name": "\ud800"}},
+        {"seed": 2**70},
+    ):
+        with pytest.raises(ConfigError):
+            from_dict(values)  # type: ignore[arg-type]

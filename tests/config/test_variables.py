@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+
+def test_a_whole_value_keeps_its_type(resolve_text) -> None:
+    config = resolve_text(
+        """
+variables: {width: 512, rate: 3e-4, tie: true, betas: [0.8, 0.9], none: null, model: {rope: false}}
+model: {hidden_size: $variables.width, tie_word_embeddings: $variables.tie, rope: $variables.model.rope}
+optimizer: {lr: $variables.rate, betas: $variables.betas}
+trainer: {gradient_clipping: $variables.none}
+"""
+    ).config
+    assert (config.model.hidden_size, config.model.tie_word_embeddings, config.model.rope) == (
+        512,
+        True,
+        False,
+    )
+    assert (config.optimizer.lr, config.optimizer.betas) == (3e-4, (0.8, 0.9))
+    assert config.trainer.gradient_clipping is None
+
+
+def test_both_spellings_stand_inside_text(resolve_text) -> None:
+    text = """
+variables: {a: x, n: 3, f: 1e-5, b: true}
+wandb: {name: "{$variables.a}-${variables.n}-{$variables.f}-${variables.b}"}
+"""
+    assert resolve_text(text).config.wandb.name == "x-3-1e-05-true"
+
+
+def test_a_braced_reference_is_text_also_when_it_stands_alone(issues_of) -> None:
+    (issue,) = issues_of("variables: {n: 3}\nseed: ${variables.n}\n")
+    assert issue.message == 'seed expects an integer of at least 0; this is the text "3"'
+
+
+def test_variables_may_name_each_other_in_any_order(resolve_text) -> None:
+    text = """
+variables:
+  name: "{$variables.size.label}-{$variables.seed}"
+  seed: $variables.numbers.first
+  numbers: {first: 7}
+  size: $variables.sizes.base
+  sizes: {base: {label: base, width: 768}}
+model: {hidden_size: $variables.size.width}
+wandb: {name: $variables.name}
+"""
+    config = resolve_text(text).config
+    assert (config.model.hidden_size, config.wandb.name) == (768, "base-7")
+    assert config.variables["name"] == "base-7"
+    assert config.variables["size"] == {"label": "base", "width": 768}
+
+
+def test_an_override_of_a_variable_reaches_every_use(resolve_text) -> None:
+    resolution = resolve_text(
+        "variables: {width: 512}\nmodel: {hidden_size: $variables.width}\n", "--variables.width", "256"
+    )
+    assert resolution.config.model.hidden_size == 256
+    assert resolution.origins["model.hidden_size"].line == 2
+    assert resolution.origins["variables.width"].kind == "override"
+
+
+def test_an_override_may_use_a_variable(resolve_text) -> None:
+    assert resolve_text("variables: {w: 96}", "model.hidden_size=$variables.w").config.model.hidden_size == 96
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line", "column", "words"),
+    [
+        ("seed: $variables.x\n", "seed", 1, 7, "there is no variable x"),
+        (
+            "variables: {y: 1}\nwandb:\n  name: a-${variables.x}\n",
+            "wandb.name",
+            3,
+            9,
+            "there is no variable x",
+        ),
+        ("variables: {x: {y: 1}}\nseed: $variables.x.z\n", "seed", 2, 7, "there is no variable x.z"),
+        ("variables: {x: 1}\nwandb: {name: run-$variables.x}\n", "wandb.name", 2, 15, "is not resolved"),
+        ("variables: {x: [1]}\nwandb: {name: 'a-${variables.x}'}\n", "wandb.name", 2, 15, "no single value"),
+        ("variables: {x: $variables.x}\n", "variables.x", 1, 16, "in a circle: x -> x"),
+        ("variables:\n  a: $variables.b\n  b: $variables.a\n", "variables.a", 2, 6, "circle: b -> a -> b"),
+        ("variables:\n  a: {b: '{$variables.a}'}\n", "variables.a.b", 2, 10, "circle: a -> a"),
+        ("variables: {a b: 1}\n", "variables.a b", 1, 13, "'a b' is no name"),
+        ("variables: {a.b: 1}\n", "variables.a.b", 1, 13, "'a.b' is no name"),
+        ("variables: [1]\n", "variables", 1, 12, "variables expects a mapping"),
+    ],
+)
+def test_a_reference_that_fails_is_named_at_its_place(
+    text: str, path: str, line: int, column: int, words: str, issues_of
+) -> None:
+    issue = issues_of(text)[0]
+    assert issue.code == ("CFG003" if path == "variables" else "CFG012")
+    assert (issue.path, issue.line, issue.column) == (path, line, column)
+    assert words in issue.message
+
+
+def test_a_near_name_is_suggested(issues_of) -> None:
+    (issue,) = issues_of("variables: {width: 1}\nseed: $variables.widht\n")
+    assert issue.hint == "did you mean width?"
+
+
+def test_text_that_would_read_as_a_reference_later_is_refused(issues_of) -> None:
+    (issue,) = issues_of("variables: {x: bles.x}\nwandb: {name: '$varia{$variables.x}'}\n")
+    assert issue.code == "CFG012"
+    assert "is not resolved" in issue.message
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["[{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]", "'${{variables.{1}}}${{variables.{1}}}${{variables.{1}}}'"],
+    ids=["lists", "text"],
+)
+def test_a_bomb_of_variables_is_refused_before_it_unfolds(item: str, issues_of) -> None:
+    lines = ["variables:", "  v0: xxxxxxxx"]
+    lines += [f"  v{n}: {item.format(f'$variables.v{n - 1}', f'v{n - 1}')}" for n in range(1, 40)]
+    assert "unfold to" in issues_of("\n".join(lines))[0].message
+
+
+def test_a_long_chain_of_variables_is_refused(issues_of) -> None:
+    lines = ["variables:", "  v0: x"] + [f"  v{n}: [$variables.v{n - 1}]" for n in range(1, 500)]
+    found = issues_of("\n".join([lines[0], *reversed(lines[1:])]))
+    assert found[0].code == "CFG012"
+    assert "levels" in found[0].message
