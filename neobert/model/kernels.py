@@ -27,10 +27,12 @@ def load_liger() -> LigerFunctions:
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)
 
 
-def choose_kernels(requested: str, device_type: str) -> Backend:
+def choose_kernels(requested: str, device_type: str, is_compiled: bool = False) -> Backend:
     """Take liger or torch; raise `BackendError` where liger is named and cannot run."""
     if requested == "torch":
         return Backend("torch", "asked for")
+    if requested == "auto" and is_compiled:
+        return Backend("torch", "auto: torch.compile fuses norms and activations, and liger's would stop it")
     try:
         if device_type != "cuda":
             raise BackendError(

@@ -13,7 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .attention import Attend
 from .configuration_neobert import NeoBERTConfig
 from .kernels import load_liger
-from .rotary import Rotation, rotate
+from .rotary import rotate
 
 
 class RMSNorm(nn.Module):
@@ -63,12 +63,12 @@ class EncoderBlock(GradientCheckpointingLayer):
         self.attention_norm = build_norm(config)
         self.ffn_norm = build_norm(config)
 
-    def forward(self, x: Tensor, rotation: Rotation | None, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, rotation: Tensor | None, attend: Attend) -> Tensor:
         """[..., D] -> [..., D]."""
         x = x + self._attention(self.attention_norm(x), rotation, attend)
         return x + self.ffn(self.ffn_norm(x))
 
-    def _attention(self, x: Tensor, rotation: Rotation | None, attend: Attend) -> Tensor:
+    def _attention(self, x: Tensor, rotation: Tensor | None, attend: Attend) -> Tensor:
         # The rows of qkv are grouped by head: Q, K and V of head 0, then of head 1, ...
         q, k, v = self.qkv(x).unflatten(-1, (self.num_heads, 3, -1)).unbind(-2)
         if rotation is not None:

@@ -106,8 +106,14 @@ def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
     assert resolve_kernel_backend("torch", "cuda").name == "torch"
 
 
+def test_auto_leaves_liger_out_of_a_compiled_step():
+    assert resolve_kernel_backend("auto", "cuda", is_compiled=True).name == "torch"
+    assert "torch.compile" in resolve_kernel_backend("auto", "cuda", is_compiled=True).reason
+
+
 def test_missing_liger_on_cuda(monkeypatch):
-    monkeypatch.setitem(sys.modules, "liger_kernel", None)
+    for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert resolve_kernel_backend("auto", "cuda").name == "torch"
     with pytest.raises(ProjectError) as caught:
         resolve_kernel_backend("liger", "cuda")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from neobert.model.rotary import _turn_real
+
 HEALTHY = 2e-6
 FAULTY = 1e-2
 LENGTHS = (7, 1, 12, 2, 5)
@@ -41,6 +43,13 @@ def test_gradients_match_in_every_tensor(make_model, pack, reference, ratio):
 def test_a_longer_run_than_max_position_embeddings_still_rotates_right(make_model, pack, reference, ratio):
     model, run = make_model(max_position_embeddings=8), pack((40,))
     wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
+    assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
+
+
+def test_the_form_for_compilers_computes_the_same(make_model, pack, reference, ratio, monkeypatch):
+    model, run = make_model(), pack(LENGTHS)
+    wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
+    monkeypatch.setattr("neobert.model.rotary._turn_complex", _turn_real)
     assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
 
 

@@ -1,0 +1,218 @@
+"""The packed attention kernels of a CUDA device, held against the CPU's fp32 and against planted leaks."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+from torch import Tensor
+
+from neobert.errors import ProjectError
+from neobert.model import NeoBERTConfig, NeoBERTLMHead, resolve_attention_backend, resolve_kernel_backend
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
+VICTIM = 6
+
+
+def _needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}")
+
+
+BACKENDS = [
+    "sdpa",
+    "torch_varlen",
+    pytest.param("flash_attn_varlen", marks=_needs("flash_attn")),
+]
+KERNELS = BACKENDS[1:]
+
+
+def make_model(**changes) -> NeoBERTLMHead:
+    """Two blocks with heads of 64, at a scale where a leak shows."""
+    torch.manual_seed(0)
+    shape = {
+        "vocab_size": 512,
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 192,
+        "embedding_init_range": 1.0,
+        "decoder_init_range": 0.15,
+        "attn_backend": "sdpa",
+    }
+    return NeoBERTLMHead(NeoBERTConfig(**{**shape, **changes}))
+
+
+def make_run(slots: int = 32) -> dict[str, Tensor | int]:
+    generator = torch.Generator().manual_seed(1)
+    bounds = torch.tensor([0, *LENGTHS]).cumsum(0)
+    bounds = torch.cat([bounds, bounds[-1].expand(slots - len(LENGTHS))])
+    return {
+        "input_ids": torch.randint(5, 512, (sum(LENGTHS),), generator=generator),
+        "position_ids": torch.cat([torch.arange(n) for n in LENGTHS]),
+        "cu_seqlens": bounds.to(torch.int32),
+        "max_seqlen": max(LENGTHS),
+    }
+
+
+def on_cuda(run: dict[str, Tensor | int]) -> dict[str, Tensor | int]:
+    return {name: x.cuda() if isinstance(x, Tensor) else x for name, x in run.items()}
+
+
+def victim_span() -> slice:
+    start = sum(LENGTHS[:VICTIM])
+    return slice(start, start + LENGTHS[VICTIM])
+
+
+def outside(span: slice) -> Tensor:
+    mask = torch.ones(sum(LENGTHS), dtype=torch.bool, device="cuda")
+    mask[span] = False
+    return mask
+
+
+def bf16_model(backend: str, **changes) -> NeoBERTLMHead:
+    return make_model(attn_backend=backend, **changes).to("cuda", torch.bfloat16).eval()
+
+
+def leaks(model: NeoBERTLMHead, run: dict[str, Tensor | int]) -> bool:
+    span = victim_span()
+    changed = run["input_ids"].clone()
+    changed[span] = (changed[span] + 17) % 500 + 5
+    with torch.no_grad():
+        before = model.model(**run).last_hidden_state
+        after = model.model(**{**run, "input_ids": changed}).last_hidden_state
+    return not torch.equal(before[outside(span)], after[outside(span)])
+
+
+def cross_gradient(model: NeoBERTLMHead, run: dict[str, Tensor | int]) -> float:
+    span, inputs = victim_span(), dict(run)
+    embedded = model.model.encoder(inputs.pop("input_ids")).detach().requires_grad_()
+    hidden = model.model(inputs_embeds=embedded, **inputs).last_hidden_state
+    (hidden * torch.randn_like(hidden))[outside(span)].sum().backward()
+    return float(embedded.grad[span].abs().max())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_segment_moves_no_bit_and_no_gradient_of_another(backend):
+    model, run = bf16_model(backend), on_cuda(make_run())
+    assert not leaks(model, run)
+    assert cross_gradient(model, run) == 0.0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shift", [None, -1, 1])
+def test_planted_leaks_are_caught(backend, shift):
+    """shift: move the boundary after the victim by a token, or (None) merge the victim with its neighbour."""
+    model, run = bf16_model(backend), on_cuda(make_run())
+    bounds = run["cu_seqlens"].clone()
+    bounds[VICTIM + 1] = bounds[VICTIM + 2] if shift is None else bounds[VICTIM + 1] + shift
+    run["cu_seqlens"], run["max_seqlen"] = bounds, 512
+    assert leaks(model, run)
+    assert cross_gradient(model, run) > 0
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_a_kernel_errs_no_more_than_twice_what_sdpa_does(backend):
+    """Forward and gradients, against fp32 on the CPU."""
+    run = make_run()
+    golden = _logits_and_gradients(make_model(), run)
+    allowed = _errors(_logits_and_gradients(bf16_model("sdpa"), on_cuda(run)), golden)
+    found = _errors(_logits_and_gradients(bf16_model(backend), on_cuda(run)), golden)
+    for name, error in found.items():
+        assert error <= 2 * allowed[name], (name, error, allowed[name])
+
+
+def _logits_and_gradients(model: NeoBERTLMHead, run: dict[str, Tensor | int]) -> dict[str, Tensor]:
+    logits = model(**run).logits
+    weighting = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))
+    (logits.float() * weighting.to(logits.device)).sum().backward()
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    return {name: x.detach().float().cpu() for name, x in {"logits": logits, **gradients}.items()}
+
+
+def _errors(found: dict[str, Tensor], golden: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float((found[name] - x).norm() / x.norm()) for name, x in golden.items()}
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_empty_slots_change_nothing(backend):
+    model = bf16_model(backend)
+    few, many = (model.model(**on_cuda(make_run(slots))).last_hidden_state for slots in (10, 200))
+    assert torch.equal(few, many)
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_autocast_over_fp32_weights(backend):
+    model, run = make_model(attn_backend=backend).cuda(), on_cuda(make_run())
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = model(**run, labels=run["input_ids"]).loss
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+def test_fp32_is_refused_not_swapped(backend):
+    with pytest.raises(ValueError, match="bf16 or fp16, and this is float32"):
+        make_model(attn_backend=backend).cuda()(**on_cuda(make_run()))
+
+
+@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_whole_graph_compiles(backend, recompute):
+    torch._dynamo.reset()
+    model, run = bf16_model(backend).train(), on_cuda(make_run())
+    wanted = _logits_and_gradients(model, run)
+    model.zero_grad()
+    if recompute:
+        model.enable_gradient_checkpointing()
+    compiled = torch.compile(model, fullgraph=True, dynamic=False)
+    logits = compiled(**run).logits
+    weighting = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2)).cuda()
+    (logits.float() * weighting).sum().backward()
+    found = {"logits": logits, **{name: p.grad for name, p in model.named_parameters()}}
+    for name, error in _errors({name: x.detach().float().cpu() for name, x in found.items()}, wanted).items():
+        assert error < 0.03, (name, error)
+
+
+@pytest.mark.parametrize("recompute", [1, 2])
+def test_recomputation_gives_the_same_output(recompute):
+    model, run = bf16_model("torch_varlen").train(), on_cuda(make_run())
+    wanted = _logits_and_gradients(model, run)
+    model.zero_grad()
+    model.enable_gradient_checkpointing(recompute)
+    found = _logits_and_gradients(model, run)
+    assert torch.equal(found["logits"], wanted["logits"])
+    assert max(_errors(found, wanted).values()) < 1e-2
+
+
+def test_auto_resolves_to_a_kernel():
+    assert resolve_attention_backend("auto", "cuda", torch.bfloat16).name != "sdpa"
+    with pytest.raises(ProjectError):
+        resolve_attention_backend("torch_varlen", "cuda", torch.float32)
+
+
+def test_a_model_on_the_meta_device_materialises_on_cuda():
+    from neobert.model import materialize
+
+    with torch.device("meta"):
+        model = make_model(attn_backend="torch_varlen")
+    materialize(model, "cuda")
+    assert {p.device.type for p in model.parameters()} == {"cuda"}
+    assert torch.isfinite(model.bfloat16()(**on_cuda(make_run())).logits).all()
+
+
+@_needs("liger_kernel")
+def test_liger_computes_what_torch_computes():
+    assert resolve_kernel_backend("auto", "cuda").name == "liger"
+    run = make_run()
+    golden = _logits_and_gradients(make_model(), run)
+    allowed = _errors(_logits_and_gradients(bf16_model("torch_varlen"), on_cuda(run)), golden)
+    liger = bf16_model("torch_varlen", kernel_backend="liger")
+    for name, error in _errors(_logits_and_gradients(liger, on_cuda(run)), golden).items():
+        assert error <= 2 * allowed[name], (name, error, allowed[name])
