@@ -71,40 +71,48 @@ def predict_memory(
     config: RunConfig, counts: ParameterCount, vocab_size: int, microbatch_tokens: int, *, is_cuda: bool
 ) -> Memory:
     """Predict the peak of a training step on one device that holds the whole model."""
-    compute_bytes = BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
+    compute_bytes = _compute_bytes(config)
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
     return Memory(
         weights_mib=mib(counts.total * (FP32_BYTES + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES),
         optimizer_mib=mib(counts.total * FP32_BYTES * MOMENTS),
-        activations_mib=mib(activation_elements(config) * microbatch_tokens * compute_bytes),
+        activations_mib=mib(activation_bytes(config) * microbatch_tokens),
         logits_mib=mib(_decoded_positions(config, microbatch_tokens) * vocab_size * (compute_bytes + 8)),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
 
-def activation_elements(config: RunConfig) -> int:
-    """Return the elements per token that the blocks keep for the backward pass.
+def activation_bytes(config: RunConfig) -> int:
+    """Return the bytes per token that the blocks keep for the backward pass.
 
-    A recomputed block keeps its input; while it is recomputed, one block's whole set is there as well.
+    A recomputed block keeps its input, the residual stream in fp32; while it is recomputed, one block's whole
+    set is there as well.
     """
-    layers, hidden = config.model.num_hidden_layers, config.model.hidden_size
-    whole = block_elements(config)
+    layers, whole = config.model.num_hidden_layers, block_bytes(config)
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
-    return recomputed * hidden + (layers - recomputed) * whole + whole
+    return recomputed * FP32_BYTES * config.model.hidden_size + (layers - recomputed) * whole + whole
 
 
-def block_elements(config: RunConfig) -> int:
-    """Return what one block keeps per token.
+def block_bytes(config: RunConfig) -> int:
+    """Return the bytes per token that one block keeps, as counted on this project's model.
 
-    Two norms with input and output 4 D, qkv 3 D, rotated q and k 2 D, attention's output D; the feed-forward
-    keeps gate, up and product 3 F, without a gate input and output of the activation 2 F.
+    In the compute type: the inputs of the four products, qkv, the rotated q and k, and the feed-forward's gate,
+    up and product; eager mode keeps the activated gate as well. In fp32: the residual stream, and in eager
+    mode each step of the norms. Compiled graphs keep the whole of qkv for its v.
     """
-    feed_forward = 3 if config.model.hidden_act == "swiglu" else 2
-    rotated = 2 if config.model.rope else 0
-    return (8 + rotated) * config.model.hidden_size + feed_forward * feed_forward_width(config.model)
+    hidden, width = config.model.hidden_size, feed_forward_width(config.model)
+    compute_bytes = _compute_bytes(config)
+    gates = 3 if config.model.hidden_act == "swiglu" else 2
+    if config.trainer.torch_compile:
+        return compute_bytes * (10 * hidden + gates * width) + FP32_BYTES * hidden
+    return compute_bytes * (9 * hidden + (gates + 1) * width) + FP32_BYTES * 4 * hidden
+
+
+def _compute_bytes(config: RunConfig) -> int:
+    return BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
 
 
 def _decoded_positions(config: RunConfig, tokens: int) -> int:

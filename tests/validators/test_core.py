@@ -166,6 +166,7 @@ def test_a_waiver_of_a_rule_that_was_not_judged_is_left_alone():
         "a100-prod", overrides=["waivers=[{code: GPU002, reason: shared by design, expires: 2026-03-31}]"]
     )
     findings, _ = judge(run, plan_run(run), NO_FACTS, LEVELS, today=TODAY)
+    assert [waiver.code for waiver in run.config.waivers] == ["GPU002"]
     assert [found.message for found in findings if found.code == "CFG009"] == []
 
 

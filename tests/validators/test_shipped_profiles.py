@@ -36,8 +36,8 @@ def sound_runs(draw):
     name = draw(st.sampled_from(PRODUCTION))
     profile = load_profile(name).config
     heads = draw(st.integers(10, 16))
-    rows = draw(st.sampled_from([2, 4, 8]))
-    accumulation = draw(st.integers(16, 64))
+    rows = draw(st.sampled_from([8, 16, 24]))
+    accumulation = draw(st.integers(32, 64))
     max_steps = draw(st.integers(60_000, 200_000))
     warmup = draw(st.integers(0, 5_000))
     length = profile.dataset.max_seq_length

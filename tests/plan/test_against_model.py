@@ -1,0 +1,92 @@
+"""The plan's arithmetic against the model that is trained: parameters exactly, kept activations closely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from neobert.config.schema import ModelConfig, RunConfig, TrainerConfig
+from neobert.plan import count_parameters
+from neobert.plan.memory import activation_bytes
+
+torch = pytest.importorskip("torch")
+
+from neobert.model import NeoBERTLMHead  # noqa: E402  only where torch is
+from neobert.model.build import build_model_config  # noqa: E402
+
+TINY = ModelConfig(hidden_size=128, num_attention_heads=2, num_hidden_layers=3, intermediate_size=512)
+VOCAB_SIZE, TOKENS = 256, 512
+
+
+def build(model):
+    return NeoBERTLMHead(build_model_config(model, VOCAB_SIZE, 0, "sdpa", "torch"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"tie_word_embeddings": True},
+        {"rms_norm": False},
+        {"hidden_act": "gelu"},
+        {"rope": False},
+        {"intermediate_size": 500},
+    ],
+)
+def test_every_parameter_is_counted(change):
+    model = replace(TINY, **change)
+    with torch.device("meta"):
+        parameters = {id(parameter): parameter.numel() for parameter in build(model).parameters()}
+    assert count_parameters(model, VOCAB_SIZE).total == sum(parameters.values())
+
+
+def kept_bytes(config):
+    """Bytes that autograd keeps of one forward pass of the encoder, weights left out."""
+    model = build(config.model).train()
+    if config.trainer.gradient_checkpointing:
+        model.enable_gradient_checkpointing()
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept, alive = {}, []
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        alive.append(tensor)
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    positions = torch.arange(TOKENS)
+    boundaries = torch.tensor([0, TOKENS], dtype=torch.int32)
+    is_half = config.trainer.mixed_precision == "bf16"
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=is_half),
+    ):
+        model.model(
+            input_ids=positions % VOCAB_SIZE,
+            position_ids=positions,
+            cu_seqlens=boundaries,
+            max_seqlen=TOKENS,
+        )
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_kept_activations_grow_with_depth_as_predicted(precision):
+    """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
+    trainer = TrainerConfig(mixed_precision=precision)
+    shallow, deep = (RunConfig(model=replace(TINY, num_hidden_layers=n), trainer=trainer) for n in (2, 6))
+    weights = count_parameters(deep.model, 1).linear - count_parameters(shallow.model, 1).linear
+    copies = 2 * weights if precision == "bf16" else 0
+    measured = kept_bytes(deep) - kept_bytes(shallow) - copies
+    predicted = TOKENS * (activation_bytes(deep) - activation_bytes(shallow))
+    assert predicted == pytest.approx(measured, rel=0.05)
+
+
+def test_recomputed_blocks_keep_their_input_only():
+    trainer = TrainerConfig(mixed_precision="bf16", gradient_checkpointing=True)
+    shallow, deep = (RunConfig(model=replace(TINY, num_hidden_layers=n), trainer=trainer) for n in (2, 6))
+    measured = kept_bytes(deep) - kept_bytes(shallow)
+    predicted = TOKENS * (activation_bytes(deep) - activation_bytes(shallow))
+    assert predicted == pytest.approx(measured, rel=0.05)

@@ -1,0 +1,85 @@
+"""The learning rate at its anchors, and what holds between them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import SchedulerConfig
+from neobert.plan import learning_rate_at, multiplier_at, schedule_of
+
+PEAK = 6e-4
+
+
+def at(step, max_steps=1000, **scheduler):
+    return learning_rate_at(step, PEAK, schedule_of(SchedulerConfig(**scheduler), max_steps)) / PEAK
+
+
+WARM = {"warmup_steps": 100, "decay_steps": 400, "final_lr_ratio": 0.1}
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear"])
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (0, 1e-4),
+        (50, 1e-4 + 0.9999 / 2),
+        (100, 1.0),
+        (350, 1.0),
+        (600, 1.0),
+        (800, 0.55),
+        (1000, 0.1),
+        (5000, 0.1),
+    ],
+)
+def test_anchors(name, step, expected):
+    assert at(step, name=name, **WARM) == pytest.approx(expected)
+
+
+def test_the_shapes_differ_between_their_anchors():
+    assert at(700, name="cosine", **WARM) == pytest.approx(0.1 + 0.9 * (0.5 + 0.5 * 2**-0.5))
+    assert at(700, name="linear", **WARM) == pytest.approx(0.1 + 0.9 * 0.75)
+
+
+def test_without_warmup_the_first_step_is_at_the_peak():
+    assert at(0) == 1.0
+
+
+def test_without_decay_steps_the_decay_follows_the_warmup():
+    schedule = schedule_of(SchedulerConfig(warmup_steps=100), 1000)
+    assert (schedule.warmup_steps, schedule.decay_start, schedule.decay_end) == (100, 100, 1000)
+
+
+def test_percentages_beat_steps():
+    scheduler = SchedulerConfig(warmup_steps=7, warmup_percent=10.0, decay_steps=7, decay_percent=25.0)
+    schedule = schedule_of(scheduler, 1000)
+    assert (schedule.warmup_steps, schedule.decay_start) == (100, 750)
+    assert schedule_of(SchedulerConfig(warmup_steps=7, warmup_percent=0.0), 1000).warmup_steps == 0
+
+
+def test_total_steps_move_the_floor_and_what_percentages_are_of():
+    schedule = schedule_of(SchedulerConfig(total_steps=500, warmup_percent=10.0), 1000)
+    assert (schedule.warmup_steps, schedule.decay_end) == (50, 500)
+    assert multiplier_at(700, schedule) == 0.1
+
+
+def test_a_decay_of_all_steps_needs_no_plateau():
+    schedule = schedule_of(SchedulerConfig(decay_percent=100.0), 1000)
+    assert schedule.decay_start == 0
+    assert multiplier_at(0, schedule) == 1.0
+
+
+@given(
+    warmup=st.integers(0, 400),
+    decay=st.integers(1, 600),
+    floor=st.floats(0, 1),
+    name=st.sampled_from(["cosine", "linear"]),
+    step=st.integers(0, 1200),
+)
+def test_the_rate_rises_then_falls_and_stays_within_its_bounds(warmup, decay, floor, name, step):
+    scheduler = SchedulerConfig(name=name, warmup_steps=warmup, decay_steps=decay, final_lr_ratio=floor)
+    schedule = schedule_of(scheduler, 1000)
+    now, after = multiplier_at(step, schedule), multiplier_at(step + 1, schedule)
+    assert min(1e-4, floor) <= now <= 1.0
+    assert after >= now if step + 1 <= warmup else after <= now + 1e-12
