@@ -57,6 +57,11 @@ class Progress:
     resumed_step: int | None = None
     saved_step: int | None = None
 
+    @property
+    def is_saved(self) -> bool:
+        """Whether there is a checkpoint of this step."""
+        return self.saved_step == self.step
+
     def advance(self, cursor: Cursor, num_tokens: int) -> None:
         """Count a step that is done, and open its line."""
         self.step += 1

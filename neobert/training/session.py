@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,7 @@ def train(trainer: Trainer) -> bool:
         heartbeat.beat(trainer, "start")
         try:
             is_complete = fit(trainer, build_hooks(trainer, heartbeat, line))
-            announced(heartbeat, "save", save_checkpoint)(trainer)
+            save(trainer, heartbeat, line)
         except Exception:
             heartbeat.beat(trainer, "failed")
             raise
@@ -121,32 +121,30 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> li
     """List what happens after steps. The line is written before the checkpoint that follows from it."""
     every = trainer.config.trainer
 
-    def checkpoint(trainer: Trainer) -> None:
-        line.sync()
-        save_checkpoint(trainer)
+    def announce_evaluation(trainer: Trainer) -> None:
+        heartbeat.beat(trainer, "eval")
+        evaluate(trainer)
 
-    def beat(trainer: Trainer) -> None:
-        heartbeat.beat(trainer, "train")
-
-    training_log = TrainingLog(trainer, peak_flops(trainer))
-    evaluation = announced(heartbeat, "eval", evaluate)
     return [
-        Hook(name="log", act=training_log, every=every.logging_steps),
-        Hook(name="evaluate", act=evaluation, every=every.eval_steps, at_start=True),
+        Hook(name="log", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
+        Hook(name="evaluate", act=announce_evaluation, every=every.eval_steps, at_start=True),
         Hook(name="metrics", act=line, every=1, at_start=True),
-        Hook(name="heartbeat", act=beat, every=every.logging_steps, at_start=True),
-        Hook(name="checkpoint", act=announced(heartbeat, "save", checkpoint), every=every.save_steps),
+        Hook(
+            name="heartbeat",
+            act=partial(heartbeat.beat, phase="train"),
+            every=every.logging_steps,
+            at_start=True,
+        ),
+        Hook(name="checkpoint", act=partial(save, heartbeat=heartbeat, line=line), every=every.save_steps),
     ]
 
 
-def announced(heartbeat: Heartbeat, phase: str, act: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
-    """Beat before something that takes long."""
-
-    def announce_and_act(trainer: Trainer) -> None:
-        heartbeat.beat(trainer, phase)
-        act(trainer)
-
-    return announce_and_act
+def save(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> None:
+    """Save this step unless it is saved; no checkpoint outlives the history that led to it."""
+    if not trainer.progress.is_saved:
+        heartbeat.beat(trainer, "save")
+        line.sync()
+        save_checkpoint(trainer)
 
 
 @contextmanager

@@ -42,13 +42,11 @@ def rng_file(rank: int) -> str:
 
 
 def save_checkpoint(trainer: Trainer) -> None:
-    """Save this step, unless it is saved already, and let older checkpoints go. All ranks call it.
+    """Save this step and let older checkpoints go. All ranks call it.
 
     Raises `ProjectError` where a weight is no number, or where the disk refuses; earlier checkpoints stay.
     """
     progress = trainer.progress
-    if progress.saved_step == progress.step:
-        return
     trainer.guard.check_weights(trainer.task.model, progress.step)
     generators = trainer.world.gather(random_state())
     if trainer.world.is_main:

@@ -1,0 +1,163 @@
+"""Tiny runs: a corpus of made-up words, a model of a few thousand parameters, a session in this process."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+from neobert.config import digest, from_dict, to_dict
+from neobert.receipt import Receipt, utc_now, write_receipt
+from neobert.training.session import run_session
+from neobert.training.signals import Signals
+
+TINY: dict[str, dict[str, Any]] = {
+    "model": {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+        "max_position_embeddings": 32,
+    },
+    "tokenizer": {"vocab_size": 128},
+    "dataset": {"max_seq_length": 32, "eval_samples": 12},
+    "optimizer": {"lr": 1e-2},
+    "trainer": {
+        "max_steps": 12,
+        "per_device_train_batch_size": 4,
+        "per_device_eval_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "mixed_precision": "no",
+        "save_steps": 5,
+        "eval_steps": 4,
+        "logging_steps": 3,
+        "resume_from_checkpoint": "auto",
+    },
+}
+# Fields that depend on the data and the arithmetic alone; the others tell the time.
+EXACT = (
+    "step",
+    "train/loss",
+    "train/learning_rate",
+    "train/grad_norm",
+    "train/tokens_total",
+    "train/epoch",
+    "eval/loss",
+    "eval/accuracy",
+)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory) -> dict[str, str]:
+    """Documents of 3 to 40 made-up words, and where they are prepared once for all tests."""
+    words = random.Random(7)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    vocabulary = ["".join(words.choices(syllables, k=words.randint(1, 3))) for _ in range(60)]
+    documents = [" ".join(words.choices(vocabulary, k=words.randint(3, 40))) for _ in range(150)]
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = (json.dumps({"text": document}) for document in documents)
+    (folder / "text.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return {"path": str(folder / "text.jsonl"), "cache_dir": str(folder / "cache")}
+
+
+def write_run(run_dir: Path, corpus: dict[str, str], sections: dict[str, Any]) -> Path:
+    run_dir.mkdir(exist_ok=True)
+    config = {section: dict(values) for section, values in TINY.items()}
+    config["dataset"] |= corpus
+    config["trainer"]["output_dir"] = str(run_dir)
+    for section, value in sections.items():
+        config[section] = config.get(section, {}) | value if isinstance(value, dict) else value
+    resolved = from_dict(config)
+    (run_dir / "resolved.json").write_text(json.dumps(to_dict(resolved)), encoding="utf-8")
+    write_receipt(receipt_for(digest(resolved)), run_dir / "receipt.json")
+    return run_dir
+
+
+def receipt_for(config_digest: str) -> Receipt:
+    now = utc_now()
+    return Receipt(
+        config_digest=config_digest,
+        profile="tiny",
+        code_version="0",
+        created_utc=now.isoformat(),
+        expires_utc=(now + timedelta(hours=1)).isoformat(),
+        verdict="pass",
+        levels=("static",),
+        checks=(),
+        waivers=(),
+        hostname="here",
+        versions={},
+    )
+
+
+def train(run_dir: Path) -> int:
+    """Run a session in this process, and undo its global settings."""
+    config = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
+    signals = Signals()
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    try:
+        with signals.installed():
+            return run_session(config, run_dir, signals)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
+def make_run(tmp_path, corpus):
+    """Write a run directory: a tiny config, changed as asked, and a receipt for it."""
+    return lambda name="run", **sections: write_run(tmp_path / name, corpus, sections)
+
+
+@pytest.fixture
+def run():
+    """Run a session in this process."""
+    return train
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tmp_path_factory, corpus) -> list[dict[str, Any]]:
+    """What the tiny run says where nothing stops it."""
+    run_dir = write_run(tmp_path_factory.mktemp("uninterrupted") / "run", corpus, {})
+    train(run_dir)
+    return exact_lines(run_dir)
+
+
+def exact_lines(run_dir: Path) -> list[dict[str, Any]]:
+    lines = read_lines(run_dir / "metrics.jsonl")
+    return [{name: line[name] for name in EXACT if name in line} for line in lines]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def metrics():
+    """Read the lines of a run's metrics."""
+    return lambda run_dir: read_lines(run_dir / "metrics.jsonl")
+
+
+@pytest.fixture
+def exact():
+    """Read what two runs with the same data and arithmetic share to the last bit."""
+    return exact_lines
+
+
+@pytest.fixture
+def beats():
+    """Read a rank's heartbeat."""
+    return lambda run_dir, rank=0: read_lines(run_dir / f"heartbeat_rank{rank}.jsonl")
+
+
+@pytest.fixture
+def outcome():
+    """Read how the last session ended."""
+    return lambda run_dir: json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))

@@ -1,0 +1,296 @@
+"""A run that was stopped anywhere and resumed is, to the last bit, the run that was never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from neobert.data.batches import TrainStream
+from neobert.errors import ProjectError
+from neobert.training import evaluation, loop, session
+from neobert.training.checkpoint import folders, save
+
+
+class Killed(BaseException):
+    """What no handler sees coming, as SIGKILL."""
+
+
+def at_call(monkeypatch, owner, name, number, strike):
+    """Have `strike` happen in front of the n-th call of a function."""
+    real, calls = getattr(owner, name), iter(range(10**6))
+
+    def struck(*args, **kwargs):
+        if next(calls) == number:
+            strike()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, struck)
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def terminate_and_hang():
+    """Ask for the stop, then wait for data that never comes."""
+    terminate()
+    time.sleep(30)
+
+
+def terminate_twice():
+    terminate()
+    terminate()
+
+
+def kill():
+    raise Killed
+
+
+@pytest.fixture
+def struck_run(make_run, run):
+    """Run with a strike at the n-th call of a function; return how the session ended, None for a kill."""
+
+    def strike_run(run_dir, owner, name, number, strike):
+        with pytest.MonkeyPatch.context() as patch:
+            at_call(patch, owner, name, number, strike)
+            try:
+                return run(run_dir)
+            except Killed:
+                return None
+
+    return strike_run
+
+
+STEP = (loop, "run_step")
+DATA = (TrainStream, "__next__")
+EVALUATION = (evaluation, "_next")
+BACKWARD = (loop, "accumulate")
+UPDATE = (loop, "update")
+SAVE = (save, "write_hf_folder")
+PUBLISH = (folders, "seal")
+LATEST = (folders, "_point_latest_at")
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "step", "strike"),
+    [
+        (EVALUATION, 0, 0, terminate),
+        (EVALUATION, 5, 4, terminate_twice),
+        (DATA, 0, 0, terminate_and_hang),
+        (DATA, 13, 6, terminate_and_hang),
+        (DATA, 14, 7, terminate_twice),
+    ],
+)
+def test_a_stop_while_waiting_saves_and_leaves(
+    make_run, run, struck_run, exact, outcome, uninterrupted, place, number, step, strike
+):
+    run_dir = make_run()
+    assert struck_run(run_dir, *place, number, strike) == 75
+    assert outcome(run_dir) == {"status": "preempted", "exit_code": 75, "step": step, "message": ""}
+    assert step in folders.checkpoint_steps(run_dir / "checkpoints")
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [(STEP, 0), (STEP, 7), (BACKWARD, 3), (UPDATE, 3), (SAVE, 0), (PUBLISH, 1), (LATEST, 0)],
+)
+def test_a_stop_at_work_ends_at_the_next_boundary(
+    make_run, run, struck_run, exact, outcome, uninterrupted, place, number
+):
+    run_dir = make_run()
+    assert struck_run(run_dir, *place, number, terminate) == 75
+    ended = outcome(run_dir)["step"]
+    assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [
+        (EVALUATION, 0),
+        (STEP, 1),
+        (UPDATE, 7),
+        (EVALUATION, 11),
+        (SAVE, 0),
+        (SAVE, 1),
+        (PUBLISH, 1),
+        (LATEST, 1),
+        (STEP, 11),
+    ],
+)
+def test_a_kill_costs_what_was_not_saved_and_nothing_else(
+    make_run, run, struck_run, exact, uninterrupted, place, number
+):
+    run_dir = make_run()
+    assert struck_run(run_dir, *place, number, kill) is None
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+    assert not list((run_dir / "checkpoints").glob(".tmp-*"))
+
+
+def test_stopped_and_killed_in_turn(make_run, run, struck_run, exact, beats, uninterrupted):
+    run_dir = make_run(trainer={"save_steps": 2})
+    assert struck_run(run_dir, *EVALUATION, 1, terminate) == 75
+    assert struck_run(run_dir, *STEP, 3, kill) is None
+    assert struck_run(run_dir, *EVALUATION, 0, terminate) == 75
+    assert struck_run(run_dir, *EVALUATION, 0, terminate) == 75
+    assert struck_run(run_dir, *STEP, 4, kill) is None
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+    seen = [beat["seq"] for beat in beats(run_dir)]
+    assert seen == sorted(set(seen))
+
+
+def test_an_interrupt_from_the_keyboard_has_its_own_exit_code(make_run, struck_run, outcome):
+    run_dir = make_run()
+    assert struck_run(run_dir, *STEP, 3, lambda: os.kill(os.getpid(), signal.SIGINT)) == 130
+    assert outcome(run_dir)["status"] == "interrupted"
+
+
+def test_a_stop_before_there_is_anything_to_save(make_run, struck_run, outcome):
+    run_dir = make_run()
+    assert struck_run(run_dir, session, "prepare", 0, terminate) == 75
+    assert outcome(run_dir)["step"] == 0
+
+
+def test_a_torn_history_is_mended(make_run, run, struck_run, exact, uninterrupted):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 9, kill)
+    for name in ("metrics.jsonl", "heartbeat_rank0.jsonl"):
+        with (run_dir / name).open("ab") as file:
+            file.write(b'{"step": 9, "train/lo')
+    run(run_dir)
+    assert exact(run_dir) == uninterrupted
+
+
+def test_another_number_of_threads_builds_the_same_batches(make_run, run, struck_run, exact, uninterrupted):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 6, terminate)
+    make_run(dataset={"num_workers": 0})
+    run(run_dir)
+    assert exact(run_dir) == uninterrupted
+
+
+def test_auto_goes_on_from_the_newest_that_verifies(make_run, run, struck_run, exact, uninterrupted):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 11, kill)
+    (run_dir / "checkpoints" / "10" / "model.safetensors").write_bytes(b"")
+    run(run_dir)
+    assert exact(run_dir) == uninterrupted
+    assert (run_dir / "checkpoints" / ".superseded-10-0").exists()
+
+
+def test_auto_never_starts_afresh_over_broken_checkpoints(make_run, run):
+    run_dir = make_run()
+    run(run_dir)
+    history = (run_dir / "metrics.jsonl").read_bytes()
+    for step in (5, 10, 12):
+        (run_dir / "checkpoints" / str(step) / "checkpoint.json").unlink()
+    with pytest.raises(ProjectError, match="no checkpoint verifies") as error:
+        run(run_dir)
+    assert error.value.code == "CKP007"
+    assert (run_dir / "metrics.jsonl").read_bytes() == history
+
+
+def test_an_earlier_step_may_be_named(make_run, run, exact, uninterrupted):
+    run_dir = make_run()
+    run(run_dir)
+    make_run(trainer={"resume_from_checkpoint": str(run_dir / "checkpoints" / "5")})
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+    kept = {path.name for path in (run_dir / "checkpoints").iterdir()}
+    assert kept == {"5", "10", "12", "latest", ".superseded-10-0", ".superseded-12-0"}
+
+
+def test_a_checkpoint_of_another_directory_is_gone_on_from(make_run, run, struck_run, exact, uninterrupted):
+    source = make_run("source")
+    struck_run(source, *STEP, 6, terminate)
+    run_dir = make_run(trainer={"resume_from_checkpoint": str(source / "checkpoints" / "latest")})
+    assert struck_run(run_dir, *DATA, 0, terminate) == 75
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [6]
+    make_run()
+    assert run(run_dir) == 0
+    assert exact(run_dir) == [line for line in uninterrupted if line["step"] > 6]
+    assert folders.checkpoint_steps(source / "checkpoints") == [5, 6]
+
+
+def test_the_checkpoint_resumed_from_outlives_the_limit(make_run, run, struck_run):
+    run_dir = make_run(trainer={"save_steps": 1, "save_total_limit": 1})
+    struck_run(run_dir, *STEP, 4, kill)
+    run(run_dir)
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [4, 12]
+
+
+@pytest.mark.parametrize("left", ["metrics.jsonl", "checkpoints"])
+def test_never_refuses_what_another_run_left(make_run, run, left):
+    run_dir = make_run(trainer={"resume_from_checkpoint": "never"})
+    run(run_dir)
+    for name in {"metrics.jsonl", "checkpoints"} - {left}:
+        path = run_dir / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    outcome = (run_dir / "outcome.json").read_bytes()
+    with pytest.raises(ProjectError, match="holds another run") as error:
+        run(run_dir)
+    assert (error.value.code, error.value.exit_code) == ("CKP008", 1)
+    assert (run_dir / "outcome.json").read_bytes() == outcome
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model": {"hidden_size": 32}}, "model.hidden_size: 16 in the checkpoint, 32 in this run"),
+        ({"seed": 5}, "seed: 0 in the checkpoint, 5 in this run"),
+        ({"datacollator": {"mlm_probability": 0.3}}, "datacollator.mlm_probability"),
+        ({"dataset": {"eval_samples": 4}}, "dataset.eval_samples"),
+        ({"trainer": {"per_device_train_batch_size": 2}}, "trainer.per_device_train_batch_size"),
+        ({"trainer": {"gradient_accumulation_steps": 1}}, "trainer.gradient_accumulation_steps x"),
+    ],
+)
+def test_another_run_is_refused_by_name(make_run, run, struck_run, changes, named):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 6, terminate)
+    before = (run_dir / "metrics.jsonl").read_bytes()
+    make_run(**changes)
+    with pytest.raises(ProjectError, match="another run's") as error:
+        run(run_dir)
+    assert named in error.value.message
+    assert error.value.code == "CKP007"
+    assert (run_dir / "metrics.jsonl").read_bytes() == before
+
+
+def test_other_text_under_the_same_name_is_refused(make_run, run, struck_run, corpus, tmp_path):
+    text = tmp_path / "text.jsonl"
+    shutil.copy(corpus["path"], text)
+    run_dir = make_run(dataset={"path": str(text)})
+    struck_run(run_dir, *STEP, 6, terminate)
+    with text.open("a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps({"text": "one more document for the text"}))
+    with pytest.raises(ProjectError, match="data fingerprint") as error:
+        run(run_dir)
+    assert error.value.code == "CKP007"
+
+
+def test_a_runtime_key_may_change_and_is_logged(make_run, run, struck_run, caplog):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 6, terminate)
+    make_run(optimizer={"lr": 2e-2}, trainer={"logging_steps": 2})
+    with caplog.at_level("INFO", logger="neobert"):
+        assert run(run_dir) == 0
+    assert "optimizer.lr: 0.01 in the checkpoint, 0.02 in this run" in caplog.text
+
+
+def test_a_missing_history_does_not_stop_a_resume(make_run, run, struck_run, exact, uninterrupted):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 6, terminate)
+    Path(run_dir / "metrics.jsonl").unlink()
+    run(run_dir)
+    assert exact(run_dir) == [line for line in uninterrupted if line["step"] > 6]

@@ -1,0 +1,205 @@
+"""A whole session in this process: what it writes, and that it writes it in the contract's words."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neobert.errors import ProjectError
+from neobert.training.checkpoint import folders
+from neobert.training.checkpoint.manifest import verify
+
+TRAIN_FIELDS = [
+    "step",
+    "train/loss",
+    "train/learning_rate",
+    "train/grad_norm",
+    "train/tokens_per_sec",
+    "train/tokens_total",
+    "train/epoch",
+    "perf/mfu",
+    "time/data_wait_ms",
+    "time/forward_backward_ms",
+    "time/optimizer_ms",
+]
+EVAL_FIELDS = ["eval/loss", "eval/accuracy", "time/evaluation_ms"]
+BEAT_FIELDS = [
+    "ts_utc",
+    "seq",
+    "rank",
+    "phase",
+    "step",
+    "max_steps",
+    "tokens_total",
+    "tokens_per_second",
+    "mfu",
+    "loss",
+    "learning_rate",
+    "grad_norm",
+    "gpu_mem_alloc_mib",
+    "gpu_mem_alloc_gib",
+    "gpu_mem_reserved_mib",
+    "gpu_mem_reserved_gib",
+    "gpu_mem_total_mib",
+    "host_rss_mib",
+    "attention_kernel",
+    "compute_dtype",
+    "data_wait_ms",
+    "last_checkpoint_step",
+    "last_checkpoint_age_s",
+    "work_at_risk_min",
+    "eta_s",
+]
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_fresh_run_leaves_what_the_contract_says(make_run, run, metrics, beats, outcome):
+    run_dir = make_run()
+    assert run(run_dir) == 0
+    assert outcome(run_dir) == {"status": "finished", "exit_code": 0, "step": 12, "message": ""}
+    assert names(run_dir / "checkpoints") == {"5", "10", "12", "latest"}
+    assert (run_dir / "checkpoints" / "latest").readlink().name == "12"
+
+    lines = metrics(run_dir)
+    assert [line["step"] for line in lines] == [0, 3, 4, 6, 8, 9, 12]
+    by_step = {line["step"]: line for line in lines}
+    assert list(by_step[0]) == ["step", *EVAL_FIELDS]
+    assert list(by_step[3]) == TRAIN_FIELDS
+    assert list(by_step[4]) == ["step", *EVAL_FIELDS]
+    assert list(by_step[12]) == [*TRAIN_FIELDS, *EVAL_FIELDS]
+    assert all(line["perf/mfu"] is None for line in lines if "perf/mfu" in line)
+    assert by_step[0]["eval/loss"] == pytest.approx(math.log(128), abs=0.2)
+    assert by_step[12]["eval/loss"] < by_step[0]["eval/loss"] - 0.1
+
+    seen = beats(run_dir)
+    assert all(list(beat) == BEAT_FIELDS for beat in seen)
+    assert [beat["seq"] for beat in seen] == list(range(len(seen)))
+    assert (seen[0]["phase"], seen[-1]["phase"]) == ("start", "finished")
+    assert {beat["phase"] for beat in seen} == {"start", "eval", "train", "save", "finished"}
+    assert all(beat[name] is None for beat in seen for name in BEAT_FIELDS if name.startswith("gpu_"))
+    assert seen[0]["loss"] is None
+    assert seen[0]["last_checkpoint_step"] is None
+    assert seen[-1]["loss"] == by_step[12]["train/loss"]
+    assert (seen[-1]["last_checkpoint_step"], seen[-1]["eta_s"]) == (12, 0.0)
+    assert (seen[-1]["compute_dtype"], seen[-1]["attention_kernel"]) == ("float32", "sdpa")
+
+
+def test_a_checkpoint_holds_weights_and_state_without_collisions(make_run, run):
+    run_dir = make_run()
+    run(run_dir)
+    folder = run_dir / "checkpoints" / "12"
+    assert verify(folder).step == 12
+    assert {"model.safetensors", "config.json", "modeling_neobert.py", "tokenizer.json"} <= names(folder)
+    assert names(folder / "trainer_state") == {
+        "optimizer.safetensors",
+        "resolved.json",
+        "rng_rank0.safetensors",
+        "state.json",
+    }
+    weights, moments = (
+        load_file(folder / "model.safetensors"),
+        load_file(folder / "trainer_state" / "optimizer.safetensors"),
+    )
+    for name, weight in weights.items():
+        assert moments[f"exp_avg/{name}"].shape == weight.shape
+        assert moments[f"step/{name}"].item() == 12
+    assert not [path for path in folder.rglob("*") if path.suffix in {".bin", ".pt", ".pkl"}]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "saved"),
+    [
+        ({"save_steps": 1000, "max_steps": 4}, {"4", "latest"}),
+        ({"save_steps": 0, "max_steps": 4}, {"4", "latest"}),
+        ({"save_steps": 2, "save_total_limit": 2}, {"10", "12", "latest"}),
+        ({"save_steps": 3, "save_total_limit": 0}, {"3", "6", "9", "12", "latest"}),
+    ],
+)
+def test_the_final_checkpoint_is_always_there(make_run, run, trainer, saved):
+    run_dir = make_run(trainer={"eval_steps": 0, **trainer})
+    run(run_dir)
+    assert names(run_dir / "checkpoints") == saved
+
+
+def test_a_complete_run_has_nothing_left_to_do(make_run, run, metrics, outcome):
+    run_dir = make_run()
+    run(run_dir)
+    before = metrics(run_dir), names(run_dir / "checkpoints")
+    assert run(run_dir) == 0
+    assert (metrics(run_dir), names(run_dir / "checkpoints")) == before
+    assert outcome(run_dir)["status"] == "finished"
+
+
+def test_both_loss_paths_train_the_same(make_run, run, metrics):
+    losses = []
+    for name, masked_only in (("masked", True), ("full", False)):
+        run_dir = make_run(name, trainer={"masked_logits_only_loss": masked_only})
+        run(run_dir)
+        losses.append([line.get("train/loss") or line["eval/loss"] for line in metrics(run_dir)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_padded_rows_train_through_the_same_loop(make_run, run, metrics):
+    run_dir = make_run(datacollator={"pack_sequences": False})
+    assert run(run_dir) == 0
+    losses = [line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line]
+    assert losses[-1] < losses[0] - 0.1
+
+
+def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics):
+    run_dir = make_run(dataset={"eval_samples": None})
+    assert run(run_dir) == 0
+    assert [line["step"] for line in metrics(run_dir)] == [3, 6, 9, 12]
+    assert all("eval/loss" not in line for line in metrics(run_dir))
+
+
+def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics):
+    source = make_run("source")
+    run(source)
+    folder = source / "checkpoints" / "12"
+    run_dir = make_run("next", model={"pretrained_checkpoint": str(folder)})
+    run(run_dir)
+    lines = metrics(run_dir)
+    assert lines[0]["eval/loss"] == pytest.approx(metrics(source)[-1]["eval/loss"], rel=1e-6)
+    assert lines[1]["train/learning_rate"] == metrics(source)[1]["train/learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "code"),
+    [
+        ({"model": {"vocab_size": 64}}, "MOD002"),
+        ({"distributed": {"nproc_per_node": 2}}, "BUD002"),
+        ({"trainer": {"resume_from_checkpoint": "elsewhere"}}, "CKP007"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused(make_run, run, sections, code):
+    run_dir = make_run(**sections)
+    with pytest.raises(ProjectError) as error:
+        run(run_dir)
+    assert (error.value.code, error.value.exit_code) == (code, 1)
+    assert error.value.hint
+    assert not folders.checkpoint_steps(run_dir / "checkpoints")
+
+
+def test_bf16_keeps_fp32_weights(make_run, run, beats):
+    run_dir = make_run(trainer={"mixed_precision": "bf16", "max_steps": 3})
+    run(run_dir)
+    assert beats(run_dir)[-1]["compute_dtype"] == "bfloat16"
+    weights = load_file(run_dir / "checkpoints" / "3" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
+def test_state_is_readable_json(make_run, run):
+    run_dir = make_run()
+    run(run_dir)
+    state = json.loads((run_dir / "checkpoints/10/trainer_state/state.json").read_text(encoding="utf-8"))
+    assert (state["step"], state["row"], state["world_size"]) == (10, None, 1)
+    assert state["cursor"]["epoch"] >= 0
+    assert set(state["identity"]) == {"data fingerprint", "tokenizer digest"}
