@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.masking import EVALUATION_EPOCH, MaskingRule
 from neobert.data.microbatch import Assembler, Microbatch
+from neobert.data.patience import PatientReader
 from neobert.data.prefetch import WorkerThreads
 from neobert.data.prepare import PreparedData
 from neobert.data.shape import BatchShape, batch_shape
@@ -35,8 +36,10 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 __all__ = ["Cursor", "EvalStream", "Microbatch", "TrainStream"]
 
-# A microbatch takes milliseconds and a window seconds: a minute without a sign is a read that hangs.
+# A prepared microbatch takes milliseconds and a window seconds: a minute without one is a disk that hangs.
+# A stream that is resumed first skips what was read, in silence.
 SILENCE_LIMIT_S = 60.0
+STREAM_SILENCE_LIMIT_S = 600.0
 _POLL_S = 1.0
 # Evaluation masks are the same in every run, whatever its seed.
 EVALUATION_SEED = 0
@@ -54,12 +57,12 @@ class _Stream:
         assembler: Assembler,
         ranks: tuple[int, int],
         dataset: DatasetConfig,
-        last_sign_s: Callable[[], float],
+        reader: PatientReader | None = None,
     ) -> None:
         self._loader = WorkerThreads(min(1, dataset.num_workers), "neobert-window")
         self._builders = WorkerThreads(dataset.num_workers, "neobert-batch")
         self._depth = max(1, dataset.num_workers * dataset.prefetch_factor)
-        self._last_sign_s = last_sign_s
+        self._reader = reader
         self._tasks = _share(
             places(self._loader, self._wait), assembler, *ranks, pin=torch.cuda.is_available()
         )
@@ -96,13 +99,16 @@ class _Stream:
         self.close()
 
     def _wait(self, future: Future[Result]) -> Result:
-        """Wait for a result, as long as its thread gives signs of life."""
-        since = time.monotonic()
+        """Wait for a result, as long as there are signs of progress."""
+        limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
+        last_sign_s = time.monotonic()
         while not wait([future], _POLL_S).done:
-            if time.monotonic() - max(since, self._last_sign_s()) > SILENCE_LIMIT_S:
+            if self._reader is not None:
+                last_sign_s = max(last_sign_s, self._reader.last_sign_s)
+            if time.monotonic() - last_sign_s > limit_s:
                 raise ProjectError(
                     "DAT010",
-                    f"no text has arrived for {SILENCE_LIMIT_S:.0f} s",
+                    f"no text has arrived for {limit_s:.0f} s",
                     "check the disk or the connection behind the data, and resume",
                     "dataset",
                     EXIT_TRAINING_FAILED,
@@ -138,7 +144,7 @@ class TrainStream(_Stream):
             _assembler(config, tokenizer, shape, config.seed),
             (rank, world_size),
             config.dataset,
-            lambda: text.reader.last_sign_s if isinstance(text, DocumentStream) else 0.0,
+            text.reader if isinstance(text, DocumentStream) else None,
         )
 
 
@@ -170,7 +176,7 @@ class EvalStream:
         self._assembler = _assembler(config, tokenizer, shape, EVALUATION_SEED)
 
     def __iter__(self) -> Iterator[Microbatch]:
-        with _Stream(self._places, self._assembler, self._ranks, self._config.dataset, lambda: 0.0) as stream:
+        with _Stream(self._places, self._assembler, self._ranks, self._config.dataset) as stream:
             yield from stream
 
     def _places(

@@ -24,7 +24,7 @@ class PatientReader:
     Attributes:
         retries: attempts after a failed read.
         first_pause_s: pause before the first of them; it doubles up to `longest_pause_s`.
-        last_sign_s: `time.monotonic()` when a document last came, or when a pause on purpose ends.
+        last_sign_s: `time.monotonic()` of the last sign of progress, or of the end of a pause on purpose.
     """
 
     source: TextSource
@@ -65,7 +65,7 @@ class PatientReader:
                 texts = []
                 for text in islice(reader, num_documents):
                     texts.append(text)
-                    self.last_sign_s = time.monotonic()
+                    self.sign()
                 return texts, reader.state()
             except ProjectError:
                 raise
@@ -74,6 +74,10 @@ class PatientReader:
                     raise _unreadable(self.source.label, error) from error
                 attempt += 1
                 self._pause(attempt, error)
+
+    def sign(self) -> None:
+        """Note that there is progress."""
+        self.last_sign_s = time.monotonic()
 
     def _pause(self, attempt: int, error: Exception) -> None:
         if attempt > self.retries:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
+from weakref import finalize
 
 Result = TypeVar("Result")
 JOIN_S = 5.0
@@ -27,6 +29,8 @@ class WorkerThreads:
         ]
         for thread in self._threads:
             thread.start()
+        # Threads of an owner that was forgotten end too.
+        self._end = finalize(self, _end, self._tasks, count)
 
     def submit(self, task: Callable[[], Result]) -> Future[Result]:
         """Queue a task; what it raises is raised by the future's `result`."""
@@ -39,14 +43,18 @@ class WorkerThreads:
 
     def close(self) -> None:
         """Let running tasks end, drop those that wait, and join the threads that do not hang."""
-        while not self._tasks.empty():
-            waiting = self._tasks.get()
-            if waiting is not None:
-                waiting[0].cancel()
-        for _ in self._threads:
-            self._tasks.put(None)
+        if self._end.alive:
+            with suppress(Empty):
+                while (waiting := self._tasks.get_nowait()) is not None:
+                    waiting[0].cancel()
+            self._end()
         for thread in self._threads:
             thread.join(JOIN_S)
+
+
+def _end(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], count: int) -> None:
+    for _ in range(count):
+        tasks.put(None)
 
 
 def _work(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:

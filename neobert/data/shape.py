@@ -18,7 +18,7 @@ SLOT_MULTIPLE = 8
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """What a microbatch holds: `capacity` tokens in at most `max_segments` segments, or `rows` padded rows."""
+    """What a microbatch holds: `capacity` tokens, at most `max_segments` segments, or `rows` padded rows."""
 
     rows: int
     row_length: int

@@ -1,8 +1,8 @@
 """Prepared text on disk: token ids run together, and where each segment starts.
 
-A split is two files, `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64 [N + 1]);
-a segment carries its markers and is ready to train on. `manifest.json` is written last, into a folder that is
-renamed into place after it: a folder that counts is a folder that is whole.
+A split is two files, `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
+[N + 1]); a segment carries its markers and is ready to train on. `manifest.json` is written last, into a
+folder that is renamed into place after it: a folder that counts is a folder that is whole.
 
     N segments
 """

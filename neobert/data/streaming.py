@@ -57,7 +57,7 @@ class DocumentStream:
         """
         texts, next_state = self.reader.read(state, self.window_documents)
         while texts:
-            encoded, _ = _encode(texts, self.encoder, self.label)
+            encoded, _ = _encode(texts, self.encoder, self.reader)
             if encoded:
                 store = TokenStore.of(encoded)
                 return StreamWindow(store, next_state, first_segment + len(store))
@@ -71,7 +71,7 @@ def open_stream(
     """Open a stream and measure its head. Raises DAT004 where the head has no text."""
     reader = PatientReader.of(source, config)
     texts, _ = reader.read(None, HEAD_DOCUMENTS)
-    encoded, counts = _encode(texts, encoder, source.label)
+    encoded, counts = _encode(texts, encoder, reader)
     if not encoded:
         raise ProjectError(
             "DAT004",
@@ -84,11 +84,12 @@ def open_stream(
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, statistics), counts
 
 
-def _encode(texts: list[str], encoder: SegmentEncoder, label: str) -> tuple[list[Encoded], Counts]:
+def _encode(texts: list[str], encoder: SegmentEncoder, reader: PatientReader) -> tuple[list[Encoded], Counts]:
     """Encode a window; batches without a segment are left out."""
     counts = Counts()
     batches = []
-    for batch in encode_all(texts, encoder, 1, label):
+    for batch in encode_all(texts, encoder, 1, f"{reader.source.label}, a window of {len(texts):,}"):
+        reader.sign()
         counts.add(batch.counts)
         if batch.counts.segments:
             batches.append(batch)

@@ -62,10 +62,6 @@ class TokenizerBundle:
         """Describe it for reports."""
         return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
 
-    def summary(self) -> dict[str, Any]:
-        """Describe it for reports."""
-        return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
-
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and its config to a folder."""
         self.tokenizer.save_pretrained(folder)

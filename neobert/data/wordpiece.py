@@ -20,7 +20,7 @@ MAX_ALPHABET = 1000
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None) -> PreTrainedTokenizerFast:
-    """Train a lower-cased WordPiece of at most `vocab_size` tokens on the head of `texts`, saved to `out_dir`.
+    """Train a lower-cased WordPiece of at most `vocab_size` tokens on the head of `texts`; save to `out_dir`.
 
     `texts` is read twice. The same texts give the same tokenizer: the trainer numbers continuation letters in
     the order of a hash map and breaks ties by those numbers, so they are numbered here first.

@@ -1,0 +1,85 @@
+"""A small text, a tokenizer trained on it, and configurations that prepare it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neobert.config.schema import RunConfig
+from neobert.data.prepare import PreparedData, prepare
+from neobert.data.wordpiece import train_wordpiece
+
+WORDS = [
+    a + b for a in ("ba", "de", "fi", "go", "lu", "mer", "no", "pa") for b in ("", "la", "ren", "st", "to")
+]
+
+
+def sentences(count: int, seed: int = 0, longest: int = 40) -> list[str]:
+    """Draw documents of 1 to `longest` words."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, longest))) for _ in range(count)]
+
+
+def write_jsonl(path: Path, texts: list[str], column: str = "text") -> Path:
+    """Write one object a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({column: text}) + "\n" for text in texts), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    train_wordpiece(sentences(200), 120, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def corpus_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_jsonl(tmp_path_factory.mktemp("corpus") / "text.jsonl", sentences(300))
+
+
+Configure = Callable[..., RunConfig]
+
+
+@pytest.fixture
+def configure(tmp_path: Path, tokenizer_dir: Path, corpus_file: Path) -> Configure:
+    """Make a config; keyword arguments `section__key=value` change it."""
+    return configurator(tmp_path / "cache", tokenizer_dir, corpus_file)
+
+
+def configurator(cache: Path, tokenizer_dir: Path, corpus_file: Path) -> Configure:
+    """Return the function behind the `configure` fixture."""
+    defaults: dict[str, Any] = {
+        "dataset__path": str(corpus_file),
+        "dataset__max_seq_length": 32,
+        "dataset__cache_dir": str(cache),
+        "dataset__num_workers": 0,
+        "tokenizer__path": str(tokenizer_dir),
+        "trainer__per_device_train_batch_size": 4,
+        "trainer__per_device_eval_batch_size": 2,
+    }
+
+    def make(**changes: Any) -> RunConfig:
+        config = RunConfig(seed=changes.pop("seed", 0))
+        for name, value in (defaults | changes).items():
+            section, key = name.split("__")
+            config = replace(config, **{section: replace(getattr(config, section), **{key: value})})
+        return config
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path, corpus_file: Path
+) -> tuple[Configure, PreparedData]:
+    """One prepared text for the tests that only read it."""
+    make = configurator(tmp_path_factory.mktemp("cache"), tokenizer_dir, corpus_file)
+    return make, prepare(make(dataset__eval_samples=30))
