@@ -60,3 +60,12 @@ class About:
     intent: Annotated[str, MinLen(1)]
     requires: Requirements = field(default_factory=Requirements)
     expects: Expectations = field(default_factory=Expectations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileHead:
+    """What a profile file has beside the sections of a run."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    about: About

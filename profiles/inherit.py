@@ -35,7 +35,7 @@ def profile_files() -> dict[str, Path]:
             first = found.setdefault(path.stem, path)
             if first.resolve() != path.resolve():
                 message = f"the profile name {path.stem} is taken by {_shown(first)}"
-                raise _identity_error(message, "rename the file and its about.name", _shown(path))
+                raise identity_error(message, "rename the file and its about.name", _shown(path))
     return found
 
 
@@ -51,7 +51,7 @@ def find_profile(name: str, place: str = "") -> Path:
     public = [known for known in files if not known.startswith("_")]
     near = closest(name, public)
     hint = f"did you mean {near}?" if near else f"the profiles are {', '.join(sorted(public))}"
-    raise _identity_error(f"there is no profile {name!r}", hint, place)
+    raise identity_error(f"there is no profile {name!r}", hint, place)
 
 
 def load_layers(path: Path) -> Layers:
@@ -64,7 +64,7 @@ def load_layers(path: Path) -> Layers:
         names.append(file.stem)
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
-            raise _identity_error(f"profiles build on each other in a circle: {circle}", "", document.file)
+            raise identity_error(f"profiles build on each other in a circle: {circle}", "", document.file)
         chain.append(document)
         file = _base_of(document)
     stripped = tuple(_without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
@@ -77,7 +77,7 @@ def _base_of(document: Document) -> Path | None:
         return None
     place = f"{document.file}:{node.origin.line}:{node.origin.column}"
     if not isinstance(node.value, str):
-        raise _identity_error("extends names one profile", "write extends: NAME", place)
+        raise identity_error("extends names one profile", "write extends: NAME", place)
     return find_profile(node.value, place)
 
 
@@ -101,7 +101,7 @@ def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str 
         here = f"{document.file}:{node.origin.line}:{node.origin.column}"
         if name is not None and node.value != name:
             message = f"the file names the profile {node.value!r}, and {place} names {name!r}"
-            raise _identity_error(message, "name one of them", here)
+            raise identity_error(message, "name one of them", here)
         name, place = node.value, here
     return name, place
 
@@ -123,9 +123,10 @@ def _shown(path: Path) -> str:
     """Relative to the current folder where that is shorter to read."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):
         return str(path)
 
 
-def _identity_error(message: str, hint: str, place: str) -> ProjectError:
+def identity_error(message: str, hint: str, place: str) -> ProjectError:
+    """A profile that cannot be found, or is not what it says it is."""
     return ProjectError(IDENTITY, message, hint, place, EXIT_USAGE)

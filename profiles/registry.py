@@ -11,16 +11,15 @@ from neobert.config.document import Document, load_document
 from neobert.config.overrides import Override, parse_overrides
 from neobert.config.resolution import Resolution, build, resolve, sources_of
 from neobert.config.schema import RunConfig
-from neobert.config.tree import DEFAULT, Origin
-from neobert.errors import EXIT_USAGE, ProjectError
-from profiles.about import About, Expectations, Kind, Requirements
+from neobert.config.tree import DEFAULT, Node, Origin
+from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
 from profiles.inherit import (
     ABOUT,
-    IDENTITY,
     PROFILE,
     Layers,
     entries,
     find_profile,
+    identity_error,
     is_profile,
     load_layers,
     named_profile,
@@ -97,9 +96,7 @@ class ResolvedRun:
             if origin.kind != "default":
                 return origin
             path = path.rpartition(".")[0]
-        return Origin(
-            "file" if self.source_file else "default", self.source_file, 1 if self.source_file else 0
-        )
+        return Origin("file", self.source_file, 1) if self.source_file else DEFAULT
 
 
 def list_profiles() -> tuple[str, ...]:
@@ -123,24 +120,25 @@ def resolve_run(
     documents = [load_document(file) for file in files]
     parsed = parse_overrides(overrides)
     _refuse_profile_override(parsed)
-    if documents and is_profile(documents[-1]):
+    if any(map(is_profile, documents)):
         return _run_of_profile_file(profile, documents, parsed)
     name, place = named_profile(documents, profile)
     if name is None:
         return _run(None, (), documents, parsed)
-    layers = load_layers(find_profile(name, place))
-    return _run(*_profile(layers), documents, parsed)
+    found, base = _profile(load_layers(find_profile(name, place)))
+    if found.kind == "base":
+        hint = f"write a profile that extends: {name}"
+        raise identity_error(f"{name} is a base, and not to be run", hint, place)
+    return _run(found, base, documents, parsed)
 
 
 def _run_of_profile_file(
     profile: str | None, documents: Sequence[Document], overrides: tuple[Override, ...]
 ) -> ResolvedRun:
-    path = Path(documents[-1].file)
+    path = next(Path(document.file) for document in documents if is_profile(document))
     if len(documents) > 1 or profile not in (None, path.stem):
-        message = f"{path} is a profile, and stands alone"
-        raise ProjectError(
-            IDENTITY, message, f"write profile: {path.stem} in a run file", str(path), EXIT_USAGE
-        )
+        hint = f"write profile: {path.stem} in a run file"
+        raise identity_error(f"{path} is a profile, and stands alone", hint, str(path))
     return _run(*_profile(load_layers(path)), (), overrides)
 
 
@@ -185,19 +183,19 @@ def _about(layers: Layers) -> About:
     document = layers.about
     node = entries(document).get(ABOUT)
     if node is None:
-        message = "the profile has no about section"
-        raise ProjectError(IDENTITY, message, "write about: {name, kind, intent}", document.file, EXIT_USAGE)
-    about = build(About, node, sources_of([document]))
+        hint = "write about: {name, kind, intent}"
+        raise identity_error("the profile has no about section", hint, document.file)
+    head = Node({ABOUT: node}, node.origin, node.key)
+    about = build(ProfileHead, head, sources_of([document])).about
     if about.name != Path(document.file).stem:
         place = f"{document.file}:{node.key.line}:{node.key.column}"
         message = f"the file is named {Path(document.file).stem}, and about.name is {about.name}"
-        raise ProjectError(IDENTITY, message, "let them agree", place, EXIT_USAGE)
+        raise identity_error(message, "let them agree", place)
     return about
 
 
 def _refuse_profile_override(overrides: Sequence[Override]) -> None:
     for override in overrides:
         if override.path == PROFILE:
-            place = f"argument {override.position}"
-            message = "a profile is no override"
-            raise ProjectError(IDENTITY, message, f"write --profile {override.text}", place, EXIT_USAGE)
+            hint = f"write --profile {override.text}"
+            raise identity_error("a profile is no override", hint, f"argument {override.position}")

@@ -98,12 +98,13 @@ def test_a_waiver_says_why(issues_of) -> None:
 
 
 def test_all_problems_are_named_at_once_in_the_order_of_the_file(issues_of) -> None:
-    text = "seed: x\nmodel:\n  dim: 128\n  rope: .nan\ntrainer:\n  max_steps: 1\n  max_steps: 2\n  save_step: 1\n"
+    text = "seed: x\nmodel:\n  dim: 128\n  rope: .nan\ntrainer:\n  tf32: on\n  tf32: true\n  save_step: 1\n"
     found = issues_of(text, "optimizer.lr=fast")
     assert [(issue.code, issue.line) for issue in found] == [
         ("CFG003", 1),
         ("CFG007", 3),
         ("CFG003", 4),
+        ("CFG003", 6),
         ("CFG002", 7),
         ("CFG001", 8),
         ("CFG003", 1),

@@ -1,0 +1,167 @@
+"""The profiles that are shipped: locked, self-consistent, a fixed point, and what their names promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neobert.config import all_keys, digest, dump_yaml, from_dict, load_document, resolve, to_dict
+from neobert.plan import Plan, assumptions_for, build_plan
+from profiles.inherit import SHIPPED
+from profiles.registry import Profile, list_profiles, load_profile, resolve_run
+
+NAMES = ["2xa100-prod", "a100-prod", "cpu-demo", "gpu-smoke", "h100-prod", "h200-prod", "long-context"]
+PRODUCTION = ["2xa100-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
+SMOKE = ["cpu-demo", "gpu-smoke"]
+
+
+def plan_of(profile: Profile) -> Plan:
+    requires = profile.requires
+    gpu = (requires.gpu or "A100") if requires.device == "cuda" else None
+    return build_plan(profile.config, assumptions_for(gpu, requires.gpu_memory_gib, profile.expects.mfu))
+
+
+def test_the_list_is_complete_and_sorted() -> None:
+    assert list_profiles() == tuple(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_is_locked_named_and_kept_in_its_folder(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.is_locked
+    assert profile.config.profile == profile.name == name
+    assert Path(profile.files[0]).parent.name == profile.kind
+    assert profile.intent.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_is_a_fixed_point(name: str, tmp_path: Path) -> None:
+    profile = load_profile(name)
+    path = tmp_path / "resolved.yaml"
+    path.write_text(dump_yaml(profile.config))
+    loaded = resolve([load_document(path)])
+    assert loaded.config == profile.config
+    assert loaded.digest == digest(profile.config)
+    assert dump_yaml(loaded.config) == path.read_text()
+    assert from_dict(to_dict(profile.config)) == profile.config
+    run = resolve_run(None, [path])
+    assert (run.digest, run.profile) == (loaded.digest, profile)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_value_has_an_origin_in_a_file_of_the_profile(name: str) -> None:
+    profile = load_profile(name)
+    for key in all_keys():
+        origin = profile.origins[key]
+        assert origin.kind in ("profile", "default")
+        assert origin.kind == "default" or (origin.file in profile.files and origin.line > 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_must_not_be_left_to_a_default_is_written_down(name: str) -> None:
+    origins = load_profile(name).origins
+    for key in (
+        "model.attn_backend",
+        "model.hidden_size",
+        "dataset.max_seq_length",
+        "datacollator.pack_sequences",
+        "optimizer.lr",
+        "trainer.output_dir",
+        "trainer.max_steps",
+        "trainer.mixed_precision",
+        "trainer.gradient_checkpointing",
+        "trainer.save_steps",
+        "trainer.save_total_limit",
+        "trainer.eval_steps",
+        "distributed.nproc_per_node",
+    ):
+        assert origins[key].kind == "profile", key
+
+
+def test_no_two_profiles_share_an_output_directory() -> None:
+    assert len({load_profile(name).config.trainer.output_dir for name in NAMES}) == len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hardware_processes_and_lengths_agree(name: str) -> None:
+    profile = load_profile(name)
+    config = profile.config
+    world_size = config.distributed.nproc_per_node * config.distributed.nnodes
+    assert world_size == max(1, profile.requires.num_gpus)
+    assert config.dataset.max_seq_length == config.model.max_position_embeddings
+    if profile.requires.device == "cpu":
+        assert config.model.attn_backend == "sdpa"
+    else:
+        assert config.model.attn_backend == "flash_attn_varlen"
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
+    profile = load_profile(name)
+    config, plan = profile.config, plan_of(profile)
+    assert profile.kind == "production"
+    assert config.trainer.mixed_precision == "bf16"
+    assert config.trainer.save_total_limit >= 2
+    assert config.tokenizer.revision is not None
+    assert config.dataset.eval_samples is not None
+    assert plan.global_batch_size.value == config.trainer.global_batch_size
+    assert plan.num_parameters.value > 200e6
+    assert plan.minutes_at_risk.value is not None
+    assert plan.minutes_at_risk.value < 30
+    assert plan.memory_mib.value < 0.6 * plan.device_memory_mib.value
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.expects.is_estimate
+    assert profile.expects.tokens_per_second is not None
+    low, high = profile.expects.tokens_per_second
+    assert low < plan_of(profile).tokens_per_second.value < high
+
+
+@pytest.mark.parametrize("name", [name for name in PRODUCTION if name != "long-context"])
+def test_a_profile_that_starts_from_nothing_sees_enough_text(name: str) -> None:
+    assert plan_of(load_profile(name)).tokens_per_parameter.value > 40
+
+
+def test_long_context_continues_a100_prod() -> None:
+    first, second = load_profile("a100-prod").config, load_profile("long-context").config
+    assert second.model.pretrained_checkpoint == f"{first.trainer.output_dir}/checkpoints/latest"
+    assert second.dataset.max_seq_length == 4096
+    assert second.dataset.min_length > 1
+    assert second.optimizer.lr < first.optimizer.lr
+    assert second.scheduler.warmup_steps * 10 <= second.trainer.max_steps
+    shape = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    assert [getattr(first.model, key) for key in shape] == [getattr(second.model, key) for key in shape]
+
+
+def test_two_cards_train_batch_for_batch_what_one_does() -> None:
+    one, two = to_dict(load_profile("a100-prod").config), to_dict(load_profile("2xa100-prod").config)
+    differing = {
+        f"{section}.{key}"
+        for section, keys in one.items()
+        if isinstance(keys, dict)
+        for key in keys
+        if keys[key] != two[section][key]
+    }
+    assert differing == {
+        "distributed.nproc_per_node",
+        "trainer.gradient_accumulation_steps",
+        "trainer.output_dir",
+        "trainer.save_steps",
+    }
+
+
+@pytest.mark.parametrize("name", SMOKE)
+def test_a_smoke_profile_is_short_and_needs_no_network(name: str) -> None:
+    profile = load_profile(name)
+    assert profile.kind == "smoke"
+    assert profile.config.dataset.name == "builtin:python-docs"
+    assert profile.config.tokenizer.name is None
+    assert plan_of(profile).eta_s.value < 10 * 60
+
+
+def test_bases_are_no_profiles_to_run() -> None:
+    assert {path.stem for path in (SHIPPED / "base").glob("*.yaml")} == {"_neobert"}
