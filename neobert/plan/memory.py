@@ -99,9 +99,9 @@ def activation_bytes(config: RunConfig) -> int:
 def block_bytes(config: RunConfig) -> int:
     """Return the bytes per token that one block keeps, as counted on this project's model.
 
-    In the compute type: the inputs of the four products, qkv, the rotated q and k, and the feed-forward's gate,
-    up and product; eager mode keeps the activated gate as well. In fp32: the residual stream, and in eager
-    mode each step of the norms. Compiled graphs keep the whole of qkv for its v.
+    In the compute type: the inputs of the four products, qkv, the rotated q and k, and the feed-forward's
+    gate, up and product; eager mode keeps the activated gate as well. In fp32: the residual stream, and in
+    eager mode each step of the norms. Compiled graphs keep the whole of qkv for its v.
     """
     hidden, width = config.model.hidden_size, feed_forward_width(config.model)
     compute_bytes = _compute_bytes(config)

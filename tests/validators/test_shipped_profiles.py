@@ -35,12 +35,12 @@ def sound_runs(draw):
     """A profile with a sound choice of size, batch, schedule and cadence on top."""
     name = draw(st.sampled_from(PRODUCTION))
     profile = load_profile(name).config
+    length = profile.dataset.max_seq_length
     heads = draw(st.integers(10, 16))
-    rows = draw(st.sampled_from([8, 16, 24]))
+    rows = draw(st.sampled_from([8, 16, 24])) * 1024 // length
     accumulation = draw(st.integers(32, 64))
     max_steps = draw(st.integers(60_000, 200_000))
     warmup = draw(st.integers(0, 5_000))
-    length = profile.dataset.max_seq_length
     return name, {
         "seed": draw(st.integers(0, 2**31)),
         "model": {
@@ -63,12 +63,9 @@ def sound_runs(draw):
         },
         "trainer": {
             "max_steps": max_steps,
-            "per_device_train_batch_size": rows * 1024 // min(length, 1024),
-            "gradient_accumulation_steps": accumulation * max(1, length // 1024),
-            "global_batch_size": rows
-            * accumulation
-            * max(1, length // 1024)
-            * profile.distributed.nproc_per_node,
+            "per_device_train_batch_size": rows,
+            "gradient_accumulation_steps": accumulation,
+            "global_batch_size": rows * accumulation * profile.distributed.nproc_per_node,
             "save_steps": draw(st.integers(10, 50)),
             "save_total_limit": draw(st.sampled_from([0, 2, 5])),
             "eval_steps": draw(st.integers(0, max_steps)),

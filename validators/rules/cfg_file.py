@@ -5,21 +5,18 @@ The judges are silent: a run that reaches them has been read.
 
 from __future__ import annotations
 
+from functools import partial
+
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity
 from validators.rule import RaisedBy, Violations, rule
 
+refused = partial(rule, severity=Severity.FAIL, level=Level.STATIC, waivable=False, raised_by=RaisedBy.LOADER)
 
-@rule(
-    "CFG001",
-    "unknown-key",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    waivable=False,
-    raised_by=RaisedBy.LOADER,
-)
+
+@refused("CFG001", "unknown-key")
 def unknown_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key that the schema does not know.
 
@@ -45,14 +42,7 @@ def unknown_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@rule(
-    "CFG002",
-    "duplicate-key",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    waivable=False,
-    raised_by=RaisedBy.LOADER,
-)
+@refused("CFG002", "duplicate-key")
 def duplicate_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key that stands twice in one mapping.
 
@@ -81,14 +71,7 @@ def duplicate_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@rule(
-    "CFG003",
-    "wrong-value",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    waivable=False,
-    raised_by=RaisedBy.LOADER,
-)
+@refused("CFG003", "wrong-value")
 def wrong_value(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A value of the wrong type, out of its bounds, or outside its closed set.
 
@@ -117,14 +100,7 @@ def wrong_value(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@rule(
-    "CFG007",
-    "renamed-key",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    waivable=False,
-    raised_by=RaisedBy.LOADER,
-)
+@refused("CFG007", "renamed-key")
 def renamed_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key that has another name here.
 
@@ -150,14 +126,7 @@ def renamed_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@rule(
-    "CFG011",
-    "unreadable-config",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    waivable=False,
-    raised_by=RaisedBy.LOADER,
-)
+@refused("CFG011", "unreadable-config")
 def unreadable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A file that is no config.
 
@@ -183,14 +152,7 @@ def unreadable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@rule(
-    "CFG012",
-    "unresolved-variable",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    waivable=False,
-    raised_by=RaisedBy.LOADER,
-)
+@refused("CFG012", "unresolved-variable")
 def unresolved_variable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A variable that nobody defined, or that is defined by itself.
 
