@@ -1,0 +1,89 @@
+"""Every parameter is in one group, and only matrices that are no embeddings decay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neobert.config.schema import OptimizerConfig
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.optim import build_optimizer, decay_groups
+
+
+@settings(max_examples=20)
+@given(
+    rms_norm=st.booleans(),
+    rope=st.booleans(),
+    hidden_act=st.sampled_from(["swiglu", "gelu"]),
+    tied=st.booleans(),
+    frozen=st.booleans(),
+)
+def test_each_parameter_is_in_exactly_one_group(rms_norm, rope, hidden_act, tied, frozen):
+    config = NeoBERTConfig(
+        vocab_size=31,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=8,
+        rms_norm=rms_norm,
+        rope=rope,
+        hidden_act=hidden_act,
+        tie_word_embeddings=tied,
+    )
+    model = NeoBERTLMHead(config)
+    model.model.layer_norm.weight.requires_grad = not frozen
+    groups = decay_groups(model, 0.1)
+    grouped = [id(parameter) for group in groups for parameter in group["params"]]
+    trained = [id(parameter) for parameter in model.parameters() if parameter.requires_grad]
+    assert sorted(grouped) == sorted(set(trained))
+    decays = {id(each): group["weight_decay"] for group in groups for each in group["params"]}
+    for name, parameter in model.named_parameters():
+        spared = "norm" in name or name.endswith("bias") or "encoder.weight" in name or "embedding" in name
+        if parameter.requires_grad:
+            assert decays[id(parameter)] == (0.0 if spared else 0.1), name
+
+
+def test_decay_shrinks_matrices_and_nothing_else():
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 3))
+    optimizer = build_optimizer(OptimizerConfig(lr=0.1, weight_decay=0.5), model)
+    before = {name: each.detach().clone() for name, each in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for name, parameter in model.named_parameters():
+        factor = 0.95 if name == "2.weight" else 1.0
+        torch.testing.assert_close(parameter.detach(), before[name] * factor)
+
+
+def test_the_update_is_adamw():
+    torch.manual_seed(0)
+    config = OptimizerConfig(lr=1e-2, betas=(0.9, 0.95), eps=1e-7, weight_decay=0.1)
+    model = torch.nn.Linear(300, 300, bias=False).to(torch.float64)
+    weight = model.weight.detach().clone()
+    first = second = torch.zeros_like(weight)
+    optimizer = build_optimizer(config, model)
+    for step in range(1, 4):
+        gradient = torch.randn_like(weight)
+        model.weight.grad = gradient
+        optimizer.step()
+        first, second = 0.9 * first + 0.1 * gradient, 0.95 * second + 0.05 * gradient**2
+        corrected = (second / (1 - 0.95**step)).sqrt() + 1e-7
+        weight = weight * (1 - 1e-2 * 0.1) - 1e-2 * (first / (1 - 0.9**step)) / corrected
+    torch.testing.assert_close(model.weight.detach(), weight, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [3, 1023, 70001])
+def test_the_fused_update_is_bit_stable(size):
+    def updated() -> torch.Tensor:
+        torch.manual_seed(1)
+        model = torch.nn.Linear(size, 1)
+        optimizer = build_optimizer(OptimizerConfig(), model)
+        for _ in range(3):
+            model.weight.grad, model.bias.grad = torch.randn(1, size), torch.randn(1)
+            optimizer.step()
+        return model.weight.detach()
+
+    assert torch.equal(updated(), updated())
