@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import DatasetConfig
+from neobert.data import python_docs
+from neobert.data.readers import HashShare, IndexedSource, Part, TextSource
+from neobert.data.sources import Corpus, open_corpus
+from neobert.errors import ProjectError
+from tests.data.conftest import sentences, write_jsonl
+
+TEXTS = [f"document {number}" for number in range(20)]
+
+
+def corpus(path: object, **options: object) -> Corpus:
+    return open_corpus(DatasetConfig(path=str(path), **options))
+
+
+def texts(source: TextSource | None) -> list[str] | None:
+    return None if source is None else list(source.open())
+
+
+def refused(code: str, says: str, **options: object) -> ProjectError:
+    with pytest.raises(ProjectError) as caught:
+        list(open_corpus(DatasetConfig(**options)))
+    error = caught.value
+    assert error.code == code
+    assert says in error.message
+    assert error.hint
+    assert error.place
+    return error
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Training text of two kinds, three levels deep, a validation file and a test folder."""
+    write_jsonl(tmp_path / "b.jsonl", ["b0", "b1"])
+    (tmp_path / "a.txt").write_text("a0\n\na1\n", encoding="utf-8")
+    write_jsonl(tmp_path / "deep" / "er" / "train-00001.jsonl", ["d0"])
+    write_jsonl(tmp_path / "valid.jsonl", ["v0"])
+    write_jsonl(tmp_path / "Test" / "part.jsonl", ["t0"])
+    write_jsonl(tmp_path / ".hidden" / "x.jsonl", ["hidden"])
+    (tmp_path / "README.md").write_text("no data", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_folder_is_read_in_order_and_sorted_into_splits(folder):
+    found = corpus(folder)
+    assert texts(found.train) == ["a0", "a1", "b0", "b1", "d0"]
+    assert texts(found.evaluation) == ["v0"]
+    assert texts(corpus(folder, eval_split="test").evaluation) == ["t0"]
+    assert texts(corpus(folder, train_split="test").train) == ["t0"]
+
+
+def test_a_split_that_is_not_there_is_an_error_that_lists_those_that_are(folder):
+    error = refused("DAT001", "no split 'dev'", path=str(folder), eval_split="dev")
+    assert error.place == "dataset.eval_split"
+    assert "test, train, validation" in error.hint
+    (only := folder / "only").mkdir()
+    write_jsonl(only / "valid.jsonl", ["x"])
+    assert "validation" in refused("DAT001", "no split 'train'", path=str(only)).hint
+
+
+def test_one_file_is_training_text_whatever_its_name(tmp_path):
+    path = write_jsonl(tmp_path / "test.jsonl", ["x"])
+    assert texts(corpus(path).train) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "evaluation"),
+    [
+        ({}, TEXTS, None),
+        ({"train_split": "train[:10%]"}, TEXTS[:2], None),
+        ({"train_split": "train[5:8]"}, TEXTS[5:8], None),
+        ({"train_split": "train[-3:]"}, TEXTS[-3:], None),
+        ({"eval_samples": 4}, TEXTS[4:], TEXTS[:4]),
+        ({"train_split": "train[10:]", "eval_samples": 2}, TEXTS[12:], TEXTS[10:12]),
+        ({"train_split": "train[4:]", "eval_split": "train[:4]"}, TEXTS[4:], TEXTS[:4]),
+        ({"train_split": "train[4:]", "eval_split": "train[:4]", "eval_samples": 1}, TEXTS[4:], TEXTS[:1]),
+    ],
+)
+def test_slices_and_held_out_documents(tmp_path, options, train, evaluation):
+    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    found = corpus(path, **options)
+    assert texts(found.train) == train
+    assert texts(found.evaluation) == evaluation
+
+
+@given(st.lists(st.text(max_size=5), max_size=60), st.floats(0.05, 0.95))
+def test_a_share_by_hash_keeps_copies_together_and_loses_nothing(documents, share):
+    source = IndexedSource("x", lambda a, b: documents[a:b], lambda: len(documents), list)
+    train, held_out = (texts(HashShare(source, share, is_evaluation=side)) for side in (False, True))
+    assert sorted([*train, *held_out]) == sorted(documents)
+    assert not set(train) & set(held_out)
+
+
+def test_a_share_by_hash_has_its_size(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", sentences(4000))
+    found = corpus(path, validation_split=0.1)
+    assert len(texts(found.evaluation)) == pytest.approx(400, abs=80)
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluation"),
+    [("train", "train"), ("train", "train[:5]"), ("train[3:]", "train[:4]"), ("train[:50%]", "train[9:]")],
+)
+def test_training_documents_cannot_evaluate(tmp_path, train, evaluation):
+    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    refused("DAT006", "are training documents", path=str(path), train_split=train, eval_split=evaluation)
+
+
+SOURCES = ["file", "slice", "share", "indexed", "slice of a share"]
+
+
+def some_source(kind: str, folder: Path) -> TextSource:
+    for number in range(3):
+        write_jsonl(folder / f"{number}.jsonl", TEXTS[number * 5 : number * 5 + 5])
+    files = corpus(folder).train
+    indexed = IndexedSource("x", lambda a, b: TEXTS[a:b], lambda: len(TEXTS), list)
+    return {
+        "file": files,
+        "slice": Part(files, 3, 12),
+        "share": HashShare(files, 0.5, is_evaluation=True),
+        "indexed": indexed,
+        "slice of a share": Part(HashShare(indexed, 0.7, is_evaluation=False), 1, 9),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_reading_goes_on_where_a_state_says(tmp_path, kind):
+    source = some_source(kind, tmp_path)
+    whole = texts(source)
+    assert len(whole) > 3
+    reader = source.open()
+    for taken in range(len(whole)):
+        assert list(source.open(reader.state())) == whole[taken:]
+        assert next(reader) == whole[taken]
+    assert list(source.open(reader.state())) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "slice", "indexed"])
+def test_counts_are_what_is_read(tmp_path, kind):
+    source = some_source(kind, tmp_path)
+    assert source.count() == len(texts(source))
+
+
+def test_another_content_is_another_identity(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    before = corpus(path).identity()
+    assert corpus(path).identity() == before
+    assert corpus(path, train_split="train[:5]").identity() != before
+    write_jsonl(path, [*TEXTS, "more"])
+    assert corpus(path).identity() != before
+
+
+def test_saved_datasets(tmp_path):
+    splits = datasets.DatasetDict(
+        train=datasets.Dataset.from_dict({"sentence": TEXTS, "id": list(range(20))}),
+        dev=datasets.Dataset.from_dict({"sentence": ["e"], "id": [0]}),
+    )
+    splits.save_to_disk(tmp_path / "splits")
+    found = corpus(tmp_path / "splits", train_split="train[:5]")
+    assert (texts(found.train), texts(found.evaluation)) == (TEXTS[:5], ["e"])
+    splits["train"].save_to_disk(tmp_path / "single")
+    assert texts(corpus(tmp_path / "single").train) == TEXTS
+    refused("DAT007", "no column 'text'", path=str(tmp_path / "single"), text_column="text")
+    refused("DAT007", "holds int", path=str(tmp_path / "single"), text_column="id")
+    (tmp_path / "single" / "state.json").write_text("{", encoding="utf-8")
+    refused("DAT001", "cannot be opened", path=str(tmp_path / "single"))
+
+
+def test_a_name_that_datasets_cannot_find():
+    refused("DAT001", "cannot be opened", name="nobody/nothing-of-this-name")
+
+
+def test_bad_places(tmp_path):
+    refused("DAT001", "does not exist", path=str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    refused("DAT001", "it holds nothing", path=str(tmp_path / "empty"))
+    (tmp_path / "empty" / "a.csv").write_text("x", encoding="utf-8")
+    refused("DAT001", "1 x .csv", path=str(tmp_path / "empty"))
+    refused("DAT001", "is none of .txt", path=str(tmp_path / "empty" / "a.csv"))
+    (tmp_path / "a.txt").touch()
+    refused("DAT004", "is empty", path=str(tmp_path / "a.txt"))
+    refused("DAT001", "neither is set")
+    refused("DAT001", "both are set", path="x", name="y")
+    refused("DAT001", "no corpus 'builtin:novels'", name="builtin:novels")
+
+
+def test_a_stream_has_no_percent(tmp_path):
+    path = str(write_jsonl(tmp_path / "a.jsonl", TEXTS))
+    refused("DAT001", "no known length", path=path, streaming=True, train_split="train[:1%]")
+    refused("DAT001", "no known length", path=path, streaming=True, train_split="train[-5:]")
+
+
+def test_the_documentation_of_python():
+    documents = python_docs.python_docs()
+    assert documents == list(dict.fromkeys(documents))
+    assert sum(map(len, documents)) > 1_000_000
+    assert any("lambda" in document for document in documents[:100])
+    assert "topics" in python_docs.python_docs_label()
+
+
+def test_the_documentation_is_read_without_running_it():
+    script = (
+        "import sys; from neobert.data.python_docs import python_docs; before = set(sys.modules);"
+        "python_docs();"
+        "print(*(set(sys.modules) - before))"
+    )
+    child = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    roots = {name.partition(".")[0] for name in child.stdout.split()}
+    assert {root for root in roots if not root.startswith("_sysconfigdata")} <= {"pydoc_data", "encodings"}
+
+
+def test_a_python_without_topics_says_so(monkeypatch):
+    monkeypatch.setattr(python_docs, "find_spec", lambda name: None)
+    monkeypatch.setattr(python_docs, "_docstrings", lambda root: iter(["only", "docstrings"]))
+    assert python_docs.python_docs() == ["only", "docstrings"]
+    assert "no pydoc_data" in open_corpus(DatasetConfig(name=python_docs.NAME)).label
+    monkeypatch.setattr(python_docs, "_docstrings", lambda root: iter(()))
+    refused("DAT001", "neither pydoc_data nor", name=python_docs.NAME)
+
+
+def test_sources_that_do_not_parse_are_left_out(tmp_path):
+    (tmp_path / "good.py").write_text('"""Good."""\nclass A:\n    """A."""\n', encoding="utf-8")
+    (tmp_path / "bad.py").write_bytes(b'"""Bad."""\nprint "2"\n')
+    (tmp_path / "latin.py").write_bytes(b'# -*- coding: latin-1 -*-\n"""Caf\xe9."""\n')
+    (tmp_path / "escape.py").write_text('"""An \\d escape."""\n', encoding="utf-8")
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "test_x.py").write_text('"""Test."""\n', encoding="utf-8")
+    assert list(python_docs._docstrings(tmp_path)) == ["An \\d escape.", "Good.", "A.", "Café."]

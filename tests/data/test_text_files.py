@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.data import text_files
+from neobert.data.text_files import kind_of, read_documents
+from neobert.errors import ProjectError
+
+
+def read(path: Path, column: str | None = None) -> list[str]:
+    return list(read_documents(path, column))
+
+
+def refused(path: Path, code: str, says: str, column: str | None = None) -> ProjectError:
+    with pytest.raises(ProjectError) as caught:
+        read(path, column)
+    error = caught.value
+    assert (error.code, bool(error.hint)) == (code, True)
+    assert str(path) in error.place
+    assert says in error.message
+    return error
+
+
+def put(path: Path, content: bytes) -> Path:
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.txt", ".txt"),
+        ("a.b.jsonl.gz", ".jsonl"),
+        ("A.PARQUET", ".parquet"),
+        ("a.txt.bz2", None),
+        ("a.json", None),
+        ("txt", None),
+        ("a.gz", None),
+    ],
+)
+def test_a_file_is_known_by_its_name(name, kind):
+    assert kind_of(Path("/data.txt") / name) == kind
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_blank_lines_separate_the_documents_of_a_text(tmp_path, suffix):
+    content = "\ufeffone\nmore of one\r\n\r\n \t \ntwo\n\n\n\nthree".encode()
+    assert read(put(tmp_path / f"a.txt{suffix}", content)) == ["one\nmore of one", "two", "three"]
+
+
+def test_a_text_without_blank_lines_is_one_document(tmp_path):
+    assert read(put(tmp_path / "a.txt", b"one\ntwo\nthree\n")) == ["one\ntwo\nthree"]
+
+
+def test_a_long_run_is_cut_at_the_end_of_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "MAX_RUN_CHARACTERS", 10)
+    path = put(tmp_path / "a.txt", b"aaaa\nbbbb\ncccc\n" + b"d" * 30 + b"\n\ne")
+    assert read(path) == ["aaaa\nbbbb", "cccc", "d" * 30, "e"]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)))
+def test_no_text_is_lost(tmp_path, lines):
+    path = put(tmp_path / "a.txt", "\n".join(lines).encode())
+    expected = [line.removeprefix("\ufeff") if i == 0 else line for i, line in enumerate(lines)]
+    joined = "\n".join(read(path)).split("\n")
+    assert [x for x in joined if x.strip()] == [x for x in expected if x.strip()]
+
+
+def test_empty_files_have_no_documents(tmp_path):
+    assert read(put(tmp_path / "a.txt", b"")) == []
+    assert read(put(tmp_path / "a.jsonl.gz", b"\n\n")) == []
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_of_jsonl(tmp_path, suffix):
+    rows = b'\xef\xbb\xbf{"text": "one"}\n\n{"text": null, "id": 3}\n{"id": 1, "text": "two\\nlines"}\n'
+    assert read(put(tmp_path / f"a.jsonl{suffix}", rows)) == ["one", "", "two\nlines"]
+
+
+def test_half_a_surrogate_pair_is_replaced(tmp_path):
+    path = put(tmp_path / "a.jsonl", b'{"text": "a\\ud83d b \\ud83d\\ude00"}\n')
+    assert read(path) == ["a\ufffd b \U0001f600"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_of_parquet(tmp_path, suffix):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3], "content": ["one", None, "three"]}), path)
+    if suffix:
+        path = put(tmp_path / "b.parquet.gz", path.read_bytes())
+    assert read(path) == ["one", "", "three"]
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "says"),
+    [
+        ({"body": "x", "id": 1}, None, "none of the columns"),
+        ({"text": "x", "content": "y"}, None, "text, content"),
+        ({"body": "x"}, "text", "no column 'text'"),
+        ({"text": 5}, None, "holds int"),
+        ({"text": ["a"]}, "text", "holds list"),
+    ],
+)
+def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, says):
+    path = put(tmp_path / "a.jsonl", json.dumps(row).encode())
+    error = refused(path, "DAT007", says, column)
+    assert error.place.endswith(":1")
+    if "holds" not in says:
+        assert all(repr(name) in error.hint for name in row)
+
+
+def test_parquet_columns_are_listed(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"body": ["x"], "n": [1]}), path)
+    assert "'body', 'n'" in refused(path, "DAT007", "none of the columns").hint
+    refused(path, "DAT007", "holds int", "n")
+
+
+def test_a_named_column_beats_the_usual_names(tmp_path):
+    path = put(tmp_path / "a.jsonl", b'{"text": "x", "body": "y"}')
+    assert read(path, "body") == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.txt", b"fine\ncaf\xe9\n", "0xe9 at column 4"),
+        ("a.jsonl", b'{"text": "\xff"}', "not UTF-8"),
+        ("a.txt", "hello".encode("utf-16"), "UTF-16"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": ', "not JSON"),
+        ("a.jsonl", b'["text"]', "a JSON list"),
+        ("a.jsonl", b"[" * 100_000, "not JSON"),
+        ("a.parquet", b"PAR1 no parquet at all PAR1", "no readable parquet"),
+        ("a.parquet", b"", "no readable parquet"),
+    ],
+)
+def test_content_that_cannot_be_read(tmp_path, name, content, says):
+    refused(put(tmp_path / name, content), "DAT001", says)
+
+
+def test_the_line_that_is_broken_is_named(tmp_path):
+    path = put(tmp_path / "a.txt", b"fine\n\nbad \xff\n")
+    assert refused(path, "DAT001", "not UTF-8").place == f"{path}:3"
+
+
+@pytest.mark.parametrize("cut", [5, -8])
+def test_gzip_that_is_cut_short(tmp_path, cut):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"some text\n" * 1000)[:cut])
+    refused(path, "DAT001", "gzip")
+
+
+def test_gzip_in_name_only(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(b"plain text")
+    refused(path, "DAT001", "gzip")
+
+
+def test_a_file_that_went_away(tmp_path):
+    refused(tmp_path / "a.txt", "DAT001", "No such file")
