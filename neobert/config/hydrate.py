@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from neobert.config.tree import Path
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic_core import SchemaValidator
 
 T = TypeVar("T")
 
@@ -36,20 +36,23 @@ class HydrationError(Exception):
 
 
 @cache
-def adapter(kind: Any) -> TypeAdapter[Any]:
-    """pydantic's validator of a dataclass, built on first use: it takes tens of milliseconds."""
-    from pydantic import TypeAdapter
+def validator(kind: Any) -> SchemaValidator:
+    """The validator of a dataclass, built on first use."""
+    from pydantic_core import SchemaValidator
 
-    return TypeAdapter(kind)
+    from neobert.config.validation import core_schema
+
+    schema: Any = core_schema(kind)
+    return SchemaValidator(schema)
 
 
 def hydrate(kind: type[T], values: Any) -> T:
     """Build the dataclass from plain values, strictly. Raises HydrationError with all that is wrong."""
-    from pydantic import ValidationError
+    from pydantic_core import ValidationError
 
     schema: Any = kind
     try:
-        value: T = adapter(schema).validate_json(json.dumps(values))
+        value: T = validator(schema).validate_json(json.dumps(values))
         return value
     except ValidationError as error:
         raise HydrationError(
@@ -62,4 +65,6 @@ def hydrate(kind: type[T], values: Any) -> T:
 
 def pydantic_schema(kind: Any) -> dict[str, Any]:
     """JSON Schema of a dataclass."""
-    return adapter(kind).json_schema()
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).json_schema()

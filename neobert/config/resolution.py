@@ -61,7 +61,8 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
     except HydrationError as error:
         from neobert.config.problems import flaws_of
 
-        known = {flaw.path for flaw in found}
+        # A key that is given twice has a value all the same; one that could not be read has none.
+        known = {flaw.path for flaw in found if flaw.code != "CFG002"}
         for problem in error.problems[:MOST_EXPLAINED]:
             if not _is_below(problem.path, known):
                 found += flaws_of(problem, root, kind)
