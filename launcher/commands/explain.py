@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
@@ -33,15 +33,19 @@ def run(key: str, selection: Selection, output_format: str) -> int:
     try:
         info = describe(key)
     except ProjectError as error:
-        raise _with_plan_names(error, name, derived) from None
+        raise _with_plan_names(error, key, derived) from None
     _deliver(_key_json(info, resolved), output_format)
     return EXIT_OK
 
 
-def _with_plan_names(error: ProjectError, name: str, derived: dict[str, Derived[Any]]) -> ProjectError:
-    near = get_close_matches(name, derived, n=1, cutoff=0.8)
+def _with_plan_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
+    """What was meant may be a value of the plan: surely where the key says so."""
+    is_plan = key.startswith(PLAN)
+    near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
     if near:
-        error.hint = f"did you mean plan.{near[0]}?"
+        error.hint = f"did you mean {PLAN}{near[0]}?"
+    elif is_plan:
+        error.hint = f"the plan has {', '.join(derived)}"
     return error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,10 +36,13 @@ from launcher.rundir import (
 from launcher.selection import Selection
 from launcher.ui.preflight_view import preflight_text
 from launcher.watch import View, Watch, make_view
-from neobert.config.canonical import sha256
-from neobert.errors import EXIT_OK
+from neobert.config import to_dict
+from neobert.errors import EXIT_OK, ProjectError
+from neobert.training.checkpoint.folders import find
 from profiles.registry import ResolvedRun
 from validators.finding import Level
+
+WAYS_TO_BEGIN = ("resume_from_checkpoint", "overwrite_output_dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +105,27 @@ def _is_resumed(resolved: ResolvedRun) -> bool:
 
 
 def _is_finished(resolved: ResolvedRun, folder: Path) -> bool:
-    """Whether the same command, with the same config, has nothing left to do."""
-    done = read_json(folder / OUTCOME).get("status") == "finished"
-    return done and _is_resumed(resolved) and sha256(read_json(folder / RESOLVED)) == resolved.digest
+    """Whether the same run has nothing left to do. How it was launched before does not matter."""
+    if not _is_resumed(resolved) or _identity(read_json(folder / RESOLVED)) != _identity(
+        to_dict(resolved.config)
+    ):
+        return False
+    return read_json(folder / OUTCOME).get("status") == "finished" or _is_complete(resolved, folder)
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without the keys that say how to begin."""
+    trainer = {key: value for key, value in config.get("trainer", {}).items() if key not in WAYS_TO_BEGIN}
+    return {**config, "trainer": trainer}
+
+
+def _is_complete(resolved: ResolvedRun, folder: Path) -> bool:
+    """Whether the last checkpoint was saved and only the word about it is missing."""
+    try:
+        found = find(folder / CHECKPOINTS, "auto")
+    except ProjectError:
+        return False
+    return found is not None and found[1].step >= resolved.config.trainer.max_steps
 
 
 def _refuse(examination: Examination, output_format: str) -> int:

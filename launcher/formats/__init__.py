@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from launcher.report import Report
 
+FORMATS = ("text", "json", "github", "sarif", "junit")
+
 
 def render(report: Report, output_format: str) -> str:
     """Write a report in one of the formats. Each is imported when it is asked for."""

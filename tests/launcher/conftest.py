@@ -1,0 +1,118 @@
+"""Commands in this process and in real children; a trainer that only pretends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import cli
+
+FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
+WITH_FAKE_TRAINER = """
+import sys
+import launcher.process
+launcher.process.TRAINER_MODULE = "fake_trainer"
+from launcher.cli import main
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(autouse=True)
+def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command may write below the checkout, and no variable of the caller may change what it says."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "NEOBERT_PROFILE_PATH",
+        "NEOBERT_TRACEBACK",
+        "NO_COLOR",
+        "CUDA_VISIBLE_DEVICES",
+        "SLURM_JOB_ID",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run one command line in this process."""
+
+    def run(*arguments: str | Path) -> Answer:
+        capsys.readouterr()
+        code = cli.run([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Answer(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a run file."""
+
+    def write(text: str, name: str = "run.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def child_environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(FAKE_TRAINER.parent), "COLUMNS": "100", **more}
+
+
+def _start(*arguments: str | Path, fake: str = "", **streams: Any) -> subprocess.Popen[str]:
+    """Start a command line in a child; `fake` puts a pretended trainer with that behaviour in place of the real one."""
+    program = ["-c", WITH_FAKE_TRAINER] if fake else ["-m", "launcher"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+    environment = child_environment(FAKE_TRAINER=fake)
+    words = [str(argument) for argument in arguments]
+    return subprocess.Popen([sys.executable, *program, *words], text=True, env=environment, **pipes)
+
+
+def _run(*arguments: str | Path, fake: str = "", **streams: Any) -> Answer:
+    """Run a command line in a child to its end."""
+    child = _start(*arguments, fake=fake, **streams)
+    out, err = child.communicate(timeout=120)
+    return Answer(child.returncode, out, err)
+
+
+@pytest.fixture
+def start_child() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start commands in children; none outlives its test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str | Path, **how: Any) -> subprocess.Popen[str]:
+        started.append(_start(*arguments, **how))
+        return started[-1]
+
+    yield start
+    for child in started:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def run_child() -> Callable[..., Answer]:
+    """Run a command in a child to its end."""
+    return _run

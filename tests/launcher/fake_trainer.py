@@ -1,0 +1,90 @@
+"""A trainer that pretends: it writes what the real one writes, and ends as FAKE_TRAINER says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from neobert.errors import ProjectError, write_error_file
+
+BEHAVIOUR = os.environ["FAKE_TRAINER"]
+MAX_STEPS = 3
+ENDS = {signal.SIGTERM: ("preempted", 75), signal.SIGINT: ("interrupted", 130)}
+
+run_dir = Path(sys.argv[1]).parent
+received: list[int] = []
+
+
+def note(number: int, frame: object) -> None:
+    received.append(number)
+
+
+def append(name: str, row: dict[str, object]) -> None:
+    with (run_dir / name).open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def take_step(step: int) -> None:
+    row = {"step": step, "train/loss": 9.0 - step, "train/tokens_per_sec": 1000.0, "eval/loss": 8.0 - step}
+    append("metrics.jsonl", row)
+    beat = {"ts_utc": "2026-01-01T00:00:00+00:00", "phase": "train", "step": step, "max_steps": MAX_STEPS}
+    append(
+        "heartbeat_rank0.jsonl", {**beat, "tokens_total": 100 * step, "eta_s": 1.0, "work_at_risk_min": 0.5}
+    )
+
+
+def end(status: str, code: int, step: int, message: str = "") -> None:
+    outcome = {"status": status, "exit_code": code, "step": step, "message": message}
+    (run_dir / "outcome.json").write_text(json.dumps(outcome))
+    sys.exit(code)
+
+
+def wait_for_a_stop() -> None:
+    (run_dir / "ready").touch()
+    while not received:
+        time.sleep(0.01)
+    (run_dir / "received").write_text(" ".join(map(str, received)))
+
+
+def ignore_everything() -> None:
+    (run_dir / "ready").touch()
+    while True:
+        time.sleep(0.05)
+
+
+def main() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, note)
+    print(f"rank {os.environ.get('RANK', '-')} of {os.environ.get('WORLD_SIZE', '1')} trains {sys.argv[1]}")
+    for step in range(MAX_STEPS + 1 if BEHAVIOUR == "finish" else 2):
+        take_step(step)
+    if BEHAVIOUR == "finish":
+        (run_dir / "checkpoints" / "3").mkdir(parents=True, exist_ok=True)
+        (run_dir / "checkpoints" / "latest").unlink(missing_ok=True)
+        (run_dir / "checkpoints" / "latest").symlink_to("3")
+        end("finished", 0, MAX_STEPS)
+    if BEHAVIOUR == "stop":
+        wait_for_a_stop()
+        end(*ENDS[signal.Signals(received[0])], step=1)
+    if BEHAVIOUR == "ignore":
+        ignore_everything()
+    if BEHAVIOUR == "error":
+        error = ProjectError("DAT004", "no text is left", "check the source", "corpus.txt", 1)
+        write_error_file(error)
+        sys.exit(error.exit_code)
+    if BEHAVIOUR == "fail":
+        end("failed", 4, 1, "the loss is not finite")
+    if BEHAVIOUR == "refuse":
+        end("failed", 93, 1, "another try cannot help")
+    if BEHAVIOUR == "crash":
+        raise RuntimeError("a fault that nobody foresaw")
+    if BEHAVIOUR == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

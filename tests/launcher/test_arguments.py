@@ -1,0 +1,132 @@
+"""Every spelling of a config file and of an override means the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.arguments import MisplacedFileError, normalise, split_passthrough
+
+WITH_VALUE = {"--profile", "-p", "--config", "-c", "--set", "--output"}
+KEYS = st.from_regex(r"[a-z_]{1,8}\.[a-z_]{1,8}", fullmatch=True)
+VALUES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["--set", "trainer.max_steps=10"],
+        ["--trainer.max_steps", "10"],
+        ["--trainer.max_steps=10"],
+        ["trainer.max_steps=10"],
+    ],
+)
+def test_spellings_of_an_override_are_one(tokens: list[str]) -> None:
+    assert normalise(tokens, WITH_VALUE) == ["--set", "trainer.max_steps=10"]
+
+
+@pytest.mark.parametrize("tokens", [["@", "run.yaml"], ["@run.yaml"], ["--config", "run.yaml"]])
+def test_spellings_of_a_config_are_one(tokens: list[str]) -> None:
+    assert normalise(tokens, WITH_VALUE) == ["--config", "run.yaml"]
+
+
+@given(KEYS, VALUES)
+def test_every_spelling_agrees(key: str, value: str) -> None:
+    spellings = ([f"--{key}", value], [f"--{key}={value}"], [f"{key}={value}"], ["--set", f"{key}={value}"])
+    assert {tuple(normalise(spelling, WITH_VALUE)) for spelling in spellings} == {("--set", f"{key}={value}")}
+
+
+def test_the_order_stays() -> None:
+    tokens = ["@a.yaml", "x.y=1", "@", "b.yaml", "--x.y", "2"]
+    assert normalise(tokens, WITH_VALUE) == [
+        "--config", "a.yaml", "--set", "x.y=1", "--config", "b.yaml", "--set", "x.y=2",
+    ]  # fmt: skip
+
+
+def test_values_of_options_are_left_alone() -> None:
+    tokens = ["--output", "a=b", "-c", "@odd.yaml", "--strict", "--set", "a.b=--c.d"]
+    assert normalise(tokens, WITH_VALUE) == tokens
+
+
+def test_negative_numbers_are_values_and_options_are_not() -> None:
+    assert normalise(["--a.b", "-1"], WITH_VALUE) == ["--set", "a.b=-1"]
+    assert normalise(["--a.b", "--strict"], WITH_VALUE) == ["--set", "a.b", "--strict"]
+
+
+def test_a_bare_run_file_is_named() -> None:
+    with pytest.raises(MisplacedFileError, match="--config run.yaml"):
+        normalise(["run.yaml"], WITH_VALUE)
+
+
+def test_what_follows_two_dashes_is_handed_on() -> None:
+    assert split_passthrough(["-p", "x", "--", "--a.b", "1"]) == (["-p", "x"], ["--a.b", "1"])
+    assert split_passthrough(["-p", "x"]) == (["-p", "x"], [])
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ["--trainer.max_steps", "77"],
+        ["--trainer.max_steps=77"],
+        ["trainer.max_steps=77"],
+        ["--set", "trainer.max_steps=77"],
+        ["@", "run.yaml"],
+        ["@run.yaml"],
+        ["-c", "run.yaml"],
+        ["--trainer.max_steps=9", "--trainer.max_steps=77"],
+    ],
+)
+def test_through_the_command(
+    tokens: list[str], command: Callable[..., Any], run_file: Callable[[str], Path]
+) -> None:
+    run_file("trainer:\n  max_steps: 77\n")
+    answer = command("explain", "trainer.max_steps", "-p", "cpu-demo", *tokens, "--output-format", "json")
+    assert answer.json["value"] == 77
+
+
+def test_underscores_in_flags_are_dashes(command: Callable[..., Any]) -> None:
+    answer = command(
+        "train", "-p", "cpu-demo", "--nproc_per_node", "2", "--dry-run", "--output-format", "json"
+    )
+    assert "--nproc-per-node" in answer.json["command"]
+
+
+def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
+    answer = command(
+        "train", "-p", "cpu-demo", "--dry-run", "--output-format", "json", "--", "--max-restarts", "1"
+    )
+    words = answer.json["command"]
+    assert words[words.index("--max-restarts") + 1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (["plan", "-p", "cpu-demo", "run.yaml"], "Did you mean '--config run.yaml'?"),
+        (["plan", "-p", "cpu-demo", "--output-formt", "json"], "--output-format"),
+        (["lnt"], "Did you mean 'lint'?"),
+        (["profiles", "shwo"], "Did you mean 'show'?"),
+        (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
+        (["plan", "-p", "a100-pord"], "did you mean a100-prod?"),
+        (["plan"], "no run is named"),
+        (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write section.key=value"),
+        (["plan", "-p", "cpu-demo", "--trainer.max_stepss", "1"], "did you mean trainer.max_steps?"),
+        (["preflight", "-p", "cpu-demo", "--level", "hots"], "there is no level 'hots'"),
+        (["rule", "CPK001"], "did you mean CKP001?"),
+        (["explain", "trainer.save_step"], "did you mean trainer.save_steps?"),
+        (["explain", "plan.eta"], "did you mean plan.eta_s?"),
+        (["lint", "x.yaml", "--select", "CPK"], "no rule's code begins with CPK"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    tokens: list[str], says: str, command: Callable[..., Any]
+) -> None:
+    answer = command(*tokens)
+    assert answer.code == 2
+    assert says in answer.err
+    assert "Traceback" not in answer.err

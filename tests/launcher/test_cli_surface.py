@@ -1,0 +1,64 @@
+"""The command line is a contract: what it takes changes only together with the snapshot beside this test.
+
+`NEOBERT_UPDATE_SNAPSHOT=1 pytest tests/launcher/test_cli_surface.py` writes it anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from launcher.cli import app
+from neobert import __version__
+
+SNAPSHOT = Path(__file__).with_name("cli_surface.txt")
+
+
+def surface(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+    for param in command.params:
+        names = ", ".join([*param.opts, *param.secondary_opts])
+        traits = [trait for trait in ("required", "multiple", "is_flag") if getattr(param, trait, False)]
+        yield " ".join(["neobert-launch", *words, f"[{names}]", *traits])
+    for name, child in getattr(command, "commands", {}).items():
+        yield from surface(child, (*words, name))
+
+
+def test_the_surface_is_the_one_in_the_snapshot() -> None:
+    now = "\n".join(surface(typer.main.get_command(app))) + "\n"
+    if os.environ.get("NEOBERT_UPDATE_SNAPSHOT"):
+        SNAPSHOT.write_text(now, encoding="utf-8")
+    assert now == SNAPSHOT.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        [], ["profiles"], ["profiles", "list"], ["profiles", "show"], ["profiles", "diff"], ["lint"], ["rule"],
+        ["explain"], ["schema"], ["plan"], ["preflight"], ["train"], ["status"], ["data"], ["data", "prepare"],
+        ["tokenizer"], ["tokenizer", "train"],
+    ],
+)  # fmt: skip
+def test_every_command_has_help(words: list[str], flag: str) -> None:
+    answer = CliRunner().invoke(app, [*words, flag])
+    assert answer.exit_code == 0
+    assert answer.output.startswith("Usage: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["lint"], ["rule"], ["explain"], ["plan"], ["preflight"], ["train"], ["status"], ["data", "prepare"]],
+)
+def test_help_has_an_example(words: list[str]) -> None:
+    assert f"Example: neobert-launch {' '.join(words)}" in CliRunner().invoke(app, [*words, "-h"]).output
+
+
+def test_version(command: Callable[..., Any]) -> None:
+    answer = command("--version")
+    assert (answer.code, answer.out) == (0, f"neobert-launch {__version__}\n")

@@ -1,0 +1,151 @@
+"""Bad input: one clear message, the right exit code, the same one in every format, and no traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FORMATS = ("text", "json", "github", "sarif", "junit")
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A file that cannot be meant, the code that says so, and what the command exits with."""
+
+    content: bytes
+    code: str
+    exit_code: int
+    says: str = ""
+
+
+GOOD = b"profile: cpu-demo\n"
+BAD = {
+    "unknown-key": Bad(GOOD + b"trainer:\n  save_step: 5\n", "CFG001", 1, "save_steps"),
+    "key-of-another-section": Bad(GOOD + b"model:\n  save_steps: 5\n", "CFG001", 1, "trainer.save_steps"),
+    "duplicate-key": Bad(GOOD + b"trainer:\n  save_steps: 5\n  save_steps: 0\n", "CFG002", 1, "twice"),
+    "wrong-type": Bad(GOOD + b"trainer:\n  max_steps: many\n", "CFG003", 1, "integer"),
+    "not-a-number": Bad(GOOD + b"optimizer:\n  lr: .nan\n", "CFG003", 1, "finite"),
+    "word-for-a-switch": Bad(GOOD + b"trainer:\n  tf32: no\n", "CFG003", 1, "false"),
+    "renamed-key": Bad(GOOD + b"trainer:\n  max_ckpt: 3\n", "CFG007", 1, "save_total_limit"),
+    "empty": Bad(b"", "CFG011", 2, "empty"),
+    "huge": Bad(b"# " + b"x" * 2**20, "CFG011", 2, "1 MiB"),
+    "binary": Bad(b"\x00\x01\x02", "CFG011", 2, "binary"),
+    "not-utf-8": Bad(b"profile: \xff\xfe\n", "CFG011", 2, "UTF-8"),
+    "no-yaml": Bad(b"trainer: [", "CFG011", 2),
+    "two-documents": Bad(GOOD + b"---\n" + GOOD, "CFG011", 2, "one document"),
+    "a-list": Bad(b"- 1\n", "CFG011", 2, "mapping"),
+    "circular-variables": Bad(GOOD + b"variables:\n  a: $variables.b\n  b: $variables.a\n", "CFG012", 1),
+    "unknown-profile": Bad(b"profile: cpu-dmeo\n", "CFG005", 2, "cpu-demo"),
+    "failing-rule": Bad(b"profile: a100-prod\ntrainer:\n  save_steps: 0\n", "CKP001", 1),
+}
+
+
+@pytest.fixture(params=BAD)
+def bad(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Bad, Path]:
+    case = BAD[request.param]
+    path = tmp_path / "run.yaml"
+    path.write_bytes(case.content)
+    return case, path
+
+
+def test_lint_exits_alike_in_every_format(bad: tuple[Bad, Path], command: Callable[..., Any]) -> None:
+    case, path = bad
+    for output_format in FORMATS:
+        answer = command("lint", path, "--output-format", output_format)
+        assert answer.code == case.exit_code, output_format
+        assert case.code in answer.out, output_format
+        assert "Traceback" not in answer.out + answer.err
+    assert case.says in command("lint", path).out
+
+
+@pytest.mark.parametrize("words", [["preflight"], ["train"], ["plan"], ["data", "prepare"]])
+def test_other_commands_exit_like_lint(
+    words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
+) -> None:
+    case, path = bad
+    if case.code == "CKP001" and words not in (["preflight"], ["train"]):
+        pytest.skip("plan and prepare judge nothing")
+    for output_format in ("text", "json"):
+        how = (
+            ("--level", "static") if words == ["preflight"] else ("--dry-run",) if words == ["train"] else ()
+        )
+        answer = command(*words, "-c", path, *how, "--output-format", output_format)
+        assert answer.code == case.exit_code, output_format
+        assert case.code in (answer.out if output_format == "json" else answer.out + answer.err)
+        assert "Traceback" not in answer.out + answer.err
+
+
+def test_a_config_error_is_a_finding_with_its_place(
+    bad: tuple[Bad, Path], command: Callable[..., Any]
+) -> None:
+    case, path = bad
+    report = command("lint", path, "--output-format", "json").json
+    assert report["verdict"] == "fail"
+    assert report["exit_code"] == case.exit_code
+    finding = next(found for found in report["findings"] if found["code"] == case.code)
+    assert finding["file"].startswith((str(path), "profiles", "/"))
+    assert finding["message"]
+
+
+def test_a_folder_in_place_of_a_file(command: Callable[..., Any], tmp_path: Path) -> None:
+    for output_format in ("text", "json"):
+        answer = command("plan", "-c", tmp_path, "--output-format", output_format)
+        assert answer.code == 2
+        assert "CFG011" in answer.out + answer.err
+
+
+def test_a_file_that_is_not_there(command: Callable[..., Any]) -> None:
+    for output_format in FORMATS:
+        answer = command("lint", "absent.yaml", "--output-format", output_format)
+        assert answer.code == 2
+        assert "CFG011" in answer.out
+
+
+def test_an_override_points_at_its_argument(command: Callable[..., Any]) -> None:
+    answer = command(
+        "plan", "-p", "cpu-demo", "seed=1", "--trainer.max_steps", "many", "--output-format", "json"
+    )
+    (finding,) = answer.json["findings"]
+    assert answer.code == 2
+    assert (finding["file"], finding["line"], finding["code"]) == ("<command line>", 2, "CFG003")
+
+
+def test_profiles_in_a_circle(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = "about:\n  name: {0}\n  kind: smoke\n  intent: A circle.\nextends: {1}\n"
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for name, base in (("first", "second"), ("second", "first")):
+        (folder / f"{name}.yaml").write_text(about.format(name, base), encoding="utf-8")
+    monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(folder))
+    answer = command("plan", "-p", "first")
+    assert answer.code == 2
+    assert "first -> second -> first" in answer.err
+
+
+def test_every_problem_is_reported_at_once(
+    command: Callable[..., Any], run_file: Callable[[str], Path]
+) -> None:
+    path = run_file("profile: cpu-demo\nmodel:\n  dim: 5\ntrainer:\n  max_steps: x\n  save_step: 1\n")
+    codes = [finding["code"] for finding in command("lint", path, "--output-format", "json").json["findings"]]
+    assert sorted(codes) == ["CFG001", "CFG003", "CFG007"]
+
+
+def test_unreadable_outweighs_failed_outweighs_passed(command: Callable[..., Any], run_file: Any) -> None:
+    good = run_file("profile: cpu-demo\n", "good.yaml")
+    failed = run_file("profile: cpu-demo\ntrainer: {save_step: 5}\n", "failed.yaml")
+    unreadable = run_file("", "unreadable.yaml")
+    assert command("lint", good).code == 0
+    assert command("lint", good, failed).code == 1
+    assert command("lint", good, failed, unreadable).code == 2
+
+
+def test_json_is_one_object_and_nothing_else(command: Callable[..., Any], bad: tuple[Bad, Path]) -> None:
+    answer = command("lint", bad[1], "--output-format", "json")
+    assert isinstance(json.loads(answer.out), dict)

@@ -1,0 +1,259 @@
+"""What machines read: the published shapes, and escapes that survive any text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+import validators.rules  # noqa: F401  registers every rule
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.formats import FORMATS, render
+from launcher.report import Report
+from validators.finding import CheckResult, Finding, Level, Severity, Status
+from validators.rule import RULES
+
+STRICT_OBJECT = {"type": "object", "additionalProperties": False}
+REPORT_SCHEMA = {
+    **STRICT_OBJECT,
+    "required": ["verdict", "exit_code", "profile", "config_hash", "findings", "checks"],
+    "properties": {
+        "verdict": {"enum": ["pass", "fail", "unknown"]},
+        "exit_code": {"enum": [0, 1, 2, 3]},
+        "profile": {"type": "string"},
+        "config_hash": {"type": "string", "pattern": "^([0-9a-f]{64})?$"},
+        "findings": {
+            "type": "array",
+            "items": {
+                **STRICT_OBJECT,
+                "required": [
+                    "code", "name", "severity", "path", "message", "hint", "file", "line", "column", "waived",
+                ],
+                "properties": {
+                    "code": {"type": "string"},
+                    "name": {"type": "string"},
+                    "severity": {"enum": ["fail", "warn"]},
+                    "path": {"type": "string"},
+                    "message": {"type": "string", "minLength": 1},
+                    "hint": {"type": "string"},
+                    "file": {"type": "string"},
+                    "line": {"type": "integer", "minimum": 0},
+                    "column": {"type": "integer", "minimum": 0},
+                    "waived": {"type": "boolean"},
+                },
+            },
+        },
+        "checks": {
+            "type": "array",
+            "items": {
+                **STRICT_OBJECT,
+                "required": ["id", "status", "required", "message", "duration_s"],
+                "properties": {
+                    "id": {"type": "string", "pattern": "^[A-Z]{3}[0-9]{3}$"},
+                    "name": {"type": "string"},
+                    "level": {"type": "string"},
+                    "status": {"enum": ["pass", "warn", "fail", "skip", "unknown"]},
+                    "required": {"type": "boolean"},
+                    "message": {"type": "string"},
+                    "duration_s": {"type": "number", "minimum": 0},
+                },
+            },
+        },
+    },
+}  # fmt: skip
+SARIF_SCHEMA = {
+    "type": "object",
+    "required": ["$schema", "version", "runs"],
+    "properties": {
+        "version": {"const": "2.1.0"},
+        "runs": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["tool", "results"],
+                "properties": {
+                    "tool": {
+                        "type": "object",
+                        "required": ["driver"],
+                        "properties": {
+                            "driver": {
+                                "type": "object",
+                                "required": ["name", "version", "rules"],
+                                "properties": {
+                                    "rules": {
+                                        "type": "array",
+                                        "items": {
+                                            "type": "object",
+                                            "required": ["id"],
+                                            "properties": {
+                                                "help": {"type": "object", "required": ["text", "markdown"]},
+                                                "shortDescription": {"type": "object", "required": ["text"]},
+                                                "defaultConfiguration": {
+                                                    "type": "object",
+                                                    "properties": {"level": {"enum": ["error", "warning"]}},
+                                                },
+                                            },
+                                        },
+                                    }
+                                },
+                            }
+                        },
+                    },
+                    "results": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["ruleId", "ruleIndex", "level", "message", "locations"],
+                            "properties": {
+                                "level": {"enum": ["error", "warning", "note", "none"]},
+                                "message": {"type": "object", "required": ["text"]},
+                                "locations": {
+                                    "type": "array",
+                                    "items": {
+                                        "type": "object",
+                                        "properties": {
+                                            "physicalLocation": {
+                                                "type": "object",
+                                                "required": ["artifactLocation", "region"],
+                                                "properties": {
+                                                    "region": {
+                                                        "type": "object",
+                                                        "properties": {
+                                                            "startLine": {"type": "integer", "minimum": 1},
+                                                            "startColumn": {"type": "integer", "minimum": 1},
+                                                        },
+                                                    }
+                                                },
+                                            }
+                                        },
+                                    },
+                                },
+                            },
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+ANY_TEXT = st.text(max_size=40)
+FINDINGS = st.builds(
+    Finding,
+    code=st.sampled_from(["CKP001", "CFG001", "odd-code"]),
+    name=ANY_TEXT,
+    severity=st.sampled_from(Severity),
+    path=ANY_TEXT,
+    message=st.text(min_size=1, max_size=40),
+    hint=ANY_TEXT,
+    file=st.sampled_from(["", "<command line>", "a b,c.yaml", "läufe/übung.yaml"]),
+    line=st.integers(0, 9),
+    column=st.integers(0, 9),
+    waived=st.booleans(),
+)
+CHECKS = st.builds(
+    CheckResult,
+    id=st.just("CKP001"),
+    name=st.just("no-save-cadence"),
+    level=st.sampled_from(Level),
+    status=st.sampled_from(Status),
+    required=st.booleans(),
+    message=ANY_TEXT,
+    duration_s=st.floats(0, 9),
+)
+REPORTS = st.builds(
+    Report,
+    exit_code=st.sampled_from([0, 1, 2, 3]),
+    profile=st.just("cpu-demo"),
+    config_hash=st.just("0" * 64),
+    findings=st.lists(FINDINGS, max_size=4).map(tuple),
+    checks=st.lists(CHECKS, max_size=4).map(tuple),
+)
+
+
+@given(REPORTS)
+def test_json_has_the_published_shape(report: Report) -> None:
+    jsonschema.validate(json.loads(render(report, "json")), REPORT_SCHEMA)
+
+
+@given(REPORTS)
+def test_sarif_has_the_required_structure(report: Report) -> None:
+    sarif = json.loads(render(report, "sarif"))
+    jsonschema.validate(sarif, SARIF_SCHEMA)
+    (run,) = sarif["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [
+        result["ruleId"] for result in run["results"]
+    ]
+
+
+@given(REPORTS)
+def test_junit_is_xml_with_true_counts(report: Report) -> None:
+    root = ElementTree.fromstring(render(report, "junit").encode())
+    (suite,) = root
+    assert int(suite.get("tests", "")) == len(suite)
+    assert int(suite.get("failures", "")) == len(suite.findall("testcase/failure"))
+
+
+@given(REPORTS)
+def test_github_has_one_line_a_finding(report: Report) -> None:
+    lines = render(report, "github").split("\n") if report.findings else []
+    assert len(lines) == len(report.findings)
+    assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
+
+
+@given(REPORTS)
+def test_text_says_the_verdict(report: Report) -> None:
+    assert render(report, "text").splitlines()[-1].startswith(report.verdict)
+
+
+def test_every_rule_is_in_sarif_with_its_page() -> None:
+    sarif = json.loads(render(Report(0, "", "", (), ()), "sarif"))
+    rules = {rule["id"]: rule for rule in sarif["runs"][0]["tool"]["driver"]["rules"]}
+    assert rules.keys() == RULES.keys()
+    assert all("Why is this bad" in rule["help"]["markdown"] for rule in rules.values())
+
+
+def test_github_escapes_what_would_end_a_field() -> None:
+    finding = Finding(
+        "CKP001", "x", Severity.FAIL, "", "50 %\nof it", "", file="a,b:c.yaml", line=3, column=2
+    )
+    line = render(Report(1, "", "", (finding,), ()), "github")
+    assert line == "::error file=a%2Cb%3Ac.yaml,line=3,col=2,title=CKP001 x::50 %25%0Aof it"
+
+
+def test_an_argument_has_no_file_for_github_and_sarif() -> None:
+    finding = Finding(
+        "CKP001", "x", Severity.WARN, "trainer", "m", "", file="<command line>", line=2, column=1
+    )
+    report = Report(1, "", "", (finding,), ())
+    assert "file=" not in render(report, "github")
+    (result,) = json.loads(render(report, "sarif"))["runs"][0]["results"]
+    assert "physicalLocation" not in result["locations"][0]
+
+
+def test_waived_findings_are_suppressed() -> None:
+    finding = Finding("CKP001", "x", Severity.FAIL, "trainer", "m", "", waived=True)
+    report = Report(0, "", "", (finding,), ())
+    assert render(report, "github").startswith("::notice ")
+    assert json.loads(render(report, "sarif"))["runs"][0]["results"][0]["suppressions"]
+    assert "1 waived" in render(report, "text")
+
+
+def test_a_caret_stands_under_the_value(command: Callable[..., Any], run_file: Callable[[str], Path]) -> None:
+    path = run_file("profile: a100-prod\ntrainer:\n  save_steps:  0\n")
+    lines = command("lint", path, "--select", "CKP001").out.splitlines()
+    assert lines[1] == "  3 |   save_steps:  0"
+    assert lines[2].index("^") - lines[1].index("0") == 0
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_every_format_writes_an_empty_report(output_format: str) -> None:
+    render(Report(0, "", "", (), ()), output_format)
