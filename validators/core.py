@@ -73,7 +73,7 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan) -> str:
     if rule.production_only and not run.is_production:
         return "judged for production runs only"
     if rule.level in DEVICE_LEVELS and (run.profile is None or run.profile.requires.device != "cuda"):
-        return "the profile requires no GPU"
+        return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
     return rule.inapplicable(run, plan)
 
 

@@ -37,6 +37,9 @@ CARDS = (
     Card("H100", 989 * TERA, 494 * TERA, 67 * TERA, 3.35 * TERA, 80),
     Card("A100", 312 * TERA, 156 * TERA, 19.5 * TERA, 2.04 * TERA, 80),
     Card("L40S", 362 * TERA, 183 * TERA, 91.6 * TERA, 0.864 * TERA, 48),
+    Card("L40", 181 * TERA, 90.5 * TERA, 90.5 * TERA, 0.864 * TERA, 48),
+    Card("A40", 149.7 * TERA, 74.8 * TERA, 37.4 * TERA, 0.696 * TERA, 48),
+    Card("A30", 165 * TERA, 82 * TERA, 10.3 * TERA, 0.933 * TERA, 24),
     Card("A10", 125 * TERA, 62.5 * TERA, 31.2 * TERA, 0.6 * TERA, 24),
     Card("L4", 121 * TERA, 60 * TERA, 30.3 * TERA, 0.3 * TERA, 24),
     Card("RTX 4090", 165 * TERA, 82.6 * TERA, 82.6 * TERA, 1.01 * TERA, 24),
@@ -108,7 +111,7 @@ def find_card(gpu: str) -> Card:
     raise ProjectError(
         "unknown-gpu",
         f"no data-sheet figures are known for the GPU {gpu!r}",
-        f"name one of {known} in the profile's `requires.gpu`",
+        f"name one of {known} in the profile's requires.gpu, or leave it null",
         exit_code=EXIT_USAGE,
     )
 

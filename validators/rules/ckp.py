@@ -45,9 +45,8 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"the first save, at step {save_steps:,}, is not before the end at step {max_steps:,}"
     else:
         return
-    yield Violation(
-        "trainer.save_steps", message, "save so often that CKP002 is content: see `neobert-launch plan`"
-    )
+    steps = max(1, min(_steps_at_risk(run, plan), max_steps // 2))
+    yield Violation("trainer.save_steps", message, f"set trainer.save_steps to {steps} or less")
 
 
 @rule("CKP002", "work-at-risk", severity=Severity.FAIL, level=Level.STATIC)
@@ -81,14 +80,19 @@ def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     limit, at_risk = run.config.guard.max_lost_minutes, plan.minutes_at_risk
     if at_risk.value > limit:
-        steps = int(limit * 60 / plan.step_time_s.value)
+        steps = _steps_at_risk(run, plan)
         yield Violation(
             "trainer.save_steps",
-            f"a crash may cost {at_risk.value:,.0f} minutes, more than {limit:g} ({at_risk.reason})",
-            f"set trainer.save_steps to {steps:,} or less"
+            f"a crash may cost {at_risk.value:,.1f} minutes, more than {limit:g} ({at_risk.reason})",
+            f"set trainer.save_steps to {steps} or less"
             if steps
             else "make the step faster: one exceeds the limit",
         )
+
+
+def _steps_at_risk(run: ResolvedRun, plan: Plan) -> int:
+    """Return how many steps fit into the minutes that a crash may cost."""
+    return int(run.config.guard.max_lost_minutes * 60 / plan.step_time_s.value)
 
 
 @rule("CKP003", "single-checkpoint", severity=Severity.FAIL, level=Level.STATIC, production_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.config import replace
-from neobert.config.schema import RunConfig
+from neobert.config.schema import ModelConfig, RunConfig
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -60,19 +60,11 @@ def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _far_below_profile(config: RunConfig, plan: Plan, name: str, profile: RunConfig) -> Violations:
     own = build_plan(profile, plan.assumptions)
+    layers, expected_layers = config.model.num_hidden_layers, profile.model.num_hidden_layers
+    parameters, expected_parameters = plan.num_linear_parameters.value, own.num_linear_parameters.value
     sizes = (
-        (
-            "model.num_hidden_layers",
-            "blocks",
-            config.model.num_hidden_layers,
-            profile.model.num_hidden_layers,
-        ),
-        (
-            "model.hidden_size",
-            "parameters in matrices",
-            plan.num_linear_parameters.value,
-            own.num_linear_parameters.value,
-        ),
+        ("model.num_hidden_layers", "blocks", layers, expected_layers),
+        (_most_shrunk(config.model, profile.model), "parameters in blocks", parameters, expected_parameters),
         ("dataset.max_seq_length", "tokens per sequence", plan.max_length.value, own.max_length.value),
     )
     for path, noun, value, expected in sizes:
@@ -80,8 +72,14 @@ def _far_below_profile(config: RunConfig, plan: Plan, name: str, profile: RunCon
             yield Violation(
                 path,
                 f"{value:,} {noun}, less than a quarter of the {expected:,} of {name}",
-                f"keep {name}'s size, or name a profile that is meant for this one",
+                f"keep the size of {name}, or name a profile that is meant for this one",
             )
+
+
+def _most_shrunk(model: ModelConfig, profile: ModelConfig) -> str:
+    """Return the key that took most from the profile's size."""
+    keys = ("hidden_size", "num_hidden_layers", "intermediate_size")
+    return "model." + min(keys, key=lambda key: getattr(model, key) / getattr(profile, key))
 
 
 @rule("MOD002", "illegal-shape", severity=Severity.FAIL, level=Level.STATIC, waivable=False)

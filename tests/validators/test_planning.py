@@ -1,0 +1,36 @@
+"""Which device a run is planned for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from profiles.registry import Requirements, resolve_run
+from validators.planning import assumptions_of
+
+
+def run_with(**requires):
+    run = resolve_run("a100-prod")
+    assert run.profile is not None
+    return replace(run, profile=replace(run.profile, requires=Requirements(**requires)))
+
+
+@pytest.mark.parametrize(
+    ("requires", "device", "memory_mib"),
+    [
+        ({"gpu": "H100", "gpu_memory_gib": 79.0}, "H100", 79 * 1024),
+        ({"gpu": "H200"}, "H200", 140 * 1024),
+        ({"gpu_memory_gib": 15.0}, "A100", 15 * 1024),
+        ({}, "A100", None),
+        ({"device": "cpu", "num_gpus": 0}, "CPU", None),
+    ],
+)
+def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
+    assumptions = assumptions_of(run_with(**requires))
+    assert (assumptions.device_name, assumptions.device_memory_mib) == (device, memory_mib)
+    assert assumptions.mfu == 0.35
+
+
+def test_a_run_without_a_profile_is_planned_for_a_cpu():
+    assert assumptions_of(resolve_run(None)).device_name == "CPU"
