@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.model.modeling_neobert import NeoBERTPreTrainedModel
+from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 CARD = """---
 library_name: transformers

@@ -6,6 +6,7 @@ It does so where this project is installed and where it is not: the modeling cod
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,17 +18,16 @@ from neobert import model as model_package
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
 from neobert.model.configuration_neobert import NeoBERTConfig
-from neobert.model.modeling_neobert import NeoBERTPreTrainedModel
+from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 MODELING_FILES = (
     "attention.py",
     "backends.py",
-    "classification_neobert.py",
     "configuration_neobert.py",
-    "kernels.py",
     "layers.py",
     "modeling_neobert.py",
     "pooling.py",
+    "pretrained.py",
     "rotary.py",
 )
 TOKENIZER_FILES = (
@@ -43,7 +43,7 @@ AUTO_MAP = {
     "AutoConfig": "configuration_neobert.NeoBERTConfig",
     "AutoModel": "modeling_neobert.NeoBERT",
     "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
-    "AutoModelForSequenceClassification": "classification_neobert.NeoBERTForSequenceClassification",
+    "AutoModelForSequenceClassification": "modeling_neobert.NeoBERTForSequenceClassification",
 }
 
 
@@ -97,3 +97,13 @@ def _copy_tokenizer(source: Path, folder: Path) -> None:
         )
     for name in names:
         shutil.copyfile(source / name, folder / name)
+    if "tokenizer_config.json" in names:
+        _name_the_class_for_all(folder / "tokenizer_config.json")
+
+
+def _name_the_class_for_all(path: Path) -> None:
+    """Call the tokenizer's class by the name that older transformers know too."""
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    if settings.get("tokenizer_class") == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -8,9 +8,8 @@ from neobert.model.build import (
     resolve_attention_backend,
     resolve_kernel_backend,
 )
-from neobert.model.classification_neobert import NeoBERTForSequenceClassification
 from neobert.model.configuration_neobert import NeoBERTConfig
-from neobert.model.modeling_neobert import NeoBERT, NeoBERTLMHead
+from neobert.model.modeling_neobert import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 
 AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 AutoModel.register(NeoBERTConfig, NeoBERT, exist_ok=True)

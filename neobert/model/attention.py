@@ -79,6 +79,7 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
 
     Segments of length zero are allowed anywhere.
     """
+    cu_seqlens = cu_seqlens.to(torch.int32)
     if backend == "sdpa":
         return _segmented_sdpa(segment_lengths(cu_seqlens, max_seqlen, num_tokens))
     kernel = load_varlen_kernel(backend)
@@ -98,7 +99,7 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
     lengths = [end - start for start, end in pairwise(bounds)]
     if bounds[0] != 0 or bounds[-1] != num_tokens or min(lengths, default=0) < 0:
         raise ValueError(f"cu_seqlens must rise from 0 to the {num_tokens} tokens of the run, got {bounds}")
-    if max(lengths) > max_seqlen:
+    if max(lengths, default=0) > max_seqlen:
         raise ValueError(f"a segment of {max(lengths)} tokens is longer than max_seqlen ({max_seqlen})")
     return [length for length in lengths if length]
 

@@ -6,10 +6,9 @@ import torch
 
 from neobert.config.schema import ModelConfig
 from neobert.errors import ProjectError
-from neobert.model.backends import Backend, BackendError, choose_backend
+from neobert.model.backends import Backend, BackendError, choose_backend, choose_kernels
 from neobert.model.configuration_neobert import NeoBERTConfig
-from neobert.model.kernels import choose_kernels
-from neobert.model.modeling_neobert import NeoBERTPreTrainedModel
+from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 
 def resolve_attention_backend(requested: str, device_type: str, dtype: torch.dtype) -> Backend:

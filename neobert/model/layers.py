@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .attention import Attend
+from .backends import load_liger
 from .configuration_neobert import NeoBERTConfig
-from .kernels import load_liger
 from .rotary import rotate
 
 

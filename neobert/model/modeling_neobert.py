@@ -7,15 +7,12 @@ Padded input is [B, S] with an attention_mask; packed input is flat, [T] or [1, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput
+from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
 from transformers.utils import can_return_tuple
 
 from .attention import (
@@ -29,61 +26,9 @@ from .attention import (
 from .backends import choose_backend
 from .configuration_neobert import NeoBERTConfig
 from .layers import EncoderBlock, build_norm
+from .pooling import pool
+from .pretrained import NeoBERTPreTrainedModel
 from .rotary import rotation_at
-
-
-class NeoBERTPreTrainedModel(PreTrainedModel):
-    """Initialisation and checkpointing, shared by the encoder and its heads."""
-
-    config_class = NeoBERTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _no_split_modules: ClassVar[list[str]] = ["EncoderBlock"]
-    fresh_parts: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of the weights that may start anew where a checkpoint lacks them."""
-
-    @classmethod
-    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
-        """Load as transformers does, but raise `ValueError` where weights would be made up or left behind."""
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        made_up = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
-        if made_up:
-            raise ValueError(
-                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it "
-                "is of another layout or model, or tied where the configuration says it is not"
-            )
-        model.check_tying(info["unexpected_keys"])
-        return (model, info) if output_loading_info else model
-
-    def check_tying(self, unexpected_keys: Iterable[str]) -> None:
-        """Raise where a checkpoint's decoder contradicts the configuration; only the head has one."""
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """Draw linear layers and embeddings uniformly, then zero the padding row."""
-        if isinstance(module, nn.Linear):
-            nn.init.uniform_(module.weight, -self.config.decoder_init_range, self.config.decoder_init_range)
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, nn.Embedding):
-            nn.init.uniform_(
-                module.weight, -self.config.embedding_init_range, self.config.embedding_init_range
-            )
-            # A weight that was loaded carries this mark, and a slice of it does not.
-            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
-                module.weight[module.padding_idx].zero_()
-        elif isinstance(getattr(module, "weight", None), nn.Parameter):
-            nn.init.ones_(module.weight)
-            if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)
-
-    def enable_gradient_checkpointing(self, every_n: int = 1) -> None:
-        """Recompute blocks 0, n, 2n, ... in the backward pass (non-reentrant)."""
-        blocks = [module for module in self.modules() if isinstance(module, EncoderBlock)]
-        for index, block in enumerate(blocks):
-            block.gradient_checkpointing = index % every_n == 0
-            block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
 
 class NeoBERT(NeoBERTPreTrainedModel):
@@ -294,3 +239,69 @@ def _masked_mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
     labels = labels.flatten()
     total = F.cross_entropy(logits.flatten(0, -2).to(torch.float32), labels, reduction="sum")
     return total / (labels != -100).sum().clamp(min=1)
+
+
+class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
+    """The encoder with a classifier over one pooled vector a row (config.pooling: avg, cls or max)."""
+
+    fresh_parts = ("dense.", "classifier.")
+    _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"^decoder\."]
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = NeoBERT(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw the head from a normal; the encoder draws its own weights."""
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=self.config.classifier_init_range)
+            nn.init.zeros_(module.bias)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        token_type_ids: Tensor | None = None,  # noqa: ARG002
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+    ) -> SequenceClassifierOutput:
+        """Classify padded rows: logits [B, num_labels]. Arguments as for `NeoBERT`.
+
+        labels: [B] classes; [B] floats for regression (one label); [B, num_labels] floats for many at once.
+        """
+        encoded = self.model(
+            input_ids,
+            attention_mask,
+            position_ids,
+            inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
+        )
+        pooled = self.dropout(pool(encoded.last_hidden_state, attention_mask, self.config.pooling))
+        logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
+        return SequenceClassifierOutput(
+            loss=None if labels is None else _classification_loss(logits, labels),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )
+
+
+def _classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Squared error for one label, one class a row for integer labels, independent labels for float rows."""
+    logits = logits.to(torch.float32)
+    if logits.shape[-1] == 1:
+        return F.mse_loss(logits.flatten(), labels.flatten().to(torch.float32))
+    if labels.is_floating_point():
+        return F.binary_cross_entropy_with_logits(logits, labels.to(torch.float32))
+    return F.cross_entropy(logits, labels.flatten())

@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
 import neobert.model
 from neobert.errors import ProjectError
@@ -118,6 +124,20 @@ def test_the_modeling_files_import_torch_and_transformers_only():
                 assert {root.split(".")[0] for root in roots} <= CARRIED_IMPORTS | OUTSIDE_IMPORTS, name
 
 
+def test_the_entry_files_name_every_sibling_themselves():
+    """Older transformers copy what auto_map's files import, and not what those imports import in turn."""
+    package = Path(neobert.model.__file__).parent
+
+    def siblings(name: str) -> set[str]:
+        tree = ast.parse((package / name).read_text(encoding="utf-8"))
+        return {
+            f"{node.module}.py" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level
+        }
+
+    assert siblings("modeling_neobert.py") | {"modeling_neobert.py"} == set(MODELING_FILES)
+    assert siblings("configuration_neobert.py") == set()
+
+
 def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_path):
     model = make_model(attn_backend="torch_varlen")
     write_hf_folder(model, None, tmp_path)
@@ -132,6 +152,16 @@ def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_pat
         "AutoModelForSequenceClassification",
     }
     assert AutoConfig.from_pretrained(tmp_path).norm_eps == model.config.norm_eps
+
+
+def test_the_tokenizer_is_the_same_under_the_name_that_all_know(make_model, tokenizer_dir, tmp_path):
+    write_hf_folder(make_model(), tokenizer_dir, tmp_path / "out")
+    settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
+    source, copied = (AutoTokenizer.from_pretrained(path) for path in (tokenizer_dir, tmp_path / "out"))
+    text = "the model reads a [MASK] text"
+    assert copied(text) == source(text)
+    assert copied.special_tokens_map == source.special_tokens_map
 
 
 def test_writing_twice_gives_the_same_bytes(make_model, tokenizer_dir, tmp_path):

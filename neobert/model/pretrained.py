@@ -1,0 +1,69 @@
+"""What the encoder and its heads share: first values, loading, recomputation. Copied into every folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from .configuration_neobert import NeoBERTConfig
+from .layers import EncoderBlock
+
+
+class NeoBERTPreTrainedModel(PreTrainedModel):
+    """Initialisation and checkpointing, shared by the encoder and its heads."""
+
+    config_class = NeoBERTConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules: ClassVar[list[str]] = ["EncoderBlock"]
+    fresh_parts: ClassVar[tuple[str, ...]] = ()
+    """Prefixes of the weights that may start anew where a checkpoint lacks them."""
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """Load as transformers does, but raise `ValueError` where weights would be made up or left behind."""
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        made_up = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
+        if made_up:
+            raise ValueError(
+                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it "
+                "is of another layout or model, or tied where the configuration says it is not"
+            )
+        model.check_tying(info["unexpected_keys"])
+        return (model, info) if output_loading_info else model
+
+    def check_tying(self, unexpected_keys: Iterable[str]) -> None:
+        """Raise where a checkpoint's decoder contradicts the configuration; only the head has one."""
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw linear layers and embeddings uniformly, then zero the padding row."""
+        if isinstance(module, nn.Linear):
+            nn.init.uniform_(module.weight, -self.config.decoder_init_range, self.config.decoder_init_range)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.uniform_(
+                module.weight, -self.config.embedding_init_range, self.config.embedding_init_range
+            )
+            # A weight that was loaded carries this mark, and a slice of it does not.
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                module.weight[module.padding_idx].zero_()
+        elif isinstance(getattr(module, "weight", None), nn.Parameter):
+            nn.init.ones_(module.weight)
+            if getattr(module, "bias", None) is not None:
+                nn.init.zeros_(module.bias)
+
+    def enable_gradient_checkpointing(self, every_n: int = 1) -> None:
+        """Recompute blocks 0, n, 2n, ... in the backward pass (non-reentrant)."""
+        blocks = [module for module in self.modules() if isinstance(module, EncoderBlock)]
+        for index, block in enumerate(blocks):
+            block.gradient_checkpointing = index % every_n == 0
+            block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
