@@ -225,6 +225,7 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
             max_seqlen,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
+            return_dict=True,
         )
         logits = self.decoder(encoded.last_hidden_state)
         return MaskedLMOutput(
@@ -286,6 +287,7 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
             inputs_embeds,
             output_hidden_states=output_hidden_states,
             output_attentions=output_attentions,
+            return_dict=True,
         )
         pooled = self.dropout(pool(encoded.last_hidden_state, attention_mask, self.config.pooling))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))

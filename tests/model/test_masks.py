@@ -103,6 +103,8 @@ def test_configuration_may_ask_for_states_and_a_tuple(make_model, rows):
     logits, states = model(ids, mask, return_dict=False)
     assert logits.shape == (2, S, 96)
     assert len(states) == 4
+    model.config.return_dict = model.model.config.return_dict = False
+    assert torch.equal(model(ids, mask)[0], logits)
 
 
 def test_embeddings_may_take_the_place_of_ids(make_model, rows):
