@@ -10,14 +10,16 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from neobert.data.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
+
+if TYPE_CHECKING:  # at run time it costs each tokenising process the import of transformers
+    from neobert.data.tokenizers import TokenizerBundle
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
 BATCH_DOCUMENTS = 512

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder, token_dtype
+from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.errors import ProjectError
+from tests.data.conftest import WORDS, sentences
+
+
+@pytest.fixture(scope="module")
+def bundle(tokenizer_dir) -> TokenizerBundle:
+    return load_tokenizer(TokenizerConfig(path=str(tokenizer_dir)))
+
+
+def encoder(bundle: TokenizerBundle, max_length: int = 16, **options: object) -> SegmentEncoder:
+    return segment_encoder(bundle, max_length, options.pop("min_length", 1), options.pop("long", "split"))
+
+
+def segments(encoded: Encoded) -> list[list[int]]:
+    return [part.tolist() for part in np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])]
+
+
+def plain(bundle: TokenizerBundle, text: str) -> list[int]:
+    return bundle.tokenizer(text, add_special_tokens=False).input_ids
+
+
+@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=12), st.integers(3, 40))
+def test_splitting_loses_no_token_and_marks_every_piece(bundle, documents, max_length):
+    texts = [" ".join(words) for words in documents]
+    encoded = encoder(bundle, max_length).encode(texts)
+    found = segments(encoded) if len(encoded.lengths) else []
+    assert all(part[0] == bundle.cls_id and part[-1] == bundle.sep_id for part in found)
+    assert all(3 <= len(part) <= max_length for part in found)
+    assert [token for part in found for token in part[1:-1]] == [
+        token for text in texts for token in plain(bundle, text)
+    ]
+    assert encoded.counts.documents == len(texts)
+    assert encoded.counts.empty == sum(not text for text in texts)
+    assert encoded.counts.tokens == encoded.lengths.sum() == len(encoded.tokens)
+    assert sum(encoded.counts.histogram) == len(texts)
+
+
+def test_a_short_document_is_what_the_tokenizer_says(bundle):
+    encoded = encoder(bundle, 64).encode(["bala go", "fi"])
+    assert segments(encoded) == [bundle.tokenizer(text).input_ids for text in ("bala go", "fi")]
+
+
+def test_each_fate_of_a_long_document_is_counted(bundle):
+    long, short = " ".join(["ba"] * 30), "ba go"
+    whole = len(plain(bundle, long))
+
+    def outcome(fate: str) -> tuple[list[int], Counts]:
+        encoded = encoder(bundle, 16, long=fate).encode([short, long, ""])
+        return encoded.lengths.tolist(), encoded.counts
+
+    lengths, counts = outcome("split")
+    assert (lengths, counts.split, counts.tokens_lost) == ([4, 16, 16, 4], 1, 0)
+    lengths, counts = outcome("truncate")
+    assert (lengths, counts.truncated, counts.tokens_lost) == ([4, 16], 1, whole - 14)
+    assert counts.truncation_share == pytest.approx((whole - 14) / (whole - 14 + 20))
+    lengths, counts = outcome("drop")
+    assert (lengths, counts.dropped, counts.tokens_lost) == ([4], 1, whole + 2)
+
+
+def test_lengths_fall_into_bins_of_powers_of_two(bundle):
+    counts = encoder(bundle, 64).encode([" ".join(["ba"] * n) for n in (1, 2, 3, 6, 7)]).counts
+    assert counts.histogram[:6] == [0, 0, 2, 2, 1, 0]
+
+
+def test_short_documents_are_left_out_but_short_ends_are_kept(bundle):
+    encoded = encoder(bundle, 8, min_length=5).encode(["ba", "ba ba ba", " ".join(["ba"] * 7)])
+    assert encoded.lengths.tolist() == [5, 8, 3]
+    assert encoded.counts.too_short == 1
+
+
+def test_a_document_that_may_not_be_long_is_named(bundle):
+    texts = [*sentences(700, longest=5), " ".join(["ba"] * 40)]
+    with pytest.raises(ProjectError) as caught:
+        list(encode_all(texts, encoder(bundle, 16, long="error"), 1, "my text"))
+    error = caught.value
+    assert (error.code, error.place) == ("DAT008", "my text")
+    assert "document 701 has 42 tokens" in error.message
+    assert "the context holds 16" in error.message
+
+
+def test_processes_change_nothing(bundle):
+    texts = sentences(2000, longest=20)
+    one, two = (list(encode_all(texts, encoder(bundle), count, "text")) for count in (1, 2))
+    assert len(one) == len(two) > 2
+    for left, right in zip(one, two, strict=True):
+        assert np.array_equal(left.tokens, right.tokens)
+        assert np.array_equal(left.lengths, right.lengths)
+        assert left.counts == right.counts
+
+
+def test_counts_add_up(bundle):
+    texts = [*sentences(40), ""]
+    whole = encoder(bundle).encode(texts).counts
+    parts = Counts()
+    for start in range(0, 41, 10):
+        parts.add(encoder(bundle).encode(texts[start : start + 10]).counts)
+    assert parts == whole
+
+
+def test_settings_saved_with_a_tokenizer_do_not_cut(bundle):
+    """A tokenizer.json may carry the truncation and padding of its last call."""
+    backend = bundle.tokenizer.backend_tokenizer
+    backend.enable_truncation(4)
+    backend.enable_padding(length=30)
+    try:
+        assert encoder(bundle, 64).encode([" ".join(["ba"] * 20), "ba"]).lengths.tolist() == [22, 3]
+    finally:
+        backend.no_truncation()
+        backend.no_padding()
+
+
+def test_a_context_without_room(bundle):
+    with pytest.raises(ProjectError, match="MOD002"):
+        encoder(bundle, 2)
+
+
+def test_the_narrowest_type_that_holds_the_vocabulary():
+    assert [token_dtype(size).name for size in (128, 1 << 16, (1 << 16) + 1)] == [
+        "uint16",
+        "uint16",
+        "uint32",
+    ]
+
+
+def test_the_type_holds_the_ids(bundle):
+    wide = replace(encoder(bundle), dtype=np.dtype(np.uint32))
+    assert wide.encode(["ba"]).tokens.dtype == np.uint32

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data import tokenizers as loading
+from neobert.data.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer
+from neobert.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
+from neobert.errors import ProjectError
+from tests.data.conftest import sentences
+
+# Of the 120 asked for, the text yields this many.
+NUM_TOKENS = 83
+
+
+def load(path: Path, **options: object) -> TokenizerBundle:
+    return load_tokenizer(TokenizerConfig(path=str(path), **options))
+
+
+def refused(code: str, says: str, config: TokenizerConfig) -> ProjectError:
+    with pytest.raises(ProjectError) as caught:
+        load_tokenizer(config)
+    assert caught.value.code == code
+    assert says in caught.value.message
+    assert caught.value.hint
+    return caught.value
+
+
+def foreign(folder: Path, vocabulary: list[str], special: list[str], name: str = "tokenizer.json") -> Path:
+    """Write a tokenizer.json of whole words, without a template."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = models.WordLevel(
+        {word: number for number, word in enumerate(vocabulary)}, unk_token=vocabulary[0]
+    )
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.add_special_tokens(special)
+    backend.save(str(folder / name))
+    return folder
+
+
+def test_a_trained_wordpiece(tokenizer_dir):
+    found = load(tokenizer_dir)
+    assert isinstance(found.tokenizer, PreTrainedTokenizerFast)
+    assert (found.vocab_size, found.num_tokens) == (128, NUM_TOKENS)
+    ids = found.tokenizer("Bala GOLA").input_ids
+    assert [ids[0], ids[-1]] == [found.cls_id, found.sep_id]
+    assert found.tokenizer.decode(ids[1:-1]) == "bala gola"
+    assert found.tokenizer("bala", "gola").input_ids.count(found.sep_id) == 2
+    assert found.tokenizer.convert_ids_to_tokens(list(range(5))) == list(SPECIAL_TOKENS)
+
+
+def test_the_vocabulary_is_padded_with_tokens_that_are_inert(tokenizer_dir):
+    found = load(tokenizer_dir)
+    inert = [
+        found.tokenizer.convert_tokens_to_ids(INERT_TOKEN.format(number))
+        for number in range(128 - NUM_TOKENS)
+    ]
+    assert inert == list(range(NUM_TOKENS, 128))
+    assert len(found.tokenizer) == found.vocab_size == 128
+    assert not set(inert) & set(found.random_ids.tolist())
+    assert set(found.special_ids) == {0, 1, 2, 3, 4, *inert}
+    assert sorted({*found.special_ids, *found.random_ids.tolist()}) == list(range(128))
+    assert np.array_equal(np.flatnonzero(found.is_maskable), found.random_ids)
+
+
+def test_saving_and_loading_changes_nothing(tokenizer_dir, tmp_path):
+    found = load(tokenizer_dir)
+    found.save(tmp_path)
+    again = load(tmp_path)
+    assert (again.digest, again.vocab_size, again.num_tokens) == (found.digest, 128, NUM_TOKENS)
+    assert again.special_ids == found.special_ids
+
+
+def test_a_bare_tokenizer_json_is_known_by_its_special_tokens(tokenizer_dir, tmp_path):
+    found = load(tokenizer_dir)
+    shutil.copy(tokenizer_dir / "tokenizer.json", tmp_path / "tokenizer.json")
+    (tmp_path / "bert_config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "vocab.txt").write_text("", encoding="utf-8")
+    assert load(tmp_path).digest == found.digest
+    assert load(tmp_path / "tokenizer.json").digest == found.digest
+
+
+def test_a_path_beats_a_name(tokenizer_dir):
+    config = TokenizerConfig(path=str(tokenizer_dir), name="nobody/nothing")
+    assert load_tokenizer(config).vocab_size == 128
+
+
+def test_the_digest_is_of_the_content(tokenizer_dir, tmp_path):
+    shutil.copytree(tokenizer_dir, tmp_path / "other")
+    found, path = load(tokenizer_dir), tmp_path / "other" / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["truncation"] = {"max_length": 8, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    path.write_text(json.dumps(content, indent=3), encoding="utf-8")
+    assert load(path.parent).digest == found.digest, "what the last call set is not the tokenizer"
+    content["normalizer"]["lowercase"] = False
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert load(path.parent).digest != found.digest
+
+
+def test_a_tokenizer_without_a_mask_needs_leave_to_be_rewritten(tmp_path):
+    path = foreign(tmp_path, ["<unk>", "<s>", "</s>", "a", "b"], ["<unk>", "<s>", "</s>"])
+    error = refused("TOK002", "no pad, mask token", TokenizerConfig(path=str(path)))
+    assert "allow_special_token_rewrite" in error.hint
+    assert error.place == str(path)
+    found = load(path, allow_special_token_rewrite=True)
+    tokens = found.tokenizer.convert_ids_to_tokens(found.tokenizer("a b").input_ids)
+    assert tokens == ["<s>", "a", "b", "</s>"]
+    pair = found.tokenizer("a", "b")
+    assert found.tokenizer.convert_ids_to_tokens(pair.input_ids) == ["<s>", "a", "</s>", "b", "</s>"]
+    assert (found.tokenizer.mask_token, found.tokenizer.pad_token) == ("[MASK]", "[PAD]")
+    assert (found.num_tokens, found.vocab_size) == (7, 128)
+    found.save(tmp_path / "rewritten")
+    assert load(tmp_path / "rewritten").digest == found.digest, "rewritten once, it needs no leave"
+
+
+def test_words_that_look_like_markers_are_not_markers(tmp_path):
+    path = foreign(tmp_path, ["[UNK]", "<s>", "</s>", "a"], ["[UNK]"])
+    found = load(path, allow_special_token_rewrite=True)
+    assert (found.tokenizer.cls_token, found.tokenizer.sep_token) == ("[CLS]", "[SEP]")
+
+
+def test_a_tokenizer_that_sets_no_markers_is_refused(tmp_path):
+    path = foreign(tmp_path, list(SPECIAL_TOKENS), list(SPECIAL_TOKENS))
+    refused("TOK002", "does not put [CLS] before", TokenizerConfig(path=str(path)))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"{", b"\xff\xfe\x00", b'{"version": "1.0", "model": 3}'])
+def test_a_file_that_is_no_tokenizer(tmp_path, content):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        error = refused("TOK001", "no tokenizer", TokenizerConfig(path=str(path)))
+        assert str(tmp_path) in error.place
+
+
+def test_places_without_a_tokenizer(tmp_path):
+    refused("TOK001", "does not exist", TokenizerConfig(path=str(tmp_path / "nowhere")))
+    refused("TOK001", "cannot be loaded", TokenizerConfig(path=str(tmp_path)))
+    refused("TOK001", "cannot be loaded", TokenizerConfig(name="nobody/nothing-of-this-name"))
+    refused("TOK001", "no corpus", TokenizerConfig())
+
+
+def test_a_slow_tokenizer_is_refused(monkeypatch):
+    monkeypatch.setattr(loading, "_from_pretrained", lambda name, config: object())
+    refused("TOK003", "not a fast tokenizer", TokenizerConfig(name="slow"))
+
+
+def test_ids_with_gaps_are_refused(tmp_path):
+    vocabulary = {token: number for number, token in enumerate(SPECIAL_TOKENS)} | {"a": 9_000}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    backend.save(str(tmp_path / "tokenizer.json"))
+    config = TokenizerConfig(path=str(tmp_path), allow_special_token_rewrite=True)
+    refused("TOK001", "ids up to", config)
+
+
+def test_training_is_the_same_every_time():
+    """The trainer of the library is not: it numbers continuation letters in the order of a hash map."""
+    texts = sentences(300, longest=8)
+    vocabularies = [train_wordpiece(texts, 200, None).get_vocab() for _ in range(6)]
+    assert all(vocabulary == vocabularies[0] for vocabulary in vocabularies)
+
+
+def test_a_generator_can_be_trained_on(tokenizer_dir):
+    generated = train_wordpiece((text for text in sentences(200)), 120, None)
+    assert generated.get_vocab() == PreTrainedTokenizerFast.from_pretrained(tokenizer_dir).get_vocab()
+
+
+def test_the_size_is_never_exceeded_and_the_vocabulary_reaches_what_was_asked_for():
+    texts = ["".join(chr(0x100 + (7 * i + j) % 600) for j in range(20)) for i in range(200)]
+    assert len(train_wordpiece(texts, 100, None)) <= 100
+    found = load_tokenizer(TokenizerConfig(vocab_size=5000), texts)
+    assert found.num_tokens < 5000
+    assert found.vocab_size == 5120, "the embedding has the planned size even where the text has fewer words"
+
+
+def test_sizes_and_texts_that_cannot_be_trained_on():
+    with pytest.raises(ProjectError, match="TOK004"):
+        train_wordpiece(["a"], 5, None)
+    for texts in ([], ["", "  \n"]):
+        with pytest.raises(ProjectError, match="DAT004"):
+            train_wordpiece(texts, 100, None)
