@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher import cli
+from launcher.probes.probe import Subject
+from neobert.config import replace as with_value
+from neobert.config.schema import RunConfig
 
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
 WITH_FAKE_TRAINER = """
@@ -81,8 +84,27 @@ def child_environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(FAKE_TRAINER.parent), "COLUMNS": "100", **more}
 
 
+@pytest.fixture
+def subject(tmp_path: Path) -> Subject:
+    """A run of all defaults, for the probes."""
+    return Subject(RunConfig(), tmp_path / "runs" / "new", tmp_path)
+
+
+@pytest.fixture
+def configured(subject: Subject) -> Callable[[Mapping[str, Any]], Subject]:
+    """The same with some keys set."""
+
+    def build(values: Mapping[str, Any]) -> Subject:
+        config = subject.config
+        for path, value in values.items():
+            config = with_value(config, path, value)
+        return replace(subject, config=config)
+
+    return build
+
+
 def _start(*arguments: str | Path, fake: str = "", **streams: Any) -> subprocess.Popen[str]:
-    """Start a command line in a child; `fake` puts a pretended trainer with that behaviour in place of the real one."""
+    """Start a command line in a child; `fake` has a pretended trainer behave in that way."""
     program = ["-c", WITH_FAKE_TRAINER] if fake else ["-m", "launcher"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     environment = child_environment(FAKE_TRAINER=fake)

@@ -59,7 +59,7 @@ def test_negative_numbers_are_values_and_options_are_not() -> None:
 
 
 def test_a_bare_run_file_is_named() -> None:
-    with pytest.raises(MisplacedFileError, match="--config run.yaml"):
+    with pytest.raises(MisplacedFileError, match=r"--config run\.yaml"):
         normalise(["run.yaml"], WITH_VALUE)
 
 

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
-import validators.rules  # noqa: F401  registers every rule
 from hypothesis import given
 from hypothesis import strategies as st
 
+import validators.rules  # noqa: F401  registers every rule
 from launcher.formats import FORMATS, render
 from launcher.report import Report
 from validators.finding import CheckResult, Finding, Level, Severity, Status

@@ -1,0 +1,217 @@
+"""`lint`: which files, which rules, in which order, and fixes that change nothing else."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.discovery import discover, is_clearly_something_else
+from launcher.fixes import Edit, apply, fix_file
+
+PROD = "profile: a100-prod\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_folder_gives_its_run_files_in_order(tmp_path: Path) -> None:
+    run = write(tmp_path / "b" / "run.yaml", PROD)
+    toml = write(tmp_path / "a" / "run.toml", "[trainer]\nmax_steps = 5\n")
+    profile = write(tmp_path / "own.yml", "about:\n  name: own\n")
+    write(tmp_path / "workflow.yaml", "name: ci\non: push\njobs: {}\n")
+    write(tmp_path / "pyproject.toml", '[project]\nname = "x"\n[tool.ruff]\nline-length = 1\n')
+    write(tmp_path / ".hidden" / "run.yaml", PROD)
+    write(tmp_path / "notes.txt", PROD)
+    found = discover([tmp_path])
+    assert found.files == (profile, toml, run)
+    assert found.num_skipped == 2
+
+
+def test_named_files_are_always_taken_and_once(tmp_path: Path) -> None:
+    other = write(tmp_path / "workflow.yaml", "name: ci\n")
+    run = write(tmp_path / "run.yaml", PROD)
+    assert discover([other, tmp_path, run]).files == (other, run)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_else"),
+    [
+        ("a.yaml", "trainer: {max_steps: 5}\n", False),
+        ("a.yaml", '"trainer": {}\n', False),
+        ("a.yaml", "", False),
+        ("a.yaml", "- 1\n", False),
+        ("a.yaml", "trainer: [\n", False),
+        ("a.yaml", "services: {}\n", True),
+        ("a.yaml", "jobs:\n  trainer: 5\n", True),
+        ("a.toml", "[model]\n", False),
+        ("a.toml", "trainer.max_steps = 5\n", False),
+        ("a.toml", "[tool.model]\n", True),
+    ],
+)
+def test_only_what_is_clearly_something_else_is_left_out(
+    name: str, text: str, is_else: bool, tmp_path: Path
+) -> None:
+    assert is_clearly_something_else(write(tmp_path / name, text)) is is_else
+
+
+def test_a_folder_without_run_files_is_an_error(command: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path / "workflow.yaml", "name: ci\n")
+    answer = command("lint", tmp_path)
+    assert answer.code == 2
+    assert "no run file or profile" in answer.err
+
+
+def test_shipped_profiles_pass(command: Callable[..., Any]) -> None:
+    answer = command("lint", Path(__file__).parents[2] / "profiles", "--output-format", "json")
+    assert answer.code == 0, answer.out
+    assert {"id": "CFG010", "status": "pass"}.items() <= next(
+        check for check in answer.json["checks"] if check["id"] == "CFG010"
+    ).items()
+
+
+def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any], tmp_path: Path) -> None:
+    write(tmp_path / "good.yaml", PROD)
+    write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
+    report = command("lint", tmp_path, "--output-format", "json").json
+    check = next(check for check in report["checks"] if check["id"] == "CFG010")
+    assert (check["status"], check["message"]) == ("fail", "1 of 2 files do not pass")
+
+
+def test_select_and_ignore_take_prefixes(command: Callable[..., Any], run_file: Any) -> None:
+    path = run_file(PROD + "trainer:\n  save_steps: 0\n  mixed_precision: fp32\n")
+
+    def codes(*options: str) -> set[str]:
+        report = command("lint", path, "--output-format", "json", *options).json
+        return {finding["code"] for finding in report["findings"]}
+
+    assert {"CKP001", "PRE001"} <= codes()
+    assert codes("--select", "CKP") <= {"CKP001", "CKP002", "CKP003"}
+    assert "PRE001" not in codes("--ignore", "PRE,BUD")
+    assert command("lint", path, "--select", "DAT").code == 0
+
+
+def test_a_file_that_cannot_be_judged_cannot_be_deselected(
+    command: Callable[..., Any], run_file: Any
+) -> None:
+    path = run_file(PROD + "trainer:\n  save_step: 0\n")
+    assert command("lint", path, "--select", "DAT", "--ignore", "CFG001").code == 1
+
+
+def test_warnings_fail_under_strict_only(command: Callable[..., Any], run_file: Any) -> None:
+    path = run_file(PROD + "tokenizer:\n  name: bert-base-uncased\n  path: null\n  revision: null\n")
+    assert command("lint", path, "--select", "DAT008").code == 0
+    assert command("lint", path, "--select", "DAT008", "--strict").code == 1
+
+
+def test_statistics_count_codes(command: Callable[..., Any], run_file: Any) -> None:
+    paths = [run_file(PROD + "trainer:\n  save_step: 5\n", f"{name}.yaml") for name in "ab"]
+    assert "  2  CFG001  unknown-key" in command("lint", *paths, "--statistics").out
+
+
+def test_the_order_does_not_depend_on_the_arguments(command: Callable[..., Any], run_file: Any) -> None:
+    paths = [run_file(PROD + "trainer:\n  save_step: 5\n  save_stes: 4\n", f"{name}.yaml") for name in "ab"]
+    assert command("lint", *paths).out == command("lint", *reversed(paths)).out
+
+
+def test_the_incident_fails_with_at_least_five_rules(command: Callable[..., Any], run_file: Any) -> None:
+    path = run_file(
+        PROD + "model:\n  hidden_size: 128\n  num_attention_heads: 4\n  attn_backend: sdpa\n"
+        "dataset:\n  max_seq_length: 128\n"
+        "trainer:\n  mixed_precision: fp32\n  max_steps: 50000\n  save_steps: 0\n"
+    )
+    report = command("lint", path, "--output-format", "json").json
+    assert report["exit_code"] == 1
+    assert len({found["code"] for found in report["findings"] if found["severity"] == "fail"}) >= 5
+
+
+UNTIDY = """\
+profile: cpu-demo   # the demo
+trainer:
+  # how often
+  save_every: 50   # steps
+  max_ckpt: 2
+  max_steps: '100'
+  tf32: yes
+optimizer: {lr: "5e-4"}  # inline
+"""
+TIDY = """\
+profile: cpu-demo   # the demo
+trainer:
+  # how often
+  save_steps: 50   # steps
+  save_total_limit: 2
+  max_steps: 100
+  tf32: true
+optimizer: {lr: 5e-4}  # inline
+"""
+
+
+def test_fix_mends_what_is_safe_and_keeps_the_rest(command: Callable[..., Any], run_file: Any) -> None:
+    path = run_file(UNTIDY)
+    path.chmod(0o640)
+    answer = command("lint", path, "--fix")
+    again = command("lint", path, "--fix")
+    assert path.read_text(encoding="utf-8") == TIDY
+    assert (answer.code, again.code) == (0, 0)
+    assert answer.err.count("fixed ") == 5
+    assert "fixed" not in again.err
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None:
+    target = tmp_path / "target.yaml"
+    target.write_bytes(b"\xef\xbb\xbfprofile: cpu-demo\r\ntrainer:\r\n  tf32: no\r\n")
+    link = tmp_path / "link.yaml"
+    link.symlink_to(target)
+    assert len(fix_file(link)) == 1
+    assert link.is_symlink()
+    assert target.read_bytes() == b"\xef\xbb\xbfprofile: cpu-demo\r\ntrainer:\r\n  tf32: false\r\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trainer:\n  save_every: 5\n  save_steps: 6\n",
+        "model:\n  save_steps: 5\n",
+        "scheduler:\n  warmup_ratio: 0.1\n",
+        "scheduler:\n  decay_ratio: 0.1\n",
+        "trainer:\n  bf16: true\n",
+        "trainer:\n  save_step: 5\n",
+        "model:\n  xformers_attention: true\n",
+        "trainer:\n  output_dir: 5\n",
+    ],
+)
+def test_fix_leaves_alone_what_it_could_get_wrong(text: str, run_file: Any) -> None:
+    """Taken names, other sections, shares for percents, values that the new key would not take, guesses."""
+    path = run_file("profile: cpu-demo\n" + text)
+    assert fix_file(path) == []
+    assert path.read_text(encoding="utf-8") == "profile: cpu-demo\n" + text
+
+
+def test_an_edit_needs_the_text_it_replaces() -> None:
+    assert apply("a: yes\n", Edit(1, 4, "yes", "true")) == "a: true\n"
+    assert apply("a: yesterday\n", Edit(1, 4, "yes", "true")) is None
+    assert apply("a: no\n", Edit(1, 4, "yes", "true")) is None
+    assert apply("a: yes\n", Edit(7, 4, "yes", "true")) is None
+
+
+@given(st.lists(st.sampled_from(["# note", "", "  seed: 1", "key: yes"]), max_size=6), st.integers(1, 8))
+def test_an_edit_changes_one_line_only(lines: list[str], number: int) -> None:
+    source = "".join(f"{line}\r\n" for line in lines)
+    mended = apply(source, Edit(number, 6, "yes", "true"))
+    if mended is not None:
+        changed = [
+            i
+            for i, (old, new) in enumerate(zip(source.split("\n"), mended.split("\n"), strict=True))
+            if old != new
+        ]
+        assert changed == [number - 1]

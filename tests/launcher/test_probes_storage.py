@@ -1,0 +1,129 @@
+"""Probes of memory, disk, and what a run directory holds already."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.probes import disk, host
+from launcher.probes.disk import probe_disk
+from launcher.probes.output import probe_output
+from launcher.probes.probe import Subject, nearest_existing
+from launcher.probes.resume import probe_resume
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from neobert.training.checkpoint.folders import publish
+
+
+def test_secrets_are_not_recorded() -> None:
+    environment = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_TOKEN": "s",
+        "NCCL_DEBUG": "INFO",
+        "CUDA_API_KEY": "s",
+        "HOME": "/",
+    }
+    assert host.recorded_environment(environment) == {"HF_HUB_OFFLINE": "1", "NCCL_DEBUG": "INFO"}
+
+
+def test_a_container_limit_is_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.max").write_text(str(512 * 2**20), encoding="ascii")
+    (tmp_path / "memory.current").write_text(str(12 * 2**20), encoding="ascii")
+    monkeypatch.setattr(host, "CGROUP", tmp_path)
+    assert (host.probe_host().ram_total_mib, host.probe_host().ram_available_mib) == (512, 500)
+    (tmp_path / "memory.max").write_text("max", encoding="ascii")
+    assert host.probe_host().ram_total_mib > 512
+
+
+def test_disk_is_tried_and_left_as_it_was(subject: Subject, tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    found = probe_disk(subject)
+    assert (found.is_writable, found.fsync_works, found.rename_works, found.error) == (True, True, True, "")
+    assert found.path == str(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("broken", "promises"),
+    [
+        ("os.urandom", (False, False, False)),
+        ("os.fsync", (True, False, False)),
+        ("rename", (True, True, False)),
+    ],
+)
+def test_a_disk_that_breaks_a_promise(
+    broken: str, promises: tuple[bool, ...], subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if broken == "rename":
+        monkeypatch.setattr(Path, "replace", refuse)
+    else:
+        monkeypatch.setattr(disk.os, broken.partition(".")[2], refuse)
+    found = probe_disk(subject)
+    assert (found.is_writable, found.fsync_works, found.rename_works) == promises
+    assert found.error == "No space left on device"
+
+
+def test_nearest_existing(tmp_path: Path) -> None:
+    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
+
+
+def checkpoint(root: Path, step: int, config: RunConfig) -> Path:
+    def fill(folder: Path) -> None:
+        (folder / "trainer_state").mkdir()
+        (folder / "weights").write_bytes(b"w" * 100)
+        (folder / "trainer_state" / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
+
+    return publish(root, step, "0" * 64, "2026-01-01T00:00:00+00:00", fill)
+
+
+def test_output_of_an_earlier_run(subject: Subject) -> None:
+    assert (probe_output(subject).exists, probe_output(subject).is_empty) == (False, True)
+    subject.output_dir.mkdir(parents=True)
+    assert (probe_output(subject).exists, probe_output(subject).is_empty) == (True, True)
+    checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    found = probe_output(subject)
+    assert (found.is_empty, found.checkpoint_steps) == (False, (10,))
+
+
+def test_output_that_is_a_file(subject: Subject) -> None:
+    subject.output_dir.parent.mkdir()
+    subject.output_dir.touch()
+    found = probe_output(subject)
+    assert (found.exists, found.is_directory) == (True, False)
+
+
+SELECTOR = "trainer.resume_from_checkpoint"
+
+
+def test_resume_takes_the_newest_that_verifies(configured: Any, subject: Subject) -> None:
+    root = subject.output_dir / "checkpoints"
+    auto = configured({SELECTOR: "auto"})
+    assert not probe_resume(auto).exists
+    for step in (10, 20):
+        checkpoint(root, step, subject.config)
+    assert (probe_resume(auto).step, probe_resume(auto).is_verified) == (20, True)
+    (root / "20" / "weights").write_bytes(b"x" * 100)
+    assert (probe_resume(auto).step, probe_resume(auto).is_verified) == (10, True)
+    (root / "10" / "weights").unlink()
+    broken = probe_resume(auto)
+    assert (broken.exists, broken.is_verified) == (True, False)
+    assert "weights" in broken.reason
+
+
+def test_resume_from_a_path(configured: Any, subject: Subject) -> None:
+    folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    named = configured({SELECTOR: str(folder)})
+    assert (probe_resume(named).step, probe_resume(named).target) == (10, str(folder))
+    assert not probe_resume(configured({SELECTOR: str(folder.parent / "99")})).exists
+
+
+def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
+    checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    other = configured({SELECTOR: "auto", "model.hidden_size": 384, "trainer.logging_steps": 7})
+    assert probe_resume(other).structural_differences == ("model.hidden_size",)
