@@ -30,17 +30,17 @@ class Layers:
 def profile_files() -> dict[str, Path]:
     """Name to file: shipped profiles, and those in the folders of NEOBERT_PROFILE_PATH. Names stay unique."""
     found: dict[str, Path] = {}
-    for folder in [SHIPPED, *_user_folders()]:
-        for path in sorted([*folder.glob("*.yaml"), *folder.glob("*/*.yaml")]):
-            first = found.setdefault(path.stem, path)
-            if first.resolve() != path.resolve():
-                message = f"the profile name {path.stem} is taken by {_shown(first)}"
-                raise identity_error(message, "rename the file and its about.name", _shown(path))
+    for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
+        first = found.setdefault(path.stem, path)
+        if first.resolve() != path.resolve():
+            message = f"the profile name {path.stem} is taken by {_shown(first)}"
+            raise identity_error(message, "rename the file and its about.name", _shown(path))
     return found
 
 
-def _user_folders() -> list[Path]:
-    return [Path(part) for part in os.environ.get(FOLDERS_ENV, "").split(os.pathsep) if part]
+def _user_files() -> list[Path]:
+    folders = [Path(part) for part in os.environ.get(FOLDERS_ENV, "").split(os.pathsep) if part]
+    return [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
 
 
 def find_profile(name: str, place: str = "") -> Path:
@@ -106,9 +106,15 @@ def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str 
     return name, place
 
 
+def without_null_profile(document: Document) -> Document:
+    """A dump of a run without a profile says `profile: null`, which names none and forbids none."""
+    node = entries(document).get(PROFILE)
+    return document if node is None or node.value is not None else _without(document, (PROFILE,))
+
+
 def with_profile_name(layers: Layers, name: str) -> Document:
     """A document that sets `profile:`, placed at the profile's own about section."""
-    key = entries(layers.about)[ABOUT].key if ABOUT in entries(layers.about) else layers.about.root.key
+    key = entries(layers.about)[ABOUT].key
     origin = Origin("profile", layers.about.file, key.line, key.column)
     root = Node({PROFILE: Node(name, origin, origin)}, origin, origin)
     return replace(layers.about, root=root, flaws=())
@@ -120,9 +126,9 @@ def _without(document: Document, names: tuple[str, ...]) -> Document:
 
 
 def _shown(path: Path) -> str:
-    """Relative to the current folder where that is shorter to read."""
+    """Relative to the current folder where it lies in it."""
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
 

@@ -25,6 +25,7 @@ from profiles.inherit import (
     named_profile,
     profile_files,
     with_profile_name,
+    without_null_profile,
 )
 from profiles.lock import read_lock
 
@@ -117,7 +118,7 @@ def resolve_run(
     A profile file in place of a run file resolves to the profile itself.
     Raises ConfigError with every problem at once, and ProjectError where profiles disagree.
     """
-    documents = [load_document(file) for file in files]
+    documents = [without_null_profile(load_document(file)) for file in files]
     parsed = parse_overrides(overrides)
     _refuse_profile_override(parsed)
     if any(map(is_profile, documents)):

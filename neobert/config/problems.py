@@ -21,7 +21,7 @@ from neobert.config.renamed import advice_for_key, advice_for_value
 from neobert.config.scalars import read_number
 from neobert.config.schema import RunConfig
 from neobert.config.suggest import closest, suggest_key
-from neobert.config.tree import Flaw, Node, Path, children, find, join, nearest
+from neobert.config.tree import Flaw, Node, Path, children, join, nearest
 
 UNKNOWN = "unexpected_keyword_argument"
 MISSING = "missing"
@@ -87,13 +87,11 @@ def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
 
 def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     path = problem.path
-    node = nearest(root, path)
     annotation = annotation_at(path, schema) if path else schema
     expected = type_text(annotation)
     message = f"{join(path) or 'a config'} expects {expected}; this is {show(problem.value)}"
     hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
-    found = find(root, path)
-    return Flaw("CFG003", path, message, hint, (found or node).origin)
+    return Flaw("CFG003", path, message, hint, nearest(root, path).origin)
 
 
 def show(value: object) -> str:

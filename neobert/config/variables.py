@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 
-from neobert.config.tree import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, measure, walk
+from neobert.config.tree import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, join, measure, walk
 
 NAME = r"[\w-]+(?:\.[\w-]+)*"
 EXACT = re.compile(rf"\$variables\.({NAME})")
 INLINE = re.compile(rf"\{{\$variables\.({NAME})\}}|\$\{{variables\.({NAME})\}}")
 REMAINDER = re.compile(r"\$\{?variables\b")
 MOST_TEXT = 2**20
+MOST_COMPARED = 10_000
 
 
 class _UnresolvedError(Exception):
@@ -24,9 +25,8 @@ class _UnresolvedError(Exception):
 
 def substitute(root: Node) -> tuple[Node, list[Flaw]]:
     """Replace every reference. What cannot be resolved is left out and noted at its place."""
-    references = [node for _, node in walk(root) if _is_reference(node)]
     flaws = _bad_names(root)
-    if not references:
+    if not any(_is_reference(node) for _, node in walk(root)):
         return root, flaws
     resolved = _Resolver(root, flaws).resolve_node(root, ())
     size, depth = measure(resolved, {})
@@ -137,6 +137,6 @@ class _Resolver:
         from neobert.config.suggest import closest
 
         table = find(self.root, ("variables",))
-        names = [".".join(map(str, path)) for path, _ in walk(table)] if table else []
-        near = closest(name, names)
+        names = [join(path) for path, _ in walk(table)] if table else []
+        near = closest(name, names) if len(names) * len(self.flaws) < MOST_COMPARED else ""
         return f"did you mean {near}?" if near else "define it under variables:"

@@ -152,6 +152,12 @@ def test_a_run_file_and_the_option_must_agree(run_file) -> None:
     assert caught.value.exit_code == 2
 
 
+def test_a_run_file_that_names_no_profile_takes_the_options(run_file) -> None:
+    run = resolve_run("cpu-demo", [run_file("profile: null\nseed: 3\n")])
+    assert (run.config.profile, run.config.seed) == ("cpu-demo", 3)
+    assert resolve_run(None, [run_file("profile: null\n")]).profile is None
+
+
 def test_two_run_files_must_agree_too(run_file) -> None:
     files = [run_file("profile: cpu-demo\n", "a.yaml"), run_file("profile: a100-prod\n", "b.yaml")]
     with pytest.raises(ProjectError, match=r"a\.yaml:1:10 names 'cpu-demo'"):
