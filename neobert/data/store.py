@@ -13,7 +13,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -79,10 +79,11 @@ class SplitWriter:
         self._dtype = dtype.newbyteorder("<")
         self._end = 0
         self._length_sum, self._square_sum, self._longest, self._segments = 0, 0.0, 0, 0
-        with writing(folder):
-            self._tokens = _HashedFile(folder / f"{split}.tokens")
-            self._offsets = _HashedFile(folder / f"{split}.offsets")
+        with writing(folder), ExitStack() as files:
+            self._tokens = files.enter_context(closing(_HashedFile(folder / f"{split}.tokens")))
+            self._offsets = files.enter_context(closing(_HashedFile(folder / f"{split}.offsets")))
             self._offsets.write(np.zeros(1, "<i8"))
+            self._files = files.pop_all()
 
     def append(self, encoded: Encoded) -> None:
         """Write the segments of a batch."""
@@ -111,8 +112,7 @@ class SplitWriter:
 
     def abandon(self) -> None:
         """Close the files, whatever state they are in."""
-        self._tokens.close()
-        self._offsets.close()
+        self._files.close()
 
 
 class _HashedFile:

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neobert.config.schema import RunConfig
+from neobert.data import build, build_lock, store
+from neobert.data import prepare as preparing
+from neobert.data.build_lock import build_lock as hold_lock
+from neobert.data.prepare import PreparedData, cache_folder, prepare
+from neobert.data.store import MANIFEST, TokenStore
+from neobert.errors import ProjectError
+from tests.data.conftest import Configure, sentences, write_jsonl
+
+ROOT = Path(__file__).parents[2]
+
+
+def refused(config: RunConfig, code: str, says: str) -> ProjectError:
+    with pytest.raises(ProjectError) as caught:
+        prepare(config)
+    assert caught.value.code == code
+    assert says in caught.value.message
+    assert caught.value.hint
+    assert caught.value.place
+    return caught.value
+
+
+def segments(text: TokenStore) -> list[list[int]]:
+    return [part.tolist() for part in np.split(np.asarray(text.tokens), text.offsets[1:-1])]
+
+
+def left_behind(config: RunConfig) -> list[str]:
+    """Names in the cache, locks aside."""
+    folder = cache_folder(config)
+    return [path.name for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
+
+
+def test_the_prepared_text_is_the_text(configure: Configure):
+    texts = ["ba go", "fi", "", "ba " * 70, "lula"]
+    path = write_jsonl(Path(configure().dataset.cache_dir).parent / "a.jsonl", texts)
+    data = prepare(configure(dataset__path=str(path), trainer__per_device_train_batch_size=1))
+    tokenizer = data.tokenizer.tokenizer
+    found = segments(data.train)
+    assert [tokenizer.decode(part, skip_special_tokens=True) for part in found] == [
+        "ba go",
+        "fi",
+        *[" ".join(["ba"] * count) for count in (30, 30, 10)],
+        "lula",
+    ]
+    assert all(part[0] == data.tokenizer.cls_id and part[-1] == data.tokenizer.sep_id for part in found)
+    assert max(map(len, found)) == 32
+    assert data.train.tokens.dtype == np.uint16
+    assert data.eval is None
+    counts = data.report["train"]
+    assert (counts["documents"], counts["empty"], counts["split"], counts["segments"]) == (5, 1, 1, 6)
+    assert counts["tokens"] == data.train.num_tokens == sum(map(len, found))
+
+
+def test_the_manifest_describes_what_is_there(configure: Configure):
+    data = prepare(configure(dataset__eval_samples=20))
+    manifest = json.loads((data.folder / MANIFEST).read_text(encoding="utf-8"))
+    assert manifest["tokenizer_digest"] == data.tokenizer.digest
+    assert (manifest["vocab_size"], manifest["max_length"], manifest["add_special_tokens"]) == (128, 32, True)
+    for split, text in (("train", data.train), ("eval", data.eval)):
+        described = manifest["splits"][split]
+        assert (described["segments"], described["tokens"]) == (len(text), text.num_tokens)
+        lengths = np.diff(text.offsets)
+        assert text.statistics.mean == pytest.approx(lengths.mean())
+        assert text.statistics.std == pytest.approx(lengths.std())
+        assert text.statistics.longest == lengths.max()
+        for name, file in described["files"].items():
+            content = (data.folder / name).read_bytes()
+            assert len(content) == file["bytes"]
+            assert store.sha256(content).hexdigest() == file["sha256"]
+    assert (data.tokenizer_dir / "tokenizer.json").is_file()
+
+
+def test_what_was_prepared_is_opened_again(configure: Configure, monkeypatch):
+    first = prepare(configure())
+    monkeypatch.setattr(preparing, "build", None)
+    second = prepare(configure(trainer__max_steps=7, dataset__num_proc=2))
+    assert (second.folder, second.fingerprint) == (first.folder, first.fingerprint)
+    assert segments(second.train) == segments(first.train)
+
+
+CHANGES = [
+    {"dataset__max_seq_length": 24},
+    {"datacollator__max_length": 24},
+    {"tokenizer__max_length": 24},
+    {"dataset__min_length": 9},
+    {"dataset__long_documents": "truncate"},
+    {"dataset__train_split": "train[:100]"},
+    {"dataset__eval_samples": 10},
+    {"dataset__validation_split": 0.2},
+    {"tokenizer__path": None, "tokenizer__vocab_size": 100},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: ",".join(change))
+def test_every_option_that_changes_the_text_changes_folder_and_fingerprint(configure: Configure, change):
+    plain, changed = prepare(configure()), prepare(configure(**change))
+    assert changed.folder != plain.folder
+    assert changed.fingerprint != plain.fingerprint
+
+
+def test_another_text_is_another_folder(configure: Configure, tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", sentences(100))
+    before = prepare(configure(dataset__path=str(path)))
+    write_jsonl(path, sentences(100, seed=1))
+    after = prepare(configure(dataset__path=str(path)))
+    assert after.folder != before.folder
+    assert after.fingerprint != before.fingerprint
+
+
+def test_the_fingerprint_is_of_the_content_alone(configure: Configure, corpus_file, tmp_path):
+    copy = tmp_path / "elsewhere.jsonl"
+    shutil.copyfile(corpus_file, copy)
+    os.utime(copy, (1, 1))
+    here = prepare(configure())
+    there = prepare(configure(dataset__path=str(copy), dataset__cache_dir=str(tmp_path / "other")))
+    assert there.fingerprint == here.fingerprint
+
+
+def test_a_trained_tokenizer_lies_beside_the_data(configure: Configure):
+    config = configure(tokenizer__path=None, tokenizer__vocab_size=100)
+    first, second = prepare(config), prepare(config)
+    assert first.tokenizer.vocab_size == 128
+    assert first.tokenizer.digest == second.tokenizer.digest
+    assert first.tokenizer.num_tokens <= 100
+    assert second.tokenizer.tokenizer.model_max_length == 32
+
+
+def test_processes_change_nothing(configure: Configure, tmp_path):
+    one = prepare(configure())
+    two = prepare(configure(dataset__num_proc=2, dataset__cache_dir=str(tmp_path / "two")))
+    assert one.fingerprint == two.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("tokenizer_digest", "0" * 64), ("max_length", 99), ("add_special_tokens", False)]
+)
+def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, name, value):
+    data = prepare(configure())
+    path = data.folder / MANIFEST
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(manifest | {name: value}), encoding="utf-8")
+    error = refused(configure(), "DAT002", name)
+    assert str(value) in error.message
+    assert str(manifest[name]) in error.message
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("train.tokens", b"", "the manifest says"),
+        ("train.offsets", None, "is missing"),
+        (MANIFEST, b"{", "no manifest"),
+        (MANIFEST, b"[]", "no manifest"),
+        (MANIFEST, b'{"format_version": 0}', "has format 0"),
+    ],
+)
+def test_damaged_data_is_refused(configure: Configure, file, content, says):
+    path = prepare(configure()).folder / file
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    assert "remove" in refused(configure(), "DAT001", says).hint
+
+
+def test_too_little_text(configure: Configure, tmp_path):
+    def of(texts: list[str], **options: object) -> RunConfig:
+        return configure(dataset__path=str(write_jsonl(tmp_path / "a.jsonl", texts)), **options)
+
+    assert "128" in refused(of(["ba go"]), "DAT004", "4 tokens").message
+    refused(of(["", " "]), "DAT004", "2 empty")
+    refused(of(["ba"] * 9, dataset__min_length=20), "DAT004", "9 too short")
+    refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
+    refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "no text is left of 0 documents")
+    refused(of(["ba " * 99], dataset__long_documents="error"), "DAT008", "101 tokens")
+    assert len(left_behind(configure())) == 1, "only the first text is whole, though too small to train on"
+
+
+@pytest.mark.parametrize("written", [0, 1, 3, 5])
+def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
+    whole = store._HashedFile.write
+    calls = []
+
+    def write(self, array):
+        calls.append(array)
+        if len(calls) > written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        whole(self, array)
+
+    monkeypatch.setattr(store._HashedFile, "write", write)
+    refused(configure(dataset__eval_samples=5), "DAT009", "disk is full")
+    assert left_behind(configure()) == []
+    monkeypatch.undo()
+    assert len(prepare(configure(dataset__eval_samples=5)).train) > 0
+
+
+def test_a_cache_that_cannot_be_written(configure: Configure, tmp_path):
+    (tmp_path / "file").touch()
+    refused(configure(dataset__cache_dir=str(tmp_path / "file" / "cache")), "DAT009", "cannot be written")
+
+
+def test_a_failure_leaves_nothing(configure: Configure, monkeypatch):
+    monkeypatch.setattr(build, "write_manifest", lambda folder, manifest: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare(configure())
+    assert left_behind(configure()) == []
+
+
+SLOW_CHILD = """
+import sys, time
+from pathlib import Path
+from neobert.data import build, encoding
+from neobert.data.prepare import prepare
+from tests.data.conftest import configurator
+
+encoding.BATCH_DOCUMENTS = 10
+whole = build.SplitWriter.append
+build.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(0.1))
+prepare(configurator(*map(Path, sys.argv[1:]))())
+"""
+
+
+def test_a_process_killed_half_way_leaves_nothing_that_counts(configure: Configure):
+    config = configure()
+    arguments = [config.dataset.cache_dir, config.tokenizer.path, config.dataset.path]
+    with subprocess.Popen([sys.executable, "-c", SLOW_CHILD, *map(str, arguments)], cwd=ROOT) as process:
+        folder = cache_folder(config)
+        deadline = time.monotonic() + 60
+        while not list(folder.glob(".*.partial/train.tokens")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+    partial = list(folder.glob(".*.partial"))
+    assert partial, "the process was killed while it wrote"
+    assert not list(folder.glob("*/" + MANIFEST))
+    data = prepare(config)
+    assert len(data.train) > 0
+    assert left_behind(config) == [data.folder.name]
+
+
+def test_only_one_prepares(configure: Configure, monkeypatch):
+    """The lock belongs to the open file, so threads wait for each other as processes do."""
+    builds = []
+
+    def slow_build(*arguments):
+        builds.append(arguments)
+        time.sleep(0.3)
+        build.build(*arguments)
+
+    monkeypatch.setattr(preparing, "build", slow_build)
+    with ThreadPoolExecutor(3) as pool:
+        fingerprints = {
+            job.result().fingerprint for job in [pool.submit(prepare, configure()) for _ in range(3)]
+        }
+    assert len(builds) == len(fingerprints) == 1
+
+
+def test_waiting_for_a_process_that_makes_no_progress_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_lock, "POLL_S", 0.01)
+    path = tmp_path / "x.lock"
+    with hold_lock(path), pytest.raises(ProjectError) as caught, hold_lock(path, silence_limit_s=0.05):
+        pass
+    assert caught.value.code == "DAT009"
+    assert f"process {os.getpid()} on" in caught.value.message
+    with hold_lock(path):
+        pass
+
+
+def test_progress_keeps_others_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(build_lock, "POLL_S", 0.01)
+    path = tmp_path / "x.lock"
+    with hold_lock(path) as report_progress:
+        pause = time.sleep
+
+        def sleep(seconds: float) -> None:
+            report_progress()
+            sleep.calls += 1
+            pause(seconds)
+            if sleep.calls == 20:
+                raise KeyboardInterrupt
+
+        sleep.calls = 0
+        monkeypatch.setattr(build_lock.time, "sleep", sleep)
+        with pytest.raises(KeyboardInterrupt), hold_lock(path, silence_limit_s=0.1):
+            pass
+    assert sleep.calls == 20
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    def flock(handle, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(build_lock.fcntl, "flock", flock)
+    with pytest.raises(ProjectError, match="cannot lock files"), hold_lock(tmp_path / "x.lock"):
+        pass
+
+
+def test_where_prepared_data_is_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEOBERT_CACHE", str(tmp_path / "a"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
+    config = RunConfig()
+    named = replace(config, dataset=replace(config.dataset, cache_dir=str(tmp_path / "c")))
+    assert cache_folder(named) == tmp_path / "c"
+    assert cache_folder(config) == tmp_path / "a"
+    monkeypatch.delenv("NEOBERT_CACHE")
+    assert cache_folder(config) == tmp_path / "b" / "neobert"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder(config) == tmp_path / ".cache" / "neobert"
+
+
+def test_the_report_is_json_and_says_what_a_person_asks(shared: tuple[Configure, PreparedData]):
+    make, data = shared
+    report = json.loads(json.dumps(data.report))
+    assert set(report) == {"train", "eval", "microbatch", "epochs", "folder", "fingerprint", "tokenizer"}
+    assert 0.9 < report["microbatch"]["fill"] <= 1
+    assert report["microbatch"]["tokens"] == 4 * 32
+    assert sum(report["train"]["histogram"].values()) == report["train"]["documents"] == 270
+    steps = make().trainer.max_steps
+    assert report["epochs"] == pytest.approx(
+        steps * 128 * report["microbatch"]["fill"] / data.train.num_tokens, rel=0.01
+    )
