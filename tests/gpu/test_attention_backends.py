@@ -162,6 +162,7 @@ def test_fp32_is_refused_not_swapped(backend):
         make_model(attn_backend=backend).cuda()(**on_cuda(make_run()))
 
 
+@pytest.mark.filterwarnings("default")  # the compiler's advice is no fault of the model
 @pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_whole_graph_compiles(backend, recompute):
