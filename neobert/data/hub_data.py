@@ -76,8 +76,8 @@ class StreamSource:
     column: str
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading on a copy of the stream, so that readers do not move each other."""
-        stream = copy.deepcopy(self.data)
+        """Start reading on a view of the stream, so that readers do not move each other."""
+        stream = self.data.with_format(None)
         if state is not None:
             stream.load_state_dict(copy.deepcopy(state))
         return _StreamReader(self, stream)
@@ -102,7 +102,7 @@ class _StreamReader:
         return text_of(row.get(self._source.column), self._source.column, self._source.label)
 
     def state(self) -> State:
-        state: State = copy.deepcopy(self._stream.state_dict())
+        state: State = self._stream.state_dict()
         return state
 
 
