@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from launcher import console
-from launcher.report import report_of_error
+from launcher.shadow import find_shadowed
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 
@@ -19,6 +19,7 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
         console.tell(str(error) if isinstance(error, ConfigError) else describe(error))
         return error.exit_code
     from launcher.formats import render
+    from launcher.report import report_of_error
 
     report = report_of_error(error)
     _write_anyway(render(report, output_format))
@@ -49,7 +50,7 @@ def deliver_unexpected(error: Exception) -> int:
     """
     if isinstance(error, ProjectError):
         return deliver_error(error, "text")
-    if isinstance(error, ImportError) and (foreign := _foreign_modules()):
+    if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
         named = ", ".join(f"{module} comes from {file}" for module, file in foreign.items())
         hint = "install the project into an environment of its own"
         return deliver_error(ProjectError("HST006", named, hint, exit_code=EXIT_CHECK_UNKNOWN), "text")
@@ -57,13 +58,6 @@ def deliver_unexpected(error: Exception) -> int:
     where = f"the traceback is in {kept}" if kept else "NEOBERT_TRACEBACK=1 prints the traceback"
     console.tell(f"neobert-launch failed: {type(error).__name__}: {error}\n  = {where}; please report it")
     return EXIT_CHECK_UNKNOWN
-
-
-def _foreign_modules() -> dict[str, str]:
-    """Which of the project's modules something else stands in for."""
-    from launcher.probes.software import OWN_MODULES, PROJECT_ROOT, find_shadowed
-
-    return find_shadowed(OWN_MODULES, PROJECT_ROOT, sys.path)
 
 
 def _keep_traceback(error: Exception) -> Path | None:

@@ -26,8 +26,7 @@ TRAIN_TOKENIZER = "neobert.data.train_tokenizer"
 
 def prepare(selection: Selection, output_format: str) -> int:
     """Tokenise the text of a run and print what became of it."""
-    _deliver(_run_child(PREPARE, selection.require(), ()), output_format)
-    return EXIT_OK
+    return _answer(PREPARE, selection.require(), (), output_format)
 
 
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
@@ -41,13 +40,25 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
             place=str(output),
             exit_code=EXIT_USAGE,
         )
-    make_folder(output)
-    _deliver(_run_child(TRAIN_TOKENIZER, resolved, (str(output),)), output_format)
-    return EXIT_OK
+    make_folder(output.absolute().parent)
+    return _answer(TRAIN_TOKENIZER, resolved, (str(output),), output_format)
 
 
-def _run_child(module: str, resolved: ResolvedRun, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run `python -m MODULE RESOLVED.json ...`. Its standard output is its report, its words pass through."""
+def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
+    """Print the child's report. What it refuses it has told people itself, on the standard error we share."""
+    report, error = _run_child(module, resolved, arguments)
+    if error is None:
+        _deliver(report, output_format)
+        return EXIT_OK
+    if output_format == "text":
+        return error.exit_code
+    raise error
+
+
+def _run_child(
+    module: str, resolved: ResolvedRun, arguments: Sequence[str]
+) -> tuple[dict[str, Any], ProjectError | None]:
+    """Run `python -m MODULE RESOLVED.json ...`: its standard output is its report, its words pass through."""
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
         config, error_file = Path(folder, "resolved.json"), Path(folder, "error.json")
         write_json(config, to_dict(resolved.config))
@@ -61,11 +72,10 @@ def _run_child(module: str, resolved: ResolvedRun, arguments: Sequence[str]) -> 
         )
         error = read_error_file(error_file)
     if error is not None:
-        raise error
+        return {}, error
     if answer.returncode:
         raise _failure(module, answer.returncode)
-    report: dict[str, Any] = json.loads(answer.stdout)
-    return report
+    return json.loads(answer.stdout), None
 
 
 def _failure(module: str, code: int) -> ProjectError:

@@ -8,14 +8,12 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 from launcher.probes.probe import Subject
+from launcher.shadow import PROJECT_ROOT, find_shadowed
 from validators.facts import SoftwareFacts
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
-OWN_MODULES = ("neobert", "launcher", "profiles", "validators")
 DISTRIBUTIONS = (
     "accelerate", "annotated-types", "datasets", "flash-attn", "kernels", "liger-kernel", "neobert-launch",
     "numpy", "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers",
@@ -30,7 +28,7 @@ def probe_software(subject: Subject) -> SoftwareFacts:
         python=platform.python_version(),
         packages=installed_versions(DISTRIBUTIONS),
         pinned=read_pins(PROJECT_ROOT / "constraints.txt"),
-        shadowed=find_shadowed(OWN_MODULES, PROJECT_ROOT, child_path(subject.folder)),
+        shadowed=find_shadowed(child_path(subject.folder)),
     )
 
 
@@ -59,14 +57,3 @@ def child_path(folder: Path) -> list[str]:
     """Where a child process looks for modules: this process's path without the folder it was started in."""
     asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [entry for entry in sys.path if entry in asked_for or entry not in ("", str(folder))]
-
-
-def find_shadowed(modules: Sequence[str], root: Path, path: Sequence[str]) -> dict[str, str]:
-    """Which modules would be imported from somewhere else than the project, and from which file."""
-    found = {module: _origin(module, path) for module in modules}
-    return {module: str(file) for module, file in found.items() if file and file.parent != root / module}
-
-
-def _origin(module: str, path: Sequence[str]) -> Path | None:
-    spec = PathFinder.find_spec(module, list(path))
-    return Path(spec.origin).resolve() if spec and spec.origin else None

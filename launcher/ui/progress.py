@@ -41,7 +41,7 @@ class ProgressView:
         beat = self.watch.heartbeat()
         for row in self.watch.metrics.read_new():
             if row.get(EVAL_LOSS) is not None:
-                self.progress.console.print(describe(row, beat))
+                self.progress.console.print(describe(row, beat), highlight=False)
             if row.get(LOSS) is not None:
                 speed = show_count(row.get("train/tokens_per_sec"))
                 self.progress.update(self.task, loss=show_number(row[LOSS]), speed=speed)

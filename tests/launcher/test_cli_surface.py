@@ -40,8 +40,9 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain", "schema", "plan",
-        "preflight", "train", "status", "data", "data prepare", "tokenizer", "tokenizer train",
+        "", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
+        "schema", "plan", "preflight", "train", "status", "data", "data prepare", "tokenizer",
+        "tokenizer train",
     ],
 )  # fmt: skip
 def test_every_command_has_help(words: str, flag: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from launcher import shadow
 from launcher.levels import HOST_PROBES, parse_levels, probes_for
 from launcher.probes import git, software
 from launcher.probes.collect import collect
@@ -80,12 +81,9 @@ def test_a_foreign_validators_is_seen(tmp_path: Path) -> None:
     foreign = tmp_path / "validators"
     foreign.mkdir()
     (foreign / "__init__.py").touch()
-    here = [str(tmp_path), str(software.PROJECT_ROOT)]
-    names = software.OWN_MODULES
-    assert software.find_shadowed(names, software.PROJECT_ROOT, here) == {
-        "validators": str(foreign / "__init__.py")
-    }
-    assert software.find_shadowed(names, software.PROJECT_ROOT, here[::-1]) == {}
+    here = [str(tmp_path), str(shadow.PROJECT_ROOT)]
+    assert shadow.find_shadowed(here) == {"validators": str(foreign / "__init__.py")}
+    assert shadow.find_shadowed(here[::-1]) == {}
 
 
 def repository(folder: Path) -> Callable[..., None]:

@@ -1,0 +1,167 @@
+"""Commands that tell: profiles, rule, explain, schema, plan; and those whose work a child does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.commands import data
+from neobert.config import all_keys
+from profiles.registry import list_profiles
+from validators.rule import RULES
+
+JSON = ("--output-format", "json")
+
+
+def test_profiles_are_listed(command: Callable[..., Any]) -> None:
+    assert {profile["name"] for profile in command("profiles", "list", *JSON).json} == set(list_profiles())
+    assert "a100-prod" in command("profiles", "list").out
+
+
+def test_a_profile_s_values_have_origins(command: Callable[..., Any]) -> None:
+    shown = command("profiles", "show", "a100-prod", *JSON).json
+    assert set(shown["values"]) == set(all_keys())
+    assert shown["values"]["trainer.save_steps"]["origin"]["file"].endswith("a100-prod.yaml")
+    text = command("profiles", "show", "a100-prod").out
+    assert "trainer.save_steps" in text
+    assert "wandb.project" not in text
+    assert "wandb.project" in command("profiles", "show", "a100-prod", "--verbose").out
+
+
+def test_profiles_are_compared(command: Callable[..., Any]) -> None:
+    changed = command("profiles", "diff", "a100-prod", "2xa100-prod", *JSON).json
+    assert changed["distributed.nproc_per_node"] == {"a100-prod": 1, "2xa100-prod": 2}
+    assert "optimizer.lr" not in changed
+    assert command("profiles", "diff", "a100-prod", "a100-prod").out == "no key differs\n"
+
+
+def test_every_rule_has_a_page(command: Callable[..., Any]) -> None:
+    listed = command("rule", "--all", *JSON).json
+    assert [rule["code"] for rule in listed] == sorted(RULES)
+    assert all(command("rule", rule["code"]).out.startswith(rule["code"]) for rule in listed)
+    assert command("rule", "no-save-cadence").out == command("rule", "ckp001").out
+
+
+def test_explain_says_value_origin_and_meaning(command: Callable[..., Any]) -> None:
+    shown = command("explain", "trainer.save_steps", "-p", "a100-prod", *JSON).json
+    assert shown["origin"]["kind"] == "profile"
+    assert shown["description"]
+    assert command("explain", "trainer.save_steps", *JSON).json["origin"]["kind"] == "default"
+    overridden = command("explain", "trainer.save_steps", "-p", "a100-prod", "--trainer.save_steps=9").out
+    assert "command line, argument 1" in overridden
+    assert "one of bf16, fp32, no" in command("explain", "trainer.mixed_precision").out
+    assert "trainer.save_steps" in command("explain", "trainer").out
+
+
+def test_explain_gives_the_reason_of_a_planned_value(command: Callable[..., Any]) -> None:
+    shown = command("explain", "plan.minutes_at_risk", "-p", "a100-prod", *JSON).json
+    assert shown["value"] > 0
+    assert "steps between saves" in shown["reason"]
+
+
+def test_schema_is_json_schema(command: Callable[..., Any]) -> None:
+    assert "properties" in command("schema").json
+
+
+def test_plan_has_reasons(command: Callable[..., Any]) -> None:
+    plan = command("plan", "-p", "a100-prod", *JSON).json["plan"]
+    assert plan["world_size"]["value"] == 1
+    assert all(item["reason"] for item in plan.values())
+    text = command("plan", "-p", "a100-prod", "--verbose", "--guard.price_per_gpu_hour", "2").out
+    for name in ("model", "work at risk", "checkpoint", "learning rate", "cost", "memory per device"):
+        assert f"\n  {name}: " in text
+
+
+def test_plan_follows_overrides(command: Callable[..., Any]) -> None:
+    def eta(steps: int) -> float:
+        words = ("plan", "-p", "a100-prod", "--trainer.max_steps", str(steps), *JSON)
+        return float(command(*words).json["plan"]["eta_s"]["value"])
+
+    assert eta(2000) == pytest.approx(2 * eta(1000))
+
+
+@pytest.fixture
+def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """A module that stands in for the heavy half."""
+
+    def write(program: str) -> None:
+        (tmp_path / "pretended_child.py").write_text(program, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        for name in ("PREPARE", "TRAIN_TOKENIZER"):
+            monkeypatch.setattr(data, name, "pretended_child")
+
+    return write
+
+
+REPORTS = """
+import json, sys
+config = json.load(open(sys.argv[1]))
+print(json.dumps({"profile": config["profile"], "rest": sys.argv[2:], "train": {"tokens": 12345}}))
+"""
+REFUSES = """
+from neobert.errors import ProjectError, write_error_file
+error = ProjectError("DAT004", "no text is left", "check the source", "x.txt", 1)
+write_error_file(error)
+print(error, file=sys.stderr)
+sys.exit(1)
+"""
+
+
+def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretended: Any) -> None:
+    pretended(REPORTS)
+    answer = command("data", "prepare", "-p", "cpu-demo", *JSON)
+    assert (answer.code, answer.json["profile"]) == (0, "cpu-demo")
+    assert "train.tokens  12,345" in command("data", "prepare", "-p", "cpu-demo").out
+
+
+def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretended: Any) -> None:
+    pretended(REPORTS)
+    words = ("tokenizer", "train", "-p", "cpu-demo", "--output", "tok")
+    assert command(*words, *JSON).json["rest"] == ["tok"]
+    Path("tok").mkdir()
+    Path("tok", "tokenizer.json").touch()
+    answer = command(*words)
+    assert answer.code == 2
+    assert "the folder is not empty" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "says"),
+    [
+        (REFUSES, 1, ""),
+        ("import sys; sys.exit(7)", 4, "ended with exit code 7"),
+        ("import os; os.kill(os.getpid(), 9)", 4, "killed by SIGKILL"),
+    ],
+)
+def test_what_the_child_refuses_is_told_once(
+    program: str, code: int, says: str, command: Callable[..., Any], pretended: Any
+) -> None:
+    """What the child said itself reaches people without us, and is not said again."""
+    pretended(program)
+    answer = command("data", "prepare", "-p", "cpu-demo")
+    assert answer.code == code
+    assert says in answer.err
+    assert "no text is left" not in answer.err
+    report = command("data", "prepare", "-p", "cpu-demo", *JSON).json
+    assert report["exit_code"] == code
+    assert report["findings"][0]["code"] in ("DAT004", "child-failed")
+
+
+@pytest.mark.e2e
+def test_prepare_for_true(run_child: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(["some words of a short text"] * 200), encoding="utf-8")
+    words = [
+        "dataset.name=null",
+        "dataset.path=text.txt",
+        "dataset.cache_dir=cache",
+        "tokenizer.vocab_size=256",
+        "dataset.eval_samples=10",
+    ]
+    options = [part for word in words for part in ("--set", word)]
+    answer = run_child("data", "prepare", "-p", "cpu-demo", *options, *JSON)
+    assert answer.code == 0, answer.err
+    assert json.loads(answer.out)

@@ -1,0 +1,98 @@
+"""Closed pipes, full disks, Ctrl-C, faults of our own: no traceback, and the right code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import cli
+from neobert.errors import ProjectError
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Callable[..., Any]) -> None:
+    path = run_file("profile: cpu-demo\ntrainer:\n  save_step: 5\n")
+    for words, code in ((("rule", "--all"), 0), (("lint", path), 1)):
+        read, write = os.pipe()
+        os.close(read)
+        child = start_child(*words, stdout=write)
+        os.close(write)
+        _, err = child.communicate(timeout=60)
+        assert (child.returncode, err) == (code, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [("rule", "--all"), ("profiles", "list"), ("--help",)])
+def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: Callable[..., Any]) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        answer = run_child(*words, stdout=full)
+    assert answer.code not in (0, 120)
+    assert "No space left on device" in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_ctrl_c_before_anything_started(start_child: Callable[..., Any], tmp_path: Path) -> None:
+    fifo = tmp_path / "run.yaml"
+    os.mkfifo(fifo)
+    child = start_child("plan", "-c", fifo)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_a_fault_of_ours_is_a_line_and_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("launcher.commands.schema.run", fail)
+    assert cli.run(["schema"]) == 3
+    err = capsys.readouterr().err
+    assert "neobert-launch failed: ZeroDivisionError: a fault" in err
+    assert "Traceback" not in err
+    (kept,) = tmp_path.glob("neobert-launch-*.traceback")
+    assert "Traceback" in kept.read_text(encoding="utf-8")
+    assert str(kept) in err
+    monkeypatch.setenv("NEOBERT_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.run(["schema"])
+
+
+def test_an_error_is_reported_in_the_format_that_was_asked_for(command: Callable[..., Any]) -> None:
+    answer = command("plan", "-p", "absent", "--output-format", "json")
+    assert answer.code == 2
+    assert answer.json["findings"][0]["message"].startswith("there is no profile 'absent'")
+    assert answer.err == ""
+
+
+def test_a_foreign_package_in_our_place_is_named(tmp_path: Path) -> None:
+    foreign = tmp_path / "validators"
+    foreign.mkdir()
+    (foreign / "__init__.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    words = [sys.executable, "-m", "launcher", "rule", "CKP001"]
+    answer = subprocess.run(words, env=environment, capture_output=True, text=True, cwd="/", check=False)
+    assert answer.returncode == 3
+    assert f"validators comes from {foreign}" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_project_errors_say_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    from launcher.failure import deliver_error
+
+    assert deliver_error(ProjectError("X", "it is wrong", "mend it", "here", 2), "text") == 2
+    assert capsys.readouterr().err == "error: here: it is wrong [X]\n  = hint: mend it\n"

@@ -1,0 +1,208 @@
+"""`preflight`: what cannot be judged is no pass; facts are judged again; a receipt says what was checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import levels
+from launcher.probes.probe import Probe, Subject, UnsupportedError
+from launcher.probes.software import probe_software
+from neobert.receipt import explain_mismatch, read_receipt
+from validators.facts import DataFacts, DiskFacts, GpuFacts, SoftwareFacts
+from validators.facts_io import facts_from_json
+
+Run = Callable[..., Any]
+Measure = Callable[[Any], Any]
+JSON = ("--output-format", "json")
+
+A100 = GpuFacts(
+    index=0,
+    uuid="GPU-1",
+    name="NVIDIA A100-SXM4-80GB",
+    compute_capability=(8, 0),
+    memory_total_mib=81920,
+    memory_used_mib=4,
+    driver_version="560.35",
+)
+TEXT = DataFacts(
+    source="text",
+    exists=True,
+    is_readable=True,
+    num_files=1,
+    size_bytes=1,
+    tokenizer="",
+    tokenizer_exists=True,
+)
+DISK = DiskFacts(
+    path="/data",
+    filesystem="ext4",
+    free_mib=500_000,
+    free_inodes=10_000_000,
+    is_writable=True,
+    rename_works=True,
+    fsync_works=True,
+)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Stand-ins for what this machine lacks: the data of a production profile, its disk, its GPUs."""
+
+    def have(devices: tuple[GpuFacts, ...] | None, **more: Measure) -> None:
+        stand_ins = {"data": lambda _: TEXT, "disk": lambda _: DISK, "software": _with_flash_attn, **more}
+        groups = {probe.group: probe.measure for probe in levels.HOST_PROBES} | stand_ins
+        probes = tuple(Probe(group, measure) for group, measure in groups.items())
+        monkeypatch.setattr(levels, "HOST_PROBES", probes)
+        monkeypatch.setattr(levels, "GPU_PROBES", (Probe("gpus", lambda _: _gpus(devices)),))
+
+    return have
+
+
+def _gpus(devices: tuple[GpuFacts, ...] | None) -> tuple[GpuFacts, ...]:
+    if devices is None:
+        raise UnsupportedError("no NVIDIA driver here")
+    return devices
+
+
+def _with_flash_attn(subject: Subject) -> SoftwareFacts:
+    found = probe_software(subject)
+    return replace(found, packages={**found.packages, "flash-attn": "2.8.3"})
+
+
+def checks_of(report: Any) -> dict[str, str]:
+    return {check["id"]: check["status"] for check in report["checks"]}
+
+
+def test_production_without_a_gpu_is_unknown_and_never_a_pass(command: Run, machine: Any) -> None:
+    machine(None)
+    answer = command("preflight", "--profile", "a100-prod", *JSON)
+    assert (answer.code, answer.json["verdict"], answer.json["exit_code"]) == (3, "unknown", 3)
+    statuses = {check["id"]: check["status"] for check in answer.json["checks"] if check["level"] == "gpu"}
+    assert statuses
+    assert set(statuses.values()) <= {"skip", "unknown"}
+    static = {check["status"] for check in answer.json["checks"] if check["level"] == "static"}
+    assert static <= {"pass", "skip"}
+    assert command("preflight", "--profile", "a100-prod", "--level", "static").code == 0
+
+
+def test_production_with_its_gpu_passes(command: Run, machine: Any) -> None:
+    machine((A100,))
+    answer = command("preflight", "-p", "a100-prod", *JSON)
+    assert answer.code == 0, answer.out
+    assert checks_of(answer.json)["GPU001"] == "pass"
+
+
+def test_too_few_gpus_fail(command: Run, machine: Any) -> None:
+    machine(())
+    answer = command("preflight", "-p", "a100-prod", *JSON)
+    assert (answer.code, checks_of(answer.json)["GPU001"]) == (1, "fail")
+
+
+def test_the_exit_code_is_that_of_the_text(command: Run, machine: Any) -> None:
+    machine(None)
+    text = command("preflight", "-p", "a100-prod")
+    assert text.code == 3
+    assert text.out.startswith("UNKNOWN: a required check could not run (exit 3)")
+    assert "no NVIDIA driver here" in text.out
+    for decision in (
+        "time to the end",
+        "cost",
+        "work at risk",
+        "memory per device",
+        "predicted speed",
+        "estimate",
+    ):
+        assert decision in text.out
+
+
+def test_a_hanging_check_is_unknown(command: Run, machine: Any) -> None:
+    def hang(_: Any) -> None:
+        raise TimeoutError("the file system does not answer")
+
+    machine((A100,), disk=hang)
+    answer = command("preflight", "-p", "a100-prod", *JSON)
+    assert (answer.code, checks_of(answer.json)["CKP004"]) == (3, "unknown")
+
+
+def test_failed_before_unknown(command: Run, machine: Any) -> None:
+    machine(None)
+    assert command("preflight", "-p", "a100-prod", "--set", "trainer.save_steps=0").code == 1
+
+
+def test_facts_are_kept_and_judged_again(command: Run, machine: Any, tmp_path: Path) -> None:
+    machine((A100,))
+    first = command("preflight", "-p", "a100-prod", "--save-facts", "kept.json", *JSON)
+    machine(None)
+    again = command("preflight", "-p", "a100-prod", "--facts", "kept.json", *JSON)
+    assert checks_of(again.json) == checks_of(first.json)
+    assert (first.code, again.code) == (0, 0)
+    assert facts_from_json((tmp_path / "kept.json").read_text(encoding="utf-8")).gpus == (A100,)
+
+
+@pytest.mark.parametrize(
+    "content", [None, "", "[]", '{"schema_version": 0}', '{"schema_version": 1, "gpus": 5}']
+)
+def test_what_holds_no_facts_is_refused(content: str | None, command: Run, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "facts.json").write_text(content, encoding="utf-8")
+    answer = command("preflight", "-p", "cpu-demo", "--facts", "facts.json")
+    assert answer.code == 2
+    assert "unreadable-facts" in answer.err
+
+
+def test_results_are_written_where_asked(command: Run, tmp_path: Path) -> None:
+    answer = command("preflight", "-p", "cpu-demo", "--output", "results", *JSON)
+    folder = tmp_path / "results"
+    assert {path.name for path in folder.iterdir()} == {"preflight.json", "facts.json", "receipt.json"}
+    assert json.loads((folder / "preflight.json").read_text(encoding="utf-8")) == answer.json
+
+
+def test_results_have_a_place_that_version_control_never_sees(command: Run, tmp_path: Path) -> None:
+    digest = command("preflight", "-p", "cpu-demo", *JSON).json["config_hash"]
+    assert (tmp_path / ".neobert" / "preflight" / digest[:12] / "receipt.json").is_file()
+    assert (tmp_path / ".neobert" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+
+
+def test_the_receipt_covers_the_run_for_a_day(command: Run, tmp_path: Path) -> None:
+    digest = command("preflight", "-p", "cpu-demo", "--output", "r", *JSON).json["config_hash"]
+    receipt = read_receipt(tmp_path / "r" / "receipt.json")
+    now = datetime.now(UTC)
+    assert explain_mismatch(receipt, digest, now) == ()
+    assert explain_mismatch(receipt, "0" * 64, now)
+    assert explain_mismatch(receipt, digest, now + timedelta(hours=25))
+    assert (receipt.levels, receipt.verdict) == (("static", "host", "gpu"), "pass")
+
+
+def test_waivers_are_in_the_receipt(command: Run, run_file: Any, tmp_path: Path) -> None:
+    day = datetime.now(UTC).date() + timedelta(days=2)
+    run_file(
+        "profile: a100-prod\ntrainer:\n  save_total_limit: 1\nwaivers:\n"
+        f"  - {{code: CKP003, reason: a trial of the disk quota, expires: {day}}}\n"
+    )
+    answer = command(
+        "preflight", "-c", "run.yaml", "--level", "static", "--output", "r", "--output-format", "json"
+    )
+    assert answer.code == 0
+    assert [finding["waived"] for finding in answer.json["findings"]] == [True]
+    (waiver,) = read_receipt(tmp_path / "r" / "receipt.json").waivers
+    assert waiver == {"code": "CKP003", "reason": "a trial of the disk quota", "expires": str(day)}
+
+
+def test_a_place_that_takes_nothing(command: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    answer = command("preflight", "-p", "cpu-demo", "--output", "file/below")
+    assert answer.code == 1
+    assert "cannot be written" in answer.err
+
+
+def test_no_gpu_is_wanted_from_a_cpu_profile(command: Run) -> None:
+    report = command("preflight", "-p", "cpu-demo", *JSON).json
+    assert report["exit_code"] == 0
+    assert all(check["status"] == "skip" for check in report["checks"] if check["level"] == "gpu")

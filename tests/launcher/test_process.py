@@ -1,0 +1,201 @@
+"""The trainer's process: its command, its signals, and what its end means."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from launcher.ending import conclude, same_again, summary_text
+from launcher.process import Forwarder, Topology, child_environment, forwarding, start, trainer_command, wait
+from neobert.errors import ProjectError
+
+RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
+OUTLIVES_SIGNALS = (
+    "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
+)
+
+
+def test_one_process_needs_no_torchrun() -> None:
+    assert trainer_command(RESOLVED, LOGS, Topology()) == [
+        sys.executable, "-m", "neobert.train", "/run/resolved.json",
+    ]  # fmt: skip
+
+
+def test_several_processes_run_under_torchrun_with_a_log_each() -> None:
+    words = trainer_command(RESOLVED, LOGS, Topology(nproc_per_node=4))
+    assert words[:3] == [sys.executable, "-m", "torch.distributed.run"]
+    assert "--standalone" in words
+    assert words[words.index("--nproc-per-node") + 1] == "4"
+    tail = [
+        "-m",
+        "launcher.rank_log",
+        "/run/logs",
+        sys.executable,
+        "-m",
+        "neobert.train",
+        "/run/resolved.json",
+    ]
+    assert words[-len(tail) :] == tail
+
+
+@pytest.mark.parametrize(
+    ("topology", "expected"),
+    [
+        (Topology(nnodes=2, node_rank=1, master_addr="a", master_port=29500),
+         {"--nnodes": "2", "--node-rank": "1", "--master-addr": "a", "--master-port": "29500"}),
+        (Topology(nnodes=2, rdzv_endpoint="a:29400"),
+         {"--nnodes": "2", "--rdzv-endpoint": "a:29400", "--rdzv-backend": "c10d"}),
+    ],
+)  # fmt: skip
+def test_nodes_meet_in_torchrun_s_words(topology: Topology, expected: dict[str, str]) -> None:
+    words = trainer_command(RESOLVED, LOGS, topology)
+    assert "--standalone" not in words
+    assert {name: words[words.index(name) + 1] for name in expected} == expected
+
+
+def test_modules_of_the_current_folder_do_not_hide_ours(tmp_path: Path) -> None:
+    (tmp_path / "validators").mkdir()
+    (tmp_path / "validators" / "__init__.py").touch()
+    ask = [sys.executable, "-c", "import validators.finding"]
+    safe = subprocess.run(
+        ask, cwd=tmp_path, env=child_environment(tmp_path / "e"), capture_output=True, check=False
+    )
+    unsafe = subprocess.run(ask, cwd=tmp_path, capture_output=True, check=False)
+    assert (safe.returncode, unsafe.returncode != 0) == (0, True)
+
+
+def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
+    child = start([sys.executable, "-c", program], tmp_path / "log", tmp_path / "error.json")
+    time.sleep(0.2)
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
+    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    with forwarding(child, has_agent=False) as forwarder:
+        os.kill(os.getpid(), number)
+        code = wait(child, lambda: None)
+    assert code in (-number, 1)
+    assert forwarder.seen == [number]
+
+
+def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    with forwarding(child, has_agent=False):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert wait(child, lambda: None) == -signal.SIGTERM
+
+
+def test_handlers_are_put_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    child = sleeper(tmp_path, "")
+    with forwarding(child, has_agent=False):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+    child.wait()
+
+
+def test_the_third_ctrl_c_kills(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, OUTLIVES_SIGNALS)
+    forwarder = Forwarder(child, has_agent=False)
+    for _ in range(2):
+        forwarder(signal.SIGINT, None)
+    assert child.poll() is None
+    forwarder(signal.SIGINT, None)
+    assert child.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_many_sigterms_do_not_cut_a_save_short(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, OUTLIVES_SIGNALS)
+    forwarder = Forwarder(child, has_agent=False)
+    for _ in range(5):
+        forwarder(signal.SIGTERM, None)
+    time.sleep(0.1)
+    assert child.poll() is None
+    child.kill()
+    child.wait()
+
+
+def leave(folder: Path, outcome: dict[str, object] | None, error: ProjectError | None) -> None:
+    (folder / "logs").mkdir()
+    (folder / "logs" / "rank_0.log").write_text("first\nRuntimeError: a fault\n", encoding="utf-8")
+    if outcome:
+        (folder / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
+    if error:
+        (folder / "error.json").write_text(json.dumps(asdict(error)), encoding="utf-8")
+
+
+ERROR = ProjectError("DAT004", "no text is left", "check the source", "corpus.txt", 1)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "code", "signals", "expected"),
+    [
+        (("finished", 0), None, 0, [], ("finished", 0)),
+        (("preempted", 75), None, 75, [signal.SIGTERM], ("preempted", 75)),
+        (("interrupted", 130), None, 130, [signal.SIGINT], ("interrupted", 130)),
+        (("failed", 4), None, 4, [], ("failed", 4)),
+        (("failed", 93), None, 93, [], ("failed", 93)),
+        (None, ERROR, 1, [], ("failed", 1)),
+        (None, None, 1, [], ("failed", 4)),
+        (None, None, 0, [], ("failed", 4)),
+        (None, None, -9, [], ("failed", 4)),
+        (None, None, -15, [signal.SIGTERM], ("failed", 4)),
+        (None, None, -2, [signal.SIGINT], ("interrupted", 130)),
+        (None, None, -9, [signal.SIGINT] * 3, ("interrupted", 130)),
+    ],
+)
+def test_what_an_end_means(
+    outcome: tuple[str, int] | None,
+    error: ProjectError | None,
+    code: int,
+    signals: list[int],
+    expected: tuple[str, int],
+    tmp_path: Path,
+) -> None:
+    leave(tmp_path, {"status": outcome[0], "exit_code": outcome[1], "step": 3} if outcome else None, error)
+    ending = conclude(tmp_path, code, signals)
+    assert (ending.status, ending.exit_code) == expected
+    assert bool(ending.message) == (expected[0] == "failed")
+
+
+def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
+    leave(tmp_path, {"status": "failed", "exit_code": 4, "message": "no text is left"}, ERROR)
+    text = summary_text(conclude(tmp_path, 4, []))
+    assert text.count("no text is left") == 1
+    assert "hint: check the source" in text
+
+
+def test_a_crash_shows_its_last_line_and_the_log(tmp_path: Path) -> None:
+    leave(tmp_path, None, None)
+    message = conclude(tmp_path, 1, []).message
+    assert "RuntimeError: a fault" in message
+    assert "rank_0.log" in message
+
+
+def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "error.json").write_text('{"code": "DAT', encoding="utf-8")
+    assert conclude(tmp_path, 1, []).exit_code == 4
+
+
+def test_the_next_command_is_this_one_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "train", "-p", "cpu-demo", "--set", "wandb.name=my run"])
+    assert same_again() == "neobert-launch train --resume auto -p cpu-demo --set 'wandb.name=my run'"
+    monkeypatch.setattr(sys, "argv", ["x", "train", "--resume", "auto", "-p", "cpu-demo"])
+    assert same_again() == "neobert-launch train --resume auto -p cpu-demo"
+
+
+def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import sys; print('out'); print('err', file=sys.stderr)"
+    command = [sys.executable, "-m", "launcher.rank_log", str(tmp_path), sys.executable, "-c", program]
+    subprocess.run(command, env={**os.environ, "RANK": "3"}, check=True)
+    assert sorted((tmp_path / "rank_3.log").read_text(encoding="utf-8").split()) == ["err", "out"]

@@ -1,0 +1,145 @@
+"""The run directory: one launch at a time, nothing deleted, and everything a later reader needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import rundir
+from launcher.levels import DEFAULT
+from launcher.preflight import examine
+from launcher.rundir import WRITTEN, claimed, is_alive, make_room, record_trainer, write_manifest, write_run
+from launcher.selection import Selection
+from neobert.config import digest, from_dict
+from neobert.errors import ProjectError
+
+
+def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rundir, "LOCK_PATIENCE_S", 0.3)
+    with claimed(tmp_path), pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
+        pass
+    with claimed(tmp_path):
+        pass
+
+
+def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rundir, "LOCK_PATIENCE_S", 0.3)
+    with claimed(tmp_path) as held:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
+    with pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
+        pass
+    child.kill()
+    child.wait()
+    with claimed(tmp_path):
+        pass
+
+
+def earlier_run(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "resolved.json").write_text("{}", encoding="utf-8")
+    (folder / "metrics.jsonl").write_text('{"step": 0}\n', encoding="utf-8")
+    return folder
+
+
+def test_what_another_run_left_is_moved_aside(tmp_path: Path) -> None:
+    folder = earlier_run(tmp_path / "run")
+    moved = make_room(folder, is_resumed=False)
+    assert moved is not None
+    assert moved.name.startswith("run.old-")
+    assert (moved / "metrics.jsonl").is_file()
+    assert not folder.exists()
+
+
+def test_a_run_that_goes_on_stays_where_it_is(tmp_path: Path) -> None:
+    folder = earlier_run(tmp_path / "run")
+    assert make_room(folder, is_resumed=True) is None
+    assert (folder / "metrics.jsonl").is_file()
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_a_folder_that_no_launch_made_is_left_alone(tmp_path: Path, *, is_resumed: bool) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ProjectError, match="no run directory"):
+        make_room(tmp_path, is_resumed=is_resumed)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_new_folder_needs_no_room(tmp_path: Path) -> None:
+    assert make_room(tmp_path / "new", is_resumed=False) is None
+    (tmp_path / "empty").mkdir()
+    assert make_room(tmp_path / "empty", is_resumed=False) is None
+
+
+@pytest.fixture
+def written(tmp_path: Path, run_file: Any) -> Path:
+    given = run_file("# mine\nprofile: cpu-demo\ntrainer:\n  max_steps: 9\n")
+    selection = Selection(None, (given,), ("seed=3", f"trainer.output_dir={tmp_path}/run"))
+    staging = tmp_path / "staging"
+    staging.mkdir()
+    (staging / "working-tree.diff").write_text("+x\n", encoding="utf-8")
+    examination = examine(selection.resolve(), DEFAULT, folder=None)
+    folder = tmp_path / "run"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "outcome.json").write_text('{"status": "failed"}', encoding="utf-8")
+    write_run(examination, folder, staging, {"command": ["python"]})
+    return folder
+
+
+def test_all_that_is_promised_is_written(written: Path) -> None:
+    assert all((written / name).exists() for name in WRITTEN)
+    assert (written / "config.yaml").read_text(encoding="utf-8").startswith("# mine\n")
+    manifest = json.loads((written / "manifest.json").read_text(encoding="utf-8"))
+    config = from_dict(json.loads((written / "resolved.json").read_text(encoding="utf-8")))
+    assert manifest["config_digest"] == digest(config)
+    assert manifest["overrides"][0] == "seed=3"
+    assert {"argv", "hostname", "packages", "python", "code_version", "git_sha"} <= manifest.keys()
+
+
+def test_every_value_has_its_origin(written: Path) -> None:
+    origins = json.loads((written / "provenance.json").read_text(encoding="utf-8"))
+    assert origins["seed"]["kind"] == "override"
+    assert (origins["trainer.max_steps"]["kind"], origins["trainer.max_steps"]["line"]) == ("file", 4)
+    assert origins["model.hidden_size"]["kind"] == "profile"
+    assert origins["wandb.project"]["kind"] == "default"
+
+
+def test_an_earlier_outcome_says_nothing_of_this_launch(written: Path) -> None:
+    assert not (written / "outcome.json").exists()
+
+
+def test_earlier_launches_are_kept(tmp_path: Path) -> None:
+    for number in range(3):
+        write_manifest(tmp_path, {"number": number})
+        (tmp_path / "outcome.json").write_text(json.dumps({"step": number}), encoding="utf-8")
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["number"] == 2
+    assert [(one["number"], one["outcome"]["step"]) for one in manifest["earlier"]] == [(0, 0), (1, 1)]
+
+
+def test_alive_or_not(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"hostname": os.uname().nodename})
+    record_trainer(tmp_path, os.getpid())
+    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    assert is_alive(manifest) is True
+    assert is_alive({**manifest, "trainer_started": 1.0}) is False
+    assert is_alive({**manifest, "trainer_pid": 2**22 + 1}) is False
+    assert is_alive({**manifest, "hostname": "elsewhere"}) is None
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(ProjectError, match="No space left on device") as caught:
+        write_manifest(tmp_path, {})
+    assert caught.value.exit_code == 1
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,175 @@
+"""`train` as people run it: in children, with a trainer that pretends, up to the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
+RUN = Path("run")
+PATIENCE_S = 60
+
+
+def wait_until_ready(child: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (RUN / "ready").exists():
+        assert child.poll() is None, child.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_from_start_to_finish_and_again(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
+    assert answer.code == 0, answer.err
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("PASS")
+    assert "step 2/3  loss 7.0000  1k tokens/s  eta 1 s  memory -  at risk 0.5 min  eval loss 6.0000" in lines
+    assert "finished at step 3 of 3, 300 tokens (exit 0)" in lines
+    assert "eval loss: 8.0000 -> 5.0000" in lines
+    assert any(line.startswith("checkpoint: ") and line.endswith("run/checkpoints/3") for line in lines)
+    assert (RUN / "logs" / "rank_0.log").read_text(encoding="utf-8").startswith("rank - of 1 trains")
+    again = run_child(*TRAIN, "--resume", "auto", fake="crash")
+    assert again.code == 0
+    assert "this run is finished" in again.out
+
+
+def test_without_resume_a_used_directory_is_refused_and_kept(run_child: Callable[..., Any]) -> None:
+    run_child(*TRAIN, fake="fail")
+    before = (RUN / "metrics.jsonl").read_text(encoding="utf-8")
+    answer = run_child(*TRAIN, fake="finish")
+    assert answer.code == 1
+    assert "CKP008" in answer.out
+    assert "nothing was started" in answer.out
+    assert (RUN / "metrics.jsonl").read_text(encoding="utf-8") == before
+
+
+def test_overwriting_moves_the_old_run_aside(run_child: Callable[..., Any]) -> None:
+    run_child(*TRAIN, fake="fail")
+    answer = run_child(*TRAIN, "--trainer.overwrite_output_dir", "true", fake="finish")
+    assert answer.code == 0
+    (old,) = Path().glob("run.old-*")
+    assert (old / "metrics.jsonl").is_file()
+    assert str(old) in answer.out
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "code", "says"),
+    [
+        ("error", 1, "corpus.txt: no text is left [DAT004]\n  = hint: check the source"),
+        ("fail", 4, "the loss is not finite"),
+        ("refuse", 93, "another try cannot help"),
+        ("crash", 4, "RuntimeError: a fault that nobody foresaw"),
+        ("killed", 4, "killed by SIGKILL"),
+    ],
+)
+def test_an_end_is_one_message_and_its_code(
+    behaviour: str, code: int, says: str, run_child: Callable[..., Any]
+) -> None:
+    answer = run_child(*TRAIN, fake=behaviour)
+    assert answer.code == code
+    assert says in answer.out
+    assert "Traceback" not in answer.out + answer.err
+    Path("run").rename("first")
+    report = run_child(*TRAIN, "--output-format", "json", fake=behaviour)
+    assert (report.code, report.json["exit_code"], report.json["status"]) == (code, code, "failed")
+
+
+@pytest.mark.parametrize(
+    ("number", "received", "code"),
+    [
+        (signal.SIGTERM, signal.SIGTERM, 75),
+        (signal.SIGINT, signal.SIGINT, 130),
+        (signal.SIGUSR1, signal.SIGTERM, 75),
+    ],
+)
+def test_signals_are_forwarded_and_their_codes_returned(
+    number: int, received: int, code: int, start_child: Callable[..., Any]
+) -> None:
+    child = start_child(*TRAIN, fake="stop")
+    wait_until_ready(child)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == code, err
+    assert (RUN / "received").read_text(encoding="utf-8") == str(int(received))
+    assert "next: neobert-launch train --resume auto -p cpu-demo" in out
+    assert "Traceback" not in err
+
+
+def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
+    start_child: Callable[..., Any], run_child: Callable[..., Any]
+) -> None:
+    child = start_child(*TRAIN, "--resume", "auto", fake="stop")
+    wait_until_ready(child)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
+    assert answer.code == 0, answer.out + answer.err
+    assert (RUN / "received").read_text(encoding="utf-8") == str(int(signal.SIGTERM))
+    manifest = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["earlier"][0]["outcome"]["status"] == "preempted"
+
+
+def test_status_sees_the_trainer_live_and_die(
+    start_child: Callable[..., Any], command: Callable[..., Any]
+) -> None:
+    child = start_child(*TRAIN, fake="ignore")
+    wait_until_ready(child)
+    assert command("status", RUN, "--output-format", "json").json["is_alive"] is True
+    os.kill(json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))["trainer_pid"], signal.SIGKILL)
+    child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 4
+    assert command("status", RUN, "--output-format", "json").json["is_alive"] is False
+
+
+def test_a_refused_launch_starts_and_writes_nothing(run_child: Callable[..., Any]) -> None:
+    answer = run_child(
+        *TRAIN, "--set", "dataset.path=absent.txt", "--set", "dataset.name=null", fake="finish"
+    )
+    assert answer.code == 1
+    assert "DAT001" in answer.out
+    assert not RUN.exists()
+    assert not Path(".neobert").exists()
+
+
+def test_production_without_a_gpu_is_not_launched(run_child: Callable[..., Any]) -> None:
+    answer = run_child("train", "-p", "gpu-smoke", "--set", "trainer.output_dir=run", fake="finish")
+    assert answer.code == 3
+    assert not RUN.exists()
+
+
+def test_a_dry_run_prints_the_command_and_writes_nothing(run_child: Callable[..., Any]) -> None:
+    answer = run_child("train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run")
+    assert answer.code == 0
+    assert f"-m neobert.train '{Path.cwd()}/a run/resolved.json'" in answer.out
+    assert list(Path().iterdir()) == []
+    refused = run_child(*TRAIN, "--dry-run", "--trainer.save_step", "5")
+    assert refused.code == 2
+
+
+def test_two_processes_under_torchrun_have_a_log_each(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*TRAIN, "--nproc-per-node", "2", fake="finish")
+    assert answer.code == 0, answer.out + answer.err
+    for rank in range(2):
+        log = (RUN / "logs" / f"rank_{rank}.log").read_text(encoding="utf-8")
+        assert f"rank {rank} of 2 trains" in log
+    resolved = json.loads((RUN / "resolved.json").read_text(encoding="utf-8"))
+    assert resolved["distributed"]["nproc_per_node"] == 2
+
+
+def test_a_signal_reaches_the_workers_of_torchrun(start_child: Callable[..., Any]) -> None:
+    child = start_child(*TRAIN, "--nproc-per-node", "2", fake="stop")
+    wait_until_ready(child)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 75

@@ -1,0 +1,209 @@
+"""What a run leaves is read while it is written: torn lines, cut files, missing files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from launcher import console
+from launcher.commands.status import line, look_at
+from launcher.records import MetricsTail, last_record, parse_lines, read_json
+from launcher.ui import progress
+from launcher.ui.numbers import show_count, show_duration, show_mib
+from launcher.watch import PlainView, Watch, describe, make_view
+
+BEAT = {
+    "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
+    "tokens_per_second": 12345.6, "eta_s": 90.0, "work_at_risk_min": 1.5, "host_rss_mib": 2048,
+    "gpu_mem_reserved_mib": None,
+}  # fmt: skip
+ROW = {"step": 10, "train/loss": 2.5, "train/tokens_per_sec": 12345.6, "eval/loss": 3.5}
+
+
+def append(path: Path, *rows: Any, torn: str = "") -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+        file.write(torn)
+
+
+@given(st.integers(0, 200))
+def test_any_cut_of_a_file_can_be_read(cut: int) -> None:
+    text = "".join(json.dumps({"step": step, "x": "y"}) + "\n" for step in range(8))[:cut]
+    assert [record["step"] for record in parse_lines(text)] == list(range(len(list(parse_lines(text)))))
+
+
+def test_the_last_whole_line_counts(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeat.jsonl"
+    assert last_record(path) == {}
+    append(path, {"seq": 1}, {"seq": 2}, torn='{"seq": 3, "loss')
+    assert last_record(path) == {"seq": 2}
+
+
+def test_the_last_line_of_a_long_file(tmp_path: Path) -> None:
+    path = tmp_path / "heartbeat.jsonl"
+    append(path, *({"seq": number, "text": "x" * 100} for number in range(2000)))
+    assert last_record(path)["seq"] == 1999
+
+
+def test_a_torn_or_foreign_json_file_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a"', encoding="utf-8")
+    (tmp_path / "b.json").write_text("[1]", encoding="utf-8")
+    assert [read_json(tmp_path / name) for name in ("a.json", "b.json", "absent.json")] == [{}, {}, {}]
+
+
+def test_lines_are_read_once_and_only_whole(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = MetricsTail(path)
+    assert tail.read_new() == []
+    append(path, {"step": 0}, torn='{"step": ')
+    assert tail.read_new() == [{"step": 0}]
+    append(path, torn="5}\n")
+    assert tail.read_new() == [{"step": 5}]
+    assert tail.read_new() == []
+
+
+def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    append(path, *({"step": step} for step in (0, 5, 10, 15)))
+    tail = MetricsTail(path, after_step=10)
+    tail.skip_existing()
+    replacement = tmp_path / "new"
+    append(replacement, *({"step": step} for step in (0, 5, 10)))
+    replacement.replace(path)
+    assert tail.read_new() == []
+    append(path, {"step": 15})
+    assert tail.read_new() == [{"step": 15}]
+
+
+def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
+    append(tmp_path / "metrics.jsonl", {"step": 0, "train/loss": 1.0})
+    shown: list[str] = []
+    view = PlainView(Watch(tmp_path, -1), shown.append)
+    view.refresh()
+    append(tmp_path / "metrics.jsonl", {"step": 5, "train/loss": 2.0})
+    view.close()
+    assert [words.split()[1] for words in shown] == ["5/?"]
+
+
+def test_a_line_in_words() -> None:
+    assert describe(ROW, BEAT) == (
+        "step 10/40  loss 2.5000  12.3k tokens/s  eta 2 min  memory 2.0 GiB  at risk 1.5 min"
+        "  eval loss 3.5000"
+    )
+    assert "memory 1.0 GiB" in describe(ROW, {**BEAT, "gpu_mem_reserved_mib": 1024})
+    assert describe({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
+
+
+def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=out, force_terminal=True, width=160))
+    view = progress.ProgressView(Watch(tmp_path, -1))
+    append(tmp_path / "metrics.jsonl", ROW)
+    append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
+    view.close()
+    shown = out.getvalue()
+    for words in (
+        "10/40",
+        "loss 2.5",
+        "12.3k tokens/s",
+        "eta 2 min",
+        "2.0 GiB",
+        "at risk 1.5 min",
+        "eval loss 3.5",
+    ):
+        assert words in shown
+
+
+def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(tmp_path, -1)
+    assert isinstance(make_view(watch, "text"), PlainView)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(make_view(watch, "text"), PlainView)
+    monkeypatch.setenv("TERM", "xterm")
+    assert not isinstance(make_view(watch, "json"), progress.ProgressView)
+
+
+def test_colours_need_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert console.paint("x", "red") == "x"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert console.paint("x", "red", "bold") == "\x1b[31;1mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert console.paint("x", "red") == "x"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "resolved.json").write_text("{}", encoding="utf-8")
+    append(tmp_path / "heartbeat_rank0.jsonl", BEAT, torn='{"ts')
+    return tmp_path
+
+
+def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
+    shown = line(look_at(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
+    assert "\n" not in shown
+    for words in (
+        "train",
+        "step 10/40",
+        "loss 2.5",
+        "12.3k tokens/s",
+        "eta 2 min",
+        "2.5 min ago",
+        "heard 1 min ago",
+    ):
+        assert words in shown
+    assert command("status", run_dir).code == 0
+    assert command("status", run_dir, "--output-format", "json").json["step"] == 10
+
+
+def test_status_of_a_run_that_ended(run_dir: Path) -> None:
+    (run_dir / "outcome.json").write_text('{"status": "preempted", "step": 12}', encoding="utf-8")
+    standing = look_at(run_dir, datetime.now(UTC))
+    assert (standing.phase, standing.step, standing.is_alive, standing.eta_s) == (
+        "preempted",
+        12,
+        False,
+        None,
+    )
+
+
+def test_status_of_a_run_that_died(run_dir: Path) -> None:
+    import socket
+
+    manifest = {"hostname": socket.gethostname(), "trainer_pid": 2**22 + 1, "trainer_started": 1.0}
+    (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert look_at(run_dir, datetime.now(UTC)).phase == "died while in train"
+
+
+def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[..., Any]) -> None:
+    (tmp_path / "resolved.json").write_text("{}", encoding="utf-8")
+    assert "starting" in command("status", tmp_path).out
+
+
+def test_status_of_no_run(command: Callable[..., Any], tmp_path: Path) -> None:
+    assert command("status", tmp_path / "absent").code == 2
+    assert command("status", tmp_path).code == 2
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (show_duration(0), "0 s"), (show_duration(3.14159), "3.1 s"), (show_duration(59.4), "59 s"),
+        (show_duration(119), "2 min"), (show_duration(3 * 3600 + 300), "3 h 05 min"),
+        (show_duration(10 * 86400), "10.0 days"), (show_duration(None), "-"),
+        (show_count(950), "950"), (show_count(12345), "12.3k"), (show_count(245_136_954), "245M"),
+        (show_mib(512), "512 MiB"), (show_mib(21504), "21.0 GiB"), (show_mib(None), "-"),
+    ],
+)  # fmt: skip
+def test_numbers_for_people(shown: str, expected: str) -> None:
+    assert shown == expected
