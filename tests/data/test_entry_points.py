@@ -1,0 +1,87 @@
+"""The two commands of this room."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neobert.config import to_dict
+from neobert.config.schema import TokenizerConfig
+from neobert.data.entry import report_to_stdout
+from neobert.data.prepare import prepare
+from neobert.data.tokenizers import load_tokenizer
+from neobert.errors import ERROR_FILE_ENV, read_error_file
+from tests.data.conftest import Configure
+
+
+def resolved(configure: Configure, tmp_path: Path, **changes: object) -> Path:
+    path = tmp_path / "resolved.json"
+    path.write_text(json.dumps(to_dict(configure(**changes))), encoding="utf-8")
+    return path
+
+
+def run(module: str, *arguments: object, error_file: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, ERROR_FILE_ENV: str(error_file or "")}
+    command = [sys.executable, "-m", f"neobert.data.{module}", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.e2e
+def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
+    child = run("prepare", resolved(configure, tmp_path, dataset__eval_samples=20))
+    assert child.returncode == 0, child.stderr
+    assert json.loads(child.stdout) == prepare(configure(dataset__eval_samples=20)).report
+
+
+@pytest.mark.e2e
+def test_an_error_is_text_and_a_file_for_the_parent(configure: Configure, tmp_path):
+    error_file = tmp_path / "error.json"
+    config = resolved(configure, tmp_path, dataset__path="/nowhere/at/all")
+    child = run("prepare", config, error_file=error_file)
+    assert (child.returncode, child.stdout) == (1, "")
+    assert "[DAT001]" in child.stderr
+    assert "hint:" in child.stderr
+    assert "Traceback" not in child.stderr
+    assert read_error_file(error_file).code == "DAT001"
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "exit_code"),
+    [
+        (None, "CFG011", 2),
+        ("{", "CFG011", 2),
+        ("[1]", "CFG003", 1),
+        ('{"model": {"hidden_sise": 3}}', "CFG001", 1),
+    ],
+)
+def test_a_config_that_cannot_be_read(tmp_path, capsys, content, code, exit_code):
+    path = tmp_path / "resolved.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    assert report_to_stdout(lambda config: {}, [str(path)]) == exit_code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert code in captured.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"]])
+def test_one_argument_is_wanted(capsys, arguments):
+    assert report_to_stdout(lambda config: {}, arguments) == 2
+    assert "one resolved config" in capsys.readouterr().err
+
+
+@pytest.mark.e2e
+def test_train_tokenizer_writes_a_folder_that_loads(configure: Configure, tmp_path):
+    config = resolved(configure, tmp_path, tokenizer__path=None, tokenizer__vocab_size=100)
+    child = run("train_tokenizer", config, tmp_path / "out")
+    assert child.returncode == 0, child.stderr
+    report = json.loads(child.stdout)
+    found = load_tokenizer(TokenizerConfig(path=str(tmp_path / "out")))
+    assert report["tokenizer"] == {"digest": found.digest, "vocab_size": 128, "tokens": found.num_tokens}
+    assert found.num_tokens <= 100
+    assert report["folder"] == str(tmp_path / "out")

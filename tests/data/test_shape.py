@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, TokenizerConfig
+from neobert.data.masking import MaskingRule
+from neobert.data.microbatch import Assembler
+from neobert.data.shape import batch_shape, row_length, segment_length
+from neobert.data.store import LengthStatistics, TokenStore
+from neobert.data.windows import Cursor, PreparedWindows
+
+CONFIG = RunConfig(dataset=DatasetConfig(max_seq_length=64))
+RULE = MaskingRule(0.2, False, 4, np.arange(5, 100), np.arange(100) >= 5)
+
+
+def store_of(lengths: np.ndarray) -> TokenStore:
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return TokenStore(np.full(offsets[-1], 7, np.uint16), offsets, LengthStatistics.of(lengths))
+
+
+@given(
+    st.lists(st.tuples(st.integers(3, 64), st.integers(1, 40)), min_size=1, max_size=8),
+    st.integers(1, 6),
+    st.integers(0, 99),
+)
+def test_every_microbatch_of_any_text_fits_its_slots(groups, rows, seed):
+    """Whatever the lengths, skewed as they come, no layout overflows and no token is lost."""
+    lengths = np.concatenate([np.full(count, length) for length, count in groups])
+    store = store_of(lengths)
+    shape = batch_shape(CONFIG, rows, store.statistics).value
+    window = PreparedWindows(store, shape, seed).load(Cursor())
+    assembler = Assembler(shape, RULE, seed, 0)
+    batches = [assembler.build(store, window.members(i), 0, 0, Cursor()) for i in range(len(window))]
+    assert sum(batch.num_tokens for batch in batches) == lengths.sum()
+    assert {batch.cu_seqlens.shape for batch in batches} == {(shape.num_slots + 1,)}
+    assert max(int(batch.cu_seqlens.diff().max()) for batch in batches) <= 64
+
+
+def test_slots_are_tight_for_a_usual_mix():
+    """Documents of 217 tokens: 75 of them in 16 rows. With 1,025 slots attention takes half as long again."""
+    shape = batch_shape(RunConfig(), 16, LengthStatistics(217.0, 185.0, 1024))
+    assert 96 <= shape.value.num_slots <= 136
+    assert "standard deviations" in shape.reason
+
+
+def test_documents_of_one_length_need_no_room_to_spare():
+    assert batch_shape(RunConfig(), 16, LengthStatistics(1024.0, 0.0, 1024)).value.max_segments == 16
+    assert batch_shape(RunConfig(), 2, LengthStatistics(3.0, 0.0, 3)).value.max_segments == 2048 // 3
+
+
+def test_padded_rows_have_a_segment_a_row():
+    padded = replace(RunConfig(), datacollator=DataCollatorConfig(pack_sequences=False))
+    shape = batch_shape(padded, 8, LengthStatistics(10.0, 5.0, 20)).value
+    assert (shape.rows, shape.max_segments, shape.is_packed) == (8, 8, False)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "collator", "tokenizer", "row", "segment"),
+    [(64, None, None, 64, 64), (64, 32, None, 32, 32), (32, 64, None, 64, 32), (64, None, 16, 64, 16)],
+)
+def test_the_tightest_bound_holds_for_segments(dataset, collator, tokenizer, row, segment):
+    config = RunConfig(
+        dataset=DatasetConfig(max_seq_length=dataset),
+        datacollator=DataCollatorConfig(max_length=collator),
+        tokenizer=TokenizerConfig(max_length=tokenizer),
+    )
+    assert (row_length(config), segment_length(config)) == (row, segment)

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.batches import TrainStream
+from neobert.data.hub_data import StreamSource, hub_splits
+from neobert.data.patience import PatientReader, is_transient
+from neobert.data.prepare import prepare
+from neobert.data.readers import IndexedSource
+from neobert.errors import ProjectError
+from tests.data.conftest import Configure, sentences, write_jsonl
+
+TEXTS = [f"document {number}" for number in range(30)]
+
+
+@dataclass
+class Flaky:
+    """A source whose documents fail to be read so many times; every opening is noted."""
+
+    failures: dict[int, list[Exception]]
+    opened: list[int] = field(default_factory=list)
+    label: str = "flaky"
+
+    def open(self, state: dict[str, Any] | None = None) -> Any:
+        inner = IndexedSource("x", lambda a, b: TEXTS[a:b], lambda: len(TEXTS), list).open(state)
+        self.opened.append(inner.state()["document"])
+        outer = self
+
+        class Reader:
+            def __iter__(self) -> Iterator[str]:
+                return self
+
+            def __next__(self) -> str:
+                pending = outer.failures.get(inner.state()["document"])
+                if pending:
+                    raise pending.pop()
+                return next(inner)
+
+            def state(self) -> dict[str, Any]:
+                return inner.state()
+
+        return Reader()
+
+
+def patient(source: Any, retries: int = 4) -> tuple[PatientReader, list[float]]:
+    pauses: list[float] = []
+    return PatientReader(source, retries, 5.0, 60.0, sleep=pauses.append), pauses
+
+
+def test_a_failed_read_is_repeated_from_the_start_of_its_chunk():
+    source = Flaky({13: [ConnectionError("gone"), TimeoutError("slow")]})
+    reader, pauses = patient(source)
+    first, state = reader.read(None, 10)
+    second, state = reader.read(state, 10)
+    third, _ = reader.read(state, 99)
+    assert first + second + third == TEXTS
+    assert source.opened == [0, 10, 10, 10, 20]
+    assert pauses == [5.0, 10.0]
+
+
+def test_pauses_double_up_to_the_longest_and_patience_ends():
+    reader, pauses = patient(Flaky({3: [ConnectionError("gone")] * 9}), retries=6)
+    with pytest.raises(ProjectError) as caught:
+        reader.read(None, 10)
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    assert (caught.value.code, caught.value.exit_code, caught.value.place) == ("DAT010", 4, "flaky")
+    assert "failed 7 times, the last time with ConnectionError: gone" in caught.value.message
+
+
+def test_without_retries_the_first_failure_ends_it():
+    reader, pauses = patient(Flaky({3: [ConnectionError("gone")]}), retries=0)
+    with pytest.raises(ProjectError, match="DAT010"):
+        reader.read(None, 10)
+    assert pauses == []
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken row"), FileNotFoundError("no such shard"), KeyError("x")]
+)
+def test_what_no_patience_mends_is_said_at_once(error):
+    reader, pauses = patient(Flaky({3: [error]}))
+    with pytest.raises(ProjectError, match="cannot be read") as caught:
+        reader.read(None, 10)
+    assert (caught.value.code, pauses) == ("DAT001", [])
+
+
+def test_an_error_of_this_project_passes_through():
+    mine = ProjectError("DAT007", "a column", "", "x")
+    reader, _ = patient(Flaky({3: [mine]}))
+    with pytest.raises(ProjectError) as caught:
+        reader.read(None, 10)
+    assert caught.value is mine
+
+
+def test_a_library_of_the_network_is_transient():
+    read_timeout = type("ReadTimeout", (Exception,), {"__module__": "httpx._exceptions"})
+    assert is_transient(read_timeout("slow"))
+    assert is_transient(OSError(5, "Input/output error"))
+    assert not is_transient(RuntimeError("a bug"))
+
+
+def test_the_keys_of_the_config_are_the_patience():
+    config = DatasetConfig(
+        path="x",
+        streaming_read_retries=2,
+        streaming_read_retry_backoff_seconds=1.0,
+        streaming_read_retry_max_backoff_seconds=1.5,
+    )
+    reader = PatientReader.of(Flaky({}), config)
+    assert (reader.retries, reader.first_pause_s, reader.longest_pause_s) == (2, 1.0, 1.5)
+
+
+def test_training_goes_on_after_a_failed_read(configure: Configure, monkeypatch):
+    """The samples are those of a run whose reads never failed."""
+    config = configure(
+        dataset__streaming=True,
+        dataset__eval_samples=5,
+        dataset__shuffle_buffer_size=8,
+        dataset__streaming_read_retry_backoff_seconds=0.001,
+        trainer__per_device_train_batch_size=1,
+    )
+
+    def samples(failures: dict[int, list[Exception]]) -> list[list[int]]:
+        data = prepare(config)
+        data.train.reader.source = Flaky(failures)
+        with TrainStream(data, config, data.tokenizer) as stream:
+            return [next(stream).input_ids.tolist() for _ in range(25)]
+
+    assert samples({3: [ConnectionError()], 17: [TimeoutError(), OSError(5, "x")]}) == samples({})
+
+
+def test_readers_of_one_stream_do_not_move_each_other(tmp_path: Path):
+    for number in range(3):
+        write_jsonl(tmp_path / f"train-{number}.jsonl", TEXTS[number * 10 : number * 10 + 10])
+    source = hub_splits(DatasetConfig(name=str(tmp_path), streaming=True))["train"]()
+    assert isinstance(source, StreamSource)
+    assert source.count() is None
+    first = source.open()
+    taken = [next(first) for _ in range(7)]
+    state = json.loads(json.dumps(first.state()))
+    assert list(source.open()) == TEXTS
+    assert list(source.open(state)) == TEXTS[7:]
+    assert list(source.open(state)) == TEXTS[7:], "a state can be used twice"
+    assert taken == TEXTS[:7]
+
+
+def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch):
+    def rows() -> Iterator[dict[str, str]]:
+        for text in TEXTS:
+            yield {"sentence": text}
+
+    stream = datasets.IterableDatasetDict(train=datasets.IterableDataset.from_generator(rows))
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, streaming: stream)
+    source = hub_splits(DatasetConfig(name="some/name", streaming=True))["train"]()
+    assert list(source.open()) == TEXTS
+    with pytest.raises(ProjectError, match="DAT007"):
+        hub_splits(DatasetConfig(name="some/name", streaming=True, text_column="text"))["train"]()
+
+
+@pytest.mark.parametrize(
+    ("options", "has_split", "is_accepted"),
+    [
+        ({}, False, False),
+        ({}, True, False),
+        ({"dataset__validation_split": 0.1}, False, False),
+        ({"dataset__validation_split": 0.1, "trainer__eval_max_batches": 3}, False, False),
+        ({"trainer__eval_max_batches": 3}, False, False),
+        ({"trainer__eval_max_batches": 3}, True, True),
+        ({"dataset__eval_samples": 9}, True, True),
+        ({"dataset__eval_samples": 9}, False, True),
+        ({"dataset__eval_samples": 9, "dataset__validation_split": 0.1}, False, True),
+    ],
+)
+def test_a_stream_must_know_what_it_evaluates(
+    configure: Configure, tmp_path, options, has_split, is_accepted
+):
+    write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
+    if has_split:
+        write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
+    config = configure(dataset__streaming=True, dataset__path=str(tmp_path / "data"), **options)
+    if not is_accepted:
+        with pytest.raises(ProjectError, match="needs a bounded set") as caught:
+            prepare(config)
+        assert (caught.value.code, caught.value.place) == ("DAT001", "dataset.streaming")
+        return
+    data = prepare(config)
+    assert data.eval.num_tokens > 0
+    assert data.report["eval"]["documents"] in (9, 500)
+
+
+def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configure, tmp_path, monkeypatch):
+    monkeypatch.setattr("neobert.data.encoding.BATCH_DOCUMENTS", 10)
+    write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
+    write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
+    config = configure(
+        dataset__streaming=True, dataset__path=str(tmp_path / "data"), trainer__eval_max_batches=3
+    )
+    assert prepare(config).report["eval"]["documents"] == 10
+
+
+def test_a_stream_is_prepared_without_reading_it(configure: Configure, corpus_file):
+    config = configure(dataset__streaming=True, dataset__eval_samples=5)
+    data = prepare(config)
+    assert not list(data.folder.glob("train.*"))
+    assert (data.tokenizer_dir / "tokenizer.json").is_file()
+    assert data.fingerprint != prepare(configure(dataset__eval_samples=5)).fingerprint
+    assert data.report["train"]["source"].endswith("its head")
+    assert "fill" not in data.report["microbatch"]
+
+
+def test_a_tokenizer_is_trained_from_a_stream(configure: Configure):
+    stream, prepared = (
+        prepare(
+            configure(
+                dataset__streaming=streaming,
+                dataset__eval_samples=5,
+                tokenizer__path=None,
+                tokenizer__vocab_size=100,
+            )
+        )
+        for streaming in (True, False)
+    )
+    assert stream.tokenizer.digest == prepared.tokenizer.digest
+
+
+def test_a_stream_without_text(configure: Configure, tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [*sentences(5), *[""] * 30])
+    config = configure(dataset__streaming=True, dataset__eval_samples=5, dataset__path=str(path))
+    with pytest.raises(ProjectError, match=r"no text to train on.*DAT004"):
+        prepare(config)
+
+
+def test_windows_of_empty_documents_are_passed_over(configure: Configure, tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [*sentences(15), *[""] * 30, *sentences(15, seed=2)])
+    config = configure(
+        dataset__streaming=True,
+        dataset__eval_samples=5,
+        dataset__path=str(path),
+        dataset__shuffle_buffer_size=10,
+        trainer__per_device_train_batch_size=1,
+    )
+    data = prepare(config)
+    with TrainStream(data, config, data.tokenizer) as stream:
+        batches = [next(stream) for _ in range(60)]
+    windows = {(batch.cursor.epoch, batch.cursor.window) for batch in batches}
+    assert {(0, 0), (0, 1), (0, 2), (1, 0)} <= windows
+    assert (0, 3) not in windows
+
+
+def test_a_document_that_may_not_be_long_stops_a_stream(configure: Configure, tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", [*["ba go"] * 3000, "ba " * 90])
+    config = configure(
+        dataset__streaming=True,
+        dataset__eval_samples=5,
+        dataset__path=str(path),
+        dataset__long_documents="error",
+        dataset__shuffle_buffer_size=500,
+    )
+    data = prepare(config)
+    with TrainStream(data, config, data.tokenizer) as stream, pytest.raises(ProjectError, match="92 tokens"):
+        list(islice(stream, 500))
