@@ -86,6 +86,7 @@ def test_step_time_throughput_and_eta_follow_from_the_peak():
 def test_fp32_and_narrow_models_have_a_lower_peak():
     assert plan_with(**trainer(mixed_precision="fp32")).attainable_flops.value == 156e12
     assert plan_with(**trainer(mixed_precision="no", tf32=False)).attainable_flops.value == 19.5e12
+    assert "waits" not in plan_with().attainable_flops.reason
     narrow = plan_with(model=ModelConfig(hidden_size=102, num_attention_heads=2))
     assert narrow.attainable_flops.value == pytest.approx(312e12 * 102 / (4 / 3 * 312 / 2.04))
     assert "waits for memory" in narrow.attainable_flops.reason
@@ -135,6 +136,20 @@ def test_memory_is_the_sum_of_its_parts():
     assert state == pytest.approx(245_244_544 * (4 + 2 + 4 + 8) / 2**20)
     rest = plan.activations_mib.value + plan.logits_mib.value + plan.runtime_mib.value
     assert plan.memory_mib.value == pytest.approx(state + rest)
+
+
+def test_what_is_kept_in_fp32():
+    plan = plan_with(**trainer(mixed_precision="fp32"))
+    assert plan.weights_mib.value == pytest.approx(245_244_544 * 4 / 2**20)
+    assert plan.logits_mib.value == pytest.approx(3277 * 30_592 * (4 + 4 + 4) / 2**20)
+
+
+def test_gelu_has_no_gate_to_keep():
+    gelu, swiglu = (
+        plan_with(model=ModelConfig(hidden_act=act, intermediate_size=width)).activations_mib.value
+        for act, width in (("gelu", 2048), ("swiglu", 3072))
+    )
+    assert swiglu - gelu == pytest.approx(28 * 16_384 * 2 * 2048 / 2**20)
 
 
 def test_checkpointing_trades_memory():

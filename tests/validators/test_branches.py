@@ -109,6 +109,47 @@ def test_a_lesser_violation_warns(code, situation, judge_situation):
     assert {finding.severity for finding in judge_situation(situation).of(code)} == {Severity.WARN}
 
 
+def test_a_smoke_run_may_do_without_a_varlen_kernel(judge_situation):
+    without = {"config.model.attn_backend": "auto", "facts.software.packages": {}}
+    assert judge_situation(without).of("ATT001")
+    assert judge_situation(without | {"profile": "gpu-smoke"}).of("ATT001") == []
+
+
+@pytest.mark.parametrize(
+    "way_out",
+    [{"config.trainer.overwrite_output_dir": True}, {"config.trainer.resume_from_checkpoint": "auto"}],
+)
+def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
+    folder = {"facts.output.exists": True, "facts.output.is_directory": True, "facts.output.is_empty": False}
+    occupied = folder | {
+        "config.trainer.resume_from_checkpoint": "never",
+        "facts.output.checkpoint_steps": [100, 200],
+    }
+    assert "checkpoints at 100, 200" in judge_situation(occupied).of("CKP008")[0].message
+    assert judge_situation(occupied | way_out).of("CKP008") == []
+
+
+@pytest.mark.parametrize(
+    ("code", "situation", "reason"),
+    [
+        (
+            "CKP005",
+            {"facts.disk.is_writable": False, "facts.disk.error": "read-only file system"},
+            "read-only",
+        ),
+        (
+            "CKP007",
+            RESUME | {"facts.resume.is_verified": False, "facts.resume.reason": "sum differs"},
+            "sum differs",
+        ),
+        ("DAT001", {"facts.data.exists": False, "facts.data.reason": "no such folder"}, "no such folder"),
+        ("DAT001", {"facts.data.is_readable": False, "facts.data.reason": "not yours"}, "not yours"),
+    ],
+)
+def test_the_probes_reason_is_passed_on(code, situation, reason, judge_situation):
+    assert reason in judge_situation(situation).of(code)[0].message
+
+
 def test_less_than_half_of_the_optimal_tokens_fail(judge_situation):
     found = judge_situation(FAST | {"config.trainer.max_steps": 9449}).of("BUD001")
     assert [finding.severity for finding in found] == [Severity.FAIL]

@@ -51,9 +51,11 @@ def test_missing_facts_are_unknown_in_the_probes_words():
 
 def test_gpu_rules_are_skipped_and_not_required_for_a_cpu_profile():
     _, checks = judged("cpu-demo")
-    assert {
-        (checks[code].status, checks[code].required) for code in ("GPU001", "GPU002", "PRE002", "ATT001")
-    } == {(Status.SKIP, False)}
+    for code in ("GPU001", "GPU002", "PRE002", "ATT001"):
+        assert (checks[code].status, checks[code].required) == (Status.SKIP, False)
+        assert checks[code].message == "cpu-demo requires no GPU"
+    _, checks = judged(None)
+    assert checks["GPU001"].message == "no profile requires a GPU"
 
 
 def test_production_rules_are_skipped_for_a_smoke_profile():

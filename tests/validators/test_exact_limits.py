@@ -1,0 +1,107 @@
+"""Values exactly at a limit that no config hits by itself: the plan is given them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neobert.plan import Derived
+from profiles.registry import Requirements, resolve_run
+from validators.facts_io import facts_from_json
+from validators.finding import Severity
+from validators.planning import plan_run
+from validators.rule import RULES
+
+FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
+RUN = resolve_run("a100-prod")
+PLAN = plan_run(RUN)
+GPU = FACTS.gpus[0]
+
+
+def violations(code, facts=FACTS, run=RUN, **plan):
+    changed = replace(PLAN, **{name: Derived(value, "given") for name, value in plan.items()})
+    return list(RULES[code].judge(run, changed, facts))
+
+
+def with_gpu(**changes):
+    return replace(FACTS, gpus=(replace(GPU, **changes),))
+
+
+def with_scheduler(**changes):
+    job = replace(FACTS.scheduler, name="slurm", job_id="17", **changes)
+    return replace(FACTS, scheduler=job)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "severities"),
+    [(9.999, [None]), (10.0, [Severity.WARN]), (19.999, [Severity.WARN]), (20.0, [])],
+)
+def test_tokens_per_parameter(tokens, severities):
+    found = violations("BUD001", tokens_per_parameter=tokens)
+    assert [violation.severity for violation in found] == severities
+
+
+@pytest.mark.parametrize(("needed", "count"), [(500_000.0, 0), (500_001.0, 1)])
+def test_room_for_checkpoints(needed, count):
+    assert len(violations("CKP004", checkpoint_tree_mib=needed)) == count
+
+
+@pytest.mark.parametrize(("used", "count"), [(2000, 0), (2001, 1)])
+def test_memory_in_use(used, count):
+    gpu = with_gpu(memory_total_mib=100_000, memory_used_mib=used)
+    assert len(violations("GPU002", gpu, memory_mib=1.0)) == count
+
+
+@pytest.mark.parametrize(("needed", "count"), [(90_000.0, 0), (90_001.0, 1)])
+def test_free_memory(needed, count):
+    gpu = with_gpu(memory_total_mib=100_000, memory_used_mib=0)
+    assert len(violations("GPU002", gpu, memory_mib=needed)) == count
+
+
+@pytest.mark.parametrize(("size_mib", "count"), [(4000.0, 0), (4000.1, 1)])
+def test_the_lead_of_a_signal(size_mib, count):
+    """Three saves of 4,000 MiB at 200 MiB/s take a minute."""
+    job = with_scheduler(walltime_left_s=3600.0, signal_lead_s=60.0)
+    found = violations("HST005", job, checkpoint_mib=size_mib, eta_s=7200.0)
+    assert [violation.severity is None for violation in found] == [bool(count)]
+
+
+def test_a_job_that_outlasts_the_run_needs_no_signal():
+    exactly = with_scheduler(walltime_left_s=7200.0, signal_lead_s=0.0)
+    assert violations("HST005", exactly, eta_s=7200.0) == []
+    assert len(violations("HST005", exactly, eta_s=7200.1)) == 1
+
+
+@pytest.mark.parametrize(("needed", "count"), [(108_000.0, 0), (108_001.0, 1)])
+def test_host_memory(needed, count):
+    assert len(violations("HST003", checkpoint_mib=needed)) == count
+
+
+@pytest.mark.parametrize(("floor", "count"), [(768.0, 0), (768.1, 1)])
+def test_the_ridge(floor, count):
+    assert len(violations("MOD001", min_hidden_size=floor)) == count
+
+
+@pytest.mark.parametrize(("device", "count"), [(100_000.0, 0), (99_999.0, 1)])
+def test_predicted_memory(device, count):
+    assert len(violations("MEM001", device_memory_mib=device, memory_mib=90_000.0)) == count
+
+
+def test_one_process_needs_no_shared_memory():
+    host = replace(FACTS, host=replace(FACTS.host, shm_free_mib=0))
+    assert violations("HST003", host) == []
+
+
+@pytest.mark.parametrize(("memory_mib", "count"), [(95 * 1024, 0), (95 * 1024 - 1, 1)])
+def test_nominal_memory(memory_mib, count):
+    """95 % of 100 GiB."""
+    run = replace(RUN, profile=replace(RUN.profile, requires=Requirements(gpu_memory_gib=100.0)))
+    assert len(violations("GPU001", with_gpu(memory_total_mib=memory_mib), run)) == count
+
+
+@pytest.mark.parametrize(("required", "count"), [("GV100", 0), ("T4", 1), ("A100", 1)])
+def test_a_card_that_the_table_lacks_is_compared_by_its_name(required, count):
+    run = replace(RUN, profile=replace(RUN.profile, requires=Requirements(gpu=required)))
+    assert len(violations("GPU001", with_gpu(name="NVIDIA Quadro GV100"), run)) == count
