@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from neobert.config import digest, from_dict
 from neobert.config.schema import RunConfig
@@ -90,5 +91,17 @@ def configure_logging() -> None:
     logging.getLogger("neobert").setLevel(logging.INFO)
 
 
+def leave(exit_code: int) -> NoReturn:
+    """End the process without unwinding it.
+
+    Gloo's threads may hold the last reference to a tensor and then need the lock that an ending interpreter
+    keeps while it joins them: some runs would hang after their last line. Everything that matters is closed.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DistributedDataParallelKwargs
-from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -98,15 +97,15 @@ class World:
     def main_first(self) -> Iterator[None]:
         """Run a block on rank 0, then on the others, which find what it made. A failure releases nobody."""
         if not self.is_main:
-            dist.barrier(group=self._host_group)
+            self.wait_for_all()
         yield
-        if self.is_main and self.size > 1:
-            dist.barrier(group=self._host_group)
+        if self.is_main:
+            self.wait_for_all()
 
-    def close(self) -> None:
-        """Part from the other ranks, after a run that ended well."""
-        self._accelerator.end_training()
-        AcceleratorState._reset_state(reset_partial_state=True)
+    def wait_for_all(self) -> None:
+        """Wait until every rank has come this far."""
+        if self.size > 1:
+            dist.barrier(group=self._host_group)
 
 
 def use_all_cores() -> None:

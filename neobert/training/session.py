@@ -65,7 +65,7 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     if world.is_main:
         write_outcome(run_dir, status, exit_code, step)
     log.info("%s at step %d", status, step)
-    world.close()
+    world.wait_for_all()
     return exit_code
 
 

@@ -157,5 +157,19 @@ def test_a_label_outside_the_vocabulary_is_an_index_error(label):
         build()(**batch)
 
 
+def test_gradients_repeat_to_the_bit_on_two_threads():
+    """Gathers, embeddings and sums must not depend on which thread comes first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        objective, batch = build(), packed([16] * 200)
+        _, first = loss_and_gradients(objective, batch)
+        for _ in range(5):
+            _, again = loss_and_gradients(objective, batch)
+            assert all(torch.equal(first[name], again[name]) for name in first)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_legal_labels_pass():
     check_labels(torch.tensor([-100, 0, VOCAB - 1]), VOCAB)

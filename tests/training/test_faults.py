@@ -1,0 +1,170 @@
+"""What goes wrong while training stops the run with one message, and costs no checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import json
+import resource
+from contextlib import contextmanager
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neobert.data.batches import TrainStream
+from neobert.errors import ProjectError
+from neobert.objectives import MaskedLMObjective
+from neobert.training import loop
+from neobert.training.checkpoint import folders, save
+
+
+def poison(monkeypatch, call, change):
+    """Change the n-th loss of the run."""
+    real, calls = MaskedLMObjective.forward, iter(range(10**6))
+
+    def poisoned(self, *args, **kwargs):
+        loss = real(self, *args, **kwargs)
+        return change(loss) if next(calls) == call else loss
+
+    monkeypatch.setattr(MaskedLMObjective, "forward", poisoned)
+
+
+def infinite_gradient(loss):
+    loss.register_hook(lambda gradient: gradient * float("inf"))
+    return loss
+
+
+@pytest.mark.parametrize(
+    "change", [lambda loss: loss * float("nan"), lambda loss: loss + float("inf"), infinite_gradient]
+)
+def test_a_loss_or_gradient_that_is_no_number_stops_before_the_optimizer(
+    make_run, run, monkeypatch, outcome, beats, change
+):
+    run_dir = make_run()
+    poison(monkeypatch, call=13, change=change)  # the second microbatch of step 7
+    with pytest.raises(ProjectError, match="step 7 is not finite") as error:
+        run(run_dir)
+    assert (error.value.code, error.value.exit_code) == ("NAN001", 4)
+    ended = outcome(run_dir)
+    assert (ended["status"], ended["exit_code"], ended["step"]) == ("failed", 4, 6)
+    assert beats(run_dir)[-1]["phase"] == "failed"
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
+    folders.find(run_dir / "checkpoints", "latest")
+
+    report = json.loads((run_dir / "nonfinite_rank0.json").read_text(encoding="utf-8"))
+    assert report["step"] == 7
+    assert [bool(batch["sample_ids"]) for batch in report["microbatches"]] == [True, True]
+    assert report["microbatches"][1]["next"]["index"] > report["microbatches"][0]["next"]["index"]
+
+
+def test_the_poisoned_run_goes_on_from_its_last_checkpoint(make_run, run, exact, uninterrupted):
+    run_dir = make_run()
+    with pytest.MonkeyPatch.context() as patch:
+        poison(patch, call=13, change=lambda loss: loss * float("nan"))
+        with pytest.raises(ProjectError):
+            run(run_dir)
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+
+
+def test_weights_that_are_no_numbers_are_never_saved(make_run, run, monkeypatch):
+    run_dir = make_run()
+    real = loop.update
+
+    def corrupting(trainer, batches, loss_sum):
+        real(trainer, batches, loss_sum)
+        if trainer.progress.step + 1 == 10:
+            with torch.no_grad():
+                trainer.task.model.decoder.weight[3, 3] = float("nan")
+
+    monkeypatch.setattr(loop, "update", corrupting)
+    with pytest.raises(ProjectError, match=r"weights are not finite after step 10") as error:
+        run(run_dir)
+    assert error.value.exit_code == 4
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
+
+
+@contextmanager
+def files_of_at_most(num_bytes):
+    """Have the kernel refuse to write more into one file, as a quota does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run, monkeypatch, outcome):
+    run_dir = make_run()
+    real, calls = save.write_hf_folder, iter(range(10))
+
+    def refused(*args):
+        if next(calls) == 0:
+            return real(*args)
+        with files_of_at_most(8192):
+            return real(*args)
+
+    monkeypatch.setattr(save, "write_hf_folder", refused)
+    with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
+        run(run_dir)
+    assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
+    assert "make room" in error.value.hint
+    assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
+    assert folders.find(run_dir / "checkpoints", "auto")[1].step == 5
+    assert outcome(run_dir)["exit_code"] == 4
+
+
+def test_the_optimizers_file_may_be_what_does_not_fit(make_run, run, monkeypatch):
+    run_dir = make_run()
+
+    def full(tensors, path):
+        path.write_bytes(b"part")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(save, "save_file", full)
+    with pytest.raises(ProjectError, match="No space left on device"):
+        run(run_dir)
+    assert list((run_dir / "checkpoints").iterdir()) == []
+
+
+def test_data_that_fails_in_the_middle_fails_the_run(make_run, run, monkeypatch, outcome):
+    run_dir = make_run()
+    real, calls = TrainStream.__next__, iter(range(100))
+
+    def failing(self):
+        if next(calls) == 9:
+            raise ProjectError("DAT010", "reading failed", exit_code=4)
+        return real(self)
+
+    monkeypatch.setattr(TrainStream, "__next__", failing)
+    with pytest.raises(ProjectError, match="reading failed"):
+        run(run_dir)
+    assert outcome(run_dir)["message"].startswith("reading failed")
+
+
+def test_a_label_outside_the_vocabulary_is_found_before_the_model_sees_it(make_run, run, monkeypatch):
+    run_dir = make_run()
+    real = TrainStream.__next__
+
+    def corrupt(self):
+        batch = real(self)
+        batch.labels[0] = 128
+        return batch
+
+    monkeypatch.setattr(TrainStream, "__next__", corrupt)
+    with pytest.raises(IndexError, match="label 128 is outside the vocabulary of 128 tokens"):
+        run(run_dir)
+
+
+def test_the_saved_weights_are_those_of_the_model(make_run, run, monkeypatch):
+    run_dir = make_run(trainer={"max_steps": 2})
+    seen = []
+    real = save.write_hf_folder
+    monkeypatch.setattr(
+        save, "write_hf_folder", lambda model, *rest: (seen.append(model), real(model, *rest))
+    )
+    run(run_dir)
+    saved = load_file(run_dir / "checkpoints" / "2" / "model.safetensors")
+    for name, weight in seen[-1].state_dict().items():
+        assert torch.equal(saved[name], weight), name

@@ -1,0 +1,143 @@
+"""The trainer as a process of its own: real signals, real kills, two ranks, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from neobert.errors import ERROR_FILE_ENV, read_error_file
+from neobert.training.checkpoint import folders
+
+pytestmark = pytest.mark.e2e
+
+LONG = {"max_steps": 300, "save_steps": 23, "eval_steps": 50, "logging_steps": 10, "save_total_limit": 2}
+
+
+@pytest.fixture
+def start():
+    """Start a trainer; whatever is left of it when the test ends is killed."""
+    children = []
+
+    def start_child(run_dir, *launcher, **environment):
+        command = [sys.executable, *launcher, "-m", "neobert.train", str(run_dir / "resolved.json")]
+        with (run_dir / "log").open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | environment,
+                start_new_session=True,
+            )
+        children.append(child)
+        return child
+
+    yield start_child
+    for child in children:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+@pytest.fixture
+def finish(start):
+    """Run a trainer to its end; return its exit code and what it said."""
+
+    def run_to_end(run_dir, *launcher, **environment):
+        code = start(run_dir, *launcher, **environment).wait(timeout=200)
+        return code, (run_dir / "log").read_text(encoding="utf-8")
+
+    return run_to_end
+
+
+def wait_for_step(child, run_dir, step):
+    """Wait until the metrics have reached a step; the child must still be at it."""
+    path = run_dir / "metrics.jsonl"
+    while child.poll() is None:
+        lines = path.read_bytes().splitlines()[:-1] if path.exists() else []
+        if lines and json.loads(lines[-1])["step"] >= step:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"the run ended before step {step}: {(run_dir / 'log').read_text(encoding='utf-8')}")
+
+
+def test_stopped_killed_and_resumed_twice_it_is_the_run_that_was_never_stopped(
+    make_run, start, finish, exact, beats
+):
+    whole, broken = make_run("whole", trainer=LONG), make_run("broken", trainer=LONG)
+    assert finish(whole)[0] == 0
+    for number, step, code in ((signal.SIGTERM, 40, 75), (signal.SIGKILL, 120, -9)):
+        child = start(broken)
+        wait_for_step(child, broken, step)
+        child.send_signal(number)
+        assert child.wait(timeout=120) == code
+    assert finish(broken)[0] == 0
+    assert exact(broken) == exact(whole)
+    assert len(exact(broken)) == 31
+    seen = [beat["seq"] for beat in beats(broken)]
+    assert seen == sorted(set(seen))
+
+
+def test_two_ranks_are_one_with_twice_the_microbatches(make_run, run, finish, exact, metrics, beats):
+    alone = make_run("alone", trainer={"gradient_accumulation_steps": 4})
+    both = make_run("both", trainer={"gradient_accumulation_steps": 2}, distributed={"nproc_per_node": 2})
+    run(alone)
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    code, log = finish(both, *torchrun)
+    assert code == 0, log
+    for left, right in zip(exact(alone), exact(both), strict=True):
+        assert left == pytest.approx(right, rel=1e-5)
+    assert [beat["rank"] for beat in (beats(both)[0], beats(both, 1)[0])] == [0, 1]
+    saved = both / "checkpoints" / "12" / "trainer_state"
+    assert {path.name for path in saved.glob("rng_*")} == {"rng_rank0.safetensors", "rng_rank1.safetensors"}
+
+    # The processes may be split anew: the steps hold the same microbatches.
+    make_run("both", trainer={"gradient_accumulation_steps": 4, "max_steps": 14})
+    run(both)
+    assert metrics(both)[-1]["step"] == 14
+
+
+def test_a_stop_of_two_ranks_is_one_stop(make_run, start, outcome):
+    run_dir = make_run(trainer=LONG, distributed={"nproc_per_node": 2})
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    child = start(run_dir, *torchrun)
+    wait_for_step(child, run_dir, 50)
+    child.send_signal(signal.SIGTERM)
+    child.wait(timeout=120)
+    ended = outcome(run_dir)
+    assert (ended["status"], ended["exit_code"]) == ("preempted", 75)
+    assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended["step"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "code", "exit_code", "named"),
+    [
+        (lambda run_dir: (run_dir / "receipt.json").unlink(), "RCP001", 1, "there is no receipt"),
+        (lambda run_dir: edit(run_dir, "seed", 7), "RCP001", 1, "issued for config"),
+        (lambda run_dir: edit(run_dir, "sead", 7), "CFG001", 1, "sead"),
+        (lambda run_dir: (run_dir / "resolved.json").unlink(), "CFG011", 2, "cannot be read"),
+    ],
+)
+def test_a_refusal_is_one_message_with_its_exit_code(
+    make_run, finish, tmp_path, spoil, code, exit_code, named
+):
+    run_dir = make_run()
+    spoil(run_dir)
+    left = tmp_path / "error.json"
+    assert (got := finish(run_dir, **{ERROR_FILE_ENV: str(left)}))[0] == exit_code, got
+    assert named in got[1]
+    assert "Traceback" not in got[1]
+    error = read_error_file(left)
+    assert (error.code, error.exit_code) == (code, exit_code)
+    assert not (run_dir / "outcome.json").exists()
+
+
+def edit(run_dir, key, value):
+    path = run_dir / "resolved.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(content | {key: value}), encoding="utf-8")
