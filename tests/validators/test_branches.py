@@ -124,9 +124,12 @@ def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
     occupied = folder | {
         "config.trainer.resume_from_checkpoint": "never",
         "facts.output.checkpoint_steps": [100, 200],
+        "facts.output.config_digest": "abc",
     }
-    assert "checkpoints at 100, 200" in judge_situation(occupied).of("CKP008")[0].message
+    assert "checkpoints: 100, 200" in judge_situation(occupied).of("CKP008")[0].message
     assert judge_situation(occupied | way_out).of("CKP008") == []
+    foreign = occupied | {"facts.output.checkpoint_steps": [], "facts.output.config_digest": ""}
+    assert "no run's" in judge_situation(foreign | way_out).of("CKP008")[0].message
 
 
 @pytest.mark.parametrize(

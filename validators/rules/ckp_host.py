@@ -169,8 +169,9 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """A run directory that already holds something, without a word on what to do with it.
 
     ## What it does
-    Asks that `trainer.output_dir` is new or empty, or that the run resumes, or that it says
-    `trainer.overwrite_output_dir: true`, which moves the old content aside.
+    Asks that `trainer.output_dir` is new or empty. Where it holds a run, the new one has to resume it, or to
+    say `trainer.overwrite_output_dir: true`, which moves the old content aside. A folder that holds anything
+    else is somebody's, and is refused in any case.
 
     ## Why is this bad?
     Two runs in one directory overwrite each other's checkpoints, and their metrics read as one.
@@ -190,18 +191,18 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     output, trainer = facts.output, run.config.trainer
     assert output is not None
-    if output.exists and not output.is_directory:
-        yield Violation("trainer.output_dir", f"{output.path} is a file", "name a folder")
-        return
+    path, is_run = "trainer.output_dir", bool(output.config_digest or output.checkpoint_steps)
     is_asked_for = trainer.overwrite_output_dir or trainer.resume_from_checkpoint != NEVER
-    if output.exists and not output.is_empty and not is_asked_for:
-        steps = (
-            f" (checkpoints at {', '.join(map(str, output.checkpoint_steps))})"
-            if output.checkpoint_steps
-            else ""
-        )
+    if not output.exists or (output.is_directory and output.is_empty):
+        return
+    if not output.is_directory:
+        yield Violation(path, f"{output.path} is a file", "name a folder")
+    elif not is_run:
+        yield Violation(path, f"{output.path} holds files that are no run's", "name a new folder")
+    elif not is_asked_for:
+        steps = ", ".join(map(str, output.checkpoint_steps)) or "none"
         yield Violation(
-            "trainer.output_dir",
-            f"{output.path} is not empty{steps}",
+            path,
+            f"{output.path} holds another run (checkpoints: {steps})",
             "name a new folder, add `--resume auto`, or set trainer.overwrite_output_dir",
         )
