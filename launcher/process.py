@@ -91,9 +91,11 @@ def start(
         )
 
 
-def log_of(command: Sequence[str], logs: Path) -> Path:
+def log_of(topology: Topology, logs: Path) -> Path:
     """Where the output of the process that we start goes; ranks under torchrun have their own logs."""
-    return logs / "torchrun.log" if "torch.distributed.run" in command else log_path(logs, 0)
+    if not topology.needs_torchrun:
+        return log_path(logs, 0)
+    return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else "torchrun.log")
 
 
 def _dying_with_parent() -> Callable[[], object]:

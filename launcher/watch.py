@@ -88,12 +88,37 @@ class PlainView:
         self.refresh()
 
 
+class SteadyView:
+    """Whatever a view meets, a full disk or a line that makes no sense, the run goes on without it."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.has_failed = False
+
+    def refresh(self) -> None:
+        """Show what is new, if that still works."""
+        self._try(self.view.refresh)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._try(self.view.close)
+
+    def _try(self, act: Callable[[], None]) -> None:
+        if self.has_failed:
+            return
+        try:
+            act()
+        except Exception as error:
+            self.has_failed = True
+            console.tell(f"the run goes on, and can no longer be shown: {error}")
+
+
 def make_view(watch: Watch, output_format: str) -> View:
     """A progress bar on a terminal, plain lines elsewhere; beside JSON, lines go to standard error."""
     if output_format == "json":
-        return PlainView(watch, console.tell)
+        return SteadyView(PlainView(watch, console.tell))
     if console.is_terminal(sys.stdout):
         from launcher.ui.progress import ProgressView
 
-        return ProgressView(watch)
-    return PlainView(watch, console.write)
+        return SteadyView(ProgressView(watch))
+    return SteadyView(PlainView(watch, console.write))

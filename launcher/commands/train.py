@@ -16,6 +16,7 @@ from launcher.ending import Ending, conclude, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
+from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.levels import DEFAULT
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
@@ -76,6 +77,8 @@ def run(asked: Asked, output_format: str) -> int:
         return _deliver(
             conclude(folder, 0, ()), output_format, head="this run is finished; nothing is left to do"
         )
+    if topology.node_rank:
+        return _join(resolved, topology, folder, output_format)
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
@@ -97,7 +100,22 @@ def run(asked: Asked, output_format: str) -> int:
 
 def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
     distributed = resolved.config.distributed
-    return replace(meeting, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
+    return with_node_rank(
+        replace(meeting, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
+    )
+
+
+def _join(resolved: ResolvedRun, topology: Topology, folder: Path, output_format: str) -> int:
+    """Take part in a run whose directory the first node keeps: check the devices here, then follow."""
+    examination = examine(resolved, (Level.STATIC, Level.GPU), folder=None)
+    if examination.report.exit_code != EXIT_OK:
+        return _refuse(examination, output_format)
+    wait_for_first_node(folder, resolved.digest)
+    command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
+    child = start(command, log_of(topology, folder / LOGS), folder / ERROR)
+    with forwarding(child, has_agent=True) as forwarder:
+        code = wait(child, lambda: None)
+    return _deliver(conclude(folder, code, forwarder.seen), output_format)
 
 
 def _is_resumed(resolved: ResolvedRun) -> bool:
@@ -146,7 +164,7 @@ def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
 
 def _supervise(command: list[str], folder: Path, topology: Topology, view: View, held: int) -> Ending:
     """Start the trainer and stay with it; it keeps the hold on the directory for as long as it lives."""
-    child = start(command, log_of(command, folder / LOGS), folder / ERROR, keep_open=(held,))
+    child = start(command, log_of(topology, folder / LOGS), folder / ERROR, keep_open=(held,))
     with forwarding(child, has_agent=topology.needs_torchrun) as forwarder:
         record_trainer(folder, child.pid)
         try:

@@ -137,6 +137,52 @@ def test_devices_from_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [type(gpu) for gpu in gpus.probe_gpus()] == [GpuFacts, GpuFacts]
 
 
+FAKE_BINDINGS = """
+class NVMLError(Exception): pass
+class Memory: total, used = 80 * 2**30, 5 * 2**20
+def nvmlInit(): {init}
+def nvmlDeviceGetCount(): return 1
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetMemoryInfo(handle): return Memory
+def nvmlDeviceGetUUID(handle): return "GPU-1"
+def nvmlDeviceGetName(handle): return "NVIDIA A100-SXM4-80GB"
+def nvmlDeviceGetCudaComputeCapability(handle): return (8, 0)
+def nvmlSystemGetDriverVersion(): return "560.35"
+"""
+
+
+def bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str) -> None:
+    (tmp_path / "pynvml.py").write_text(FAKE_BINDINGS.format(init=init), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def test_devices_from_the_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings(tmp_path, monkeypatch, "pass")
+    (device,) = gpus.probe_gpus()
+    assert device == GpuFacts(
+        index=0,
+        uuid="GPU-1",
+        name="NVIDIA A100-SXM4-80GB",
+        compute_capability=(8, 0),
+        memory_total_mib=81920,
+        memory_used_mib=5,
+        driver_version="560.35",
+    )
+
+
+def test_bindings_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings(tmp_path, monkeypatch, "raise NVMLError('Driver Not Loaded')")
+    with pytest.raises(UnsupportedError, match="NVML: Driver Not Loaded"):
+        gpus.probe_gpus()
+
+
+def test_bindings_that_hang_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings(tmp_path, monkeypatch, "import time; time.sleep(60)")
+    monkeypatch.setattr(gpus, "TIMEOUT_S", 1.0)
+    with pytest.raises(IncompleteError, match="was killed"):
+        gpus.probe_gpus()
+
+
 def test_a_driver_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stub(tmp_path, monkeypatch, "exec sleep 60")
     monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)

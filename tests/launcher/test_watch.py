@@ -19,7 +19,7 @@ from launcher.commands.status import line, look_at
 from launcher.records import MetricsTail, last_record, parse_lines, read_json
 from launcher.ui import progress
 from launcher.ui.numbers import show_count, show_duration, show_mib
-from launcher.watch import PlainView, Watch, describe, make_view
+from launcher.watch import PlainView, SteadyView, Watch, describe, make_view
 
 BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
@@ -125,12 +125,25 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(tmp_path, -1)
-    assert isinstance(make_view(watch, "text"), PlainView)
+    assert isinstance(make_view(watch, "text").view, PlainView)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(make_view(watch, "text"), PlainView)
+    assert isinstance(make_view(watch, "text").view, PlainView)
     monkeypatch.setenv("TERM", "xterm")
-    assert not isinstance(make_view(watch, "json"), progress.ProgressView)
+    assert isinstance(make_view(watch, "json").view, PlainView)
+
+
+def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def refuse(_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
+    view = SteadyView(PlainView(Watch(tmp_path, -1), refuse))
+    append(tmp_path / "metrics.jsonl", ROW)
+    for _ in range(3):
+        view.refresh()
+    view.close()
+    assert capsys.readouterr().err.count("the run goes on") == 1
 
 
 def test_colours_need_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:

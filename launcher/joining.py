@@ -1,0 +1,56 @@
+"""The second node of a run and those after it: the first one owns the run directory, the others wait."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.process import Topology
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.receipt import FILE_NAME, explain_mismatch, read_receipt, utc_now
+
+NODE_ID_ENV = "SLURM_NODEID"
+PATIENCE_S = 600.0
+LOOK_EVERY_S = 1.0
+
+
+def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
+    """Know which node this is. Raises ProjectError where there are several and nobody says."""
+    if topology.nnodes == 1 or topology.node_rank is not None:
+        return topology
+    declared = environment.get(NODE_ID_ENV, "")
+    if not declared.isdigit():
+        raise ProjectError(
+            code="unknown-node",
+            message=f"the run has {topology.nnodes} nodes, and nothing says which one this is",
+            hint="add --node-rank K, from 0; Slurm says it itself",
+            place="--node-rank",
+            exit_code=EXIT_USAGE,
+        )
+    return replace(topology, node_rank=int(declared))
+
+
+def wait_for_first_node(folder: Path, config_digest: str, patience_s: float = PATIENCE_S) -> None:
+    """Wait until the first node has checked this very run. Raises ProjectError where it does not."""
+    deadline = time.monotonic() + patience_s
+    while reasons := _missing(folder, config_digest):
+        if time.monotonic() > deadline:
+            raise ProjectError(
+                code="no-first-node",
+                message=f"the first node has not checked this run within {patience_s:g} s: {reasons}",
+                hint="launch node 0 with the same command, on a file system that both see",
+                place=str(folder),
+                exit_code=EXIT_CHECK_FAILED,
+            )
+        time.sleep(LOOK_EVERY_S)
+
+
+def _missing(folder: Path, config_digest: str) -> str:
+    try:
+        receipt = read_receipt(folder / FILE_NAME)
+    except ProjectError as error:
+        return error.message
+    return "; ".join(explain_mismatch(receipt, config_digest, utc_now()))

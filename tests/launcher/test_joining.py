@@ -1,0 +1,47 @@
+"""The second node of a run: it knows its number, and waits for what the first one has checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.joining import wait_for_first_node, with_node_rank
+from launcher.process import Topology
+from neobert.errors import ProjectError
+
+TWO = Topology(nnodes=2)
+
+
+def test_a_node_s_number_is_given_or_slurm_s() -> None:
+    assert with_node_rank(Topology(), {}).node_rank is None
+    assert with_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
+    assert with_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
+    with pytest.raises(ProjectError, match="nothing says which one this is"):
+        with_node_rank(TWO, {})
+
+
+def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="there is no receipt"):
+        wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
+    digest = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json").json[
+        "config_hash"
+    ]
+    wait_for_first_node(tmp_path / "run", digest, patience_s=0)
+    with pytest.raises(ProjectError, match="was issued for config"):
+        wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
+
+
+@pytest.mark.e2e
+def test_the_second_node_writes_nothing_of_its_own(run_child: Callable[..., Any]) -> None:
+    run = ("-p", "cpu-demo", "--set", "trainer.output_dir=run", "--nnodes", "2")
+    refused = run_child("train", *run, "--dry-run")
+    assert refused.code == 2
+    dry = run_child("train", *run, "--node-rank", "1", "--dry-run", "--output-format", "json")
+    assert dry.code == 0, dry.out
+    words = json.loads(dry.out)["command"]
+    assert words[words.index("--node-rank") + 1] == "1"
+    assert not Path("run").exists()
