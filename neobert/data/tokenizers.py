@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +22,7 @@ from neobert.plan.parameters import VOCAB_MULTIPLE, round_up
 from neobert.plan.size import ASSUMED_TOKENIZER_SIZE
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
+INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
 # Role -> spellings under which vocabularies of the BERT and RoBERTa families carry it.
 _CONVENTIONS = {
     "pad_token": ("[PAD]", "<pad>"),
@@ -99,40 +101,42 @@ def trained_size(config: TokenizerConfig) -> int:
 
 
 def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
-    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; derive the rest."""
-    vocabulary = tokenizer.get_vocab()
-    inert = _inert_ids(vocabulary)
-    num_tokens = len(vocabulary) - len(inert)
-    missing = round_up(max(minimum_size, len(vocabulary)), VOCAB_MULTIPLE) - len(vocabulary)
-    first = len(inert)
-    tokenizer.add_tokens(
-        [AddedToken(INERT_TOKEN.format(first + i), special=True, normalized=False) for i in range(missing)]
-    )
-    vocabulary = tokenizer.get_vocab()
-    size = len(vocabulary)
-    if max(vocabulary.values()) >= size:
-        raise ProjectError(
-            "TOK001",
-            f"has ids up to {max(vocabulary.values())} for {size} tokens",
-            "number its tokens without gaps",
-            place,
-        )
-    special = tuple(sorted({*tokenizer.all_special_ids, *_inert_ids(vocabulary)}))
-    is_maskable = np.ones(size, dtype=np.bool_)
+    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; derive the rest.
+
+    Raises TOK001 for a vocabulary without words or with gaps between its ids.
+    """
+    num_tokens = _pad_vocabulary(tokenizer, minimum_size)
+    ids = set(tokenizer.get_vocab().values())
+    added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = {*tokenizer.all_special_ids, *added}
+    if max(ids) >= len(ids) or special >= ids:
+        fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if max(ids) >= len(ids) else "has no words"
+        raise _unreadable(place, fault, "give a whole tokenizer, its tokens numbered without gaps")
+    is_maskable = np.ones(len(ids), dtype=np.bool_)
     is_maskable[list(special)] = False
     return TokenizerBundle(
         tokenizer=tokenizer,
         digest=_digest(tokenizer),
-        vocab_size=size,
+        vocab_size=len(ids),
         num_tokens=num_tokens,
         pad_id=tokenizer.pad_token_id,
         cls_id=tokenizer.cls_token_id,
         sep_id=tokenizer.sep_token_id,
         mask_id=tokenizer.mask_token_id,
-        special_ids=special,
+        special_ids=tuple(sorted(special)),
         random_ids=np.flatnonzero(is_maskable).astype(np.int64),
         is_maskable=is_maskable,
     )
+
+
+def _pad_vocabulary(tokenizer: PreTrainedTokenizerFast, minimum_size: int) -> int:
+    """Add inert tokens up to the next multiple of 128; return the number of tokens that are not inert."""
+    vocabulary = tokenizer.get_vocab()
+    num_inert = sum(1 for token in vocabulary if INERT.fullmatch(token))
+    size = round_up(max(minimum_size, len(vocabulary)), VOCAB_MULTIPLE)
+    names = [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
+    tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    return len(vocabulary) - num_inert
 
 
 def _from_path(path: Path, config: TokenizerConfig) -> Any:
@@ -158,7 +162,7 @@ def _from_pretrained(name: str, config: TokenizerConfig) -> Any:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except Exception as error:  # every kind: a broken file raises plain Exception
         lines = str(error).strip().splitlines() or [type(error).__name__]
         hint = "check tokenizer.name, tokenizer.path and the connection (HF_HUB_OFFLINE)"
         raise _unreadable(name, f"cannot be loaded: {lines[0]}", hint) from error
@@ -209,13 +213,6 @@ def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewri
             place,
         )
     backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
-
-
-def _inert_ids(vocabulary: dict[str, int]) -> list[int]:
-    ids = []
-    while (name := INERT_TOKEN.format(len(ids))) in vocabulary:
-        ids.append(vocabulary[name])
-    return ids
 
 
 def _digest(tokenizer: PreTrainedTokenizerFast) -> str:

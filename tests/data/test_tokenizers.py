@@ -147,6 +147,27 @@ def test_places_without_a_tokenizer(tmp_path):
     refused("TOK001", "no corpus", TokenizerConfig())
 
 
+def test_a_checkpoint_without_a_tokenizer_is_not_taken_for_one(tmp_path):
+    """The library makes a tokenizer without words of a bare config.json."""
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    refused("TOK001", "", TokenizerConfig(path=str(tmp_path)))
+
+
+def test_a_broken_tokenizer_beside_its_config(tokenizer_dir, tmp_path):
+    shutil.copytree(tokenizer_dir, tmp_path / "broken")
+    (tmp_path / "broken" / "tokenizer.json").write_text('{"version": "1.0"}', encoding="utf-8")
+    refused("TOK001", "cannot be loaded", TokenizerConfig(path=str(tmp_path / "broken")))
+
+
+def test_every_special_token_is_spared(tokenizer_dir, tmp_path):
+    found = load(tokenizer_dir)
+    found.tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    found.save(tmp_path)
+    again = load(tmp_path)
+    assert again.tokenizer.convert_tokens_to_ids("<turn>") in again.special_ids
+    assert again.vocab_size == 256
+
+
 def test_a_slow_tokenizer_is_refused(monkeypatch):
     monkeypatch.setattr(loading, "_from_pretrained", lambda name, config: object())
     refused("TOK003", "not a fast tokenizer", TokenizerConfig(name="slow"))
