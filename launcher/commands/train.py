@@ -85,7 +85,7 @@ def run(asked: Asked, output_format: str) -> int:
         examination = examine(resolved, DEFAULT, folder=staging, strict=asked.strict)
         if examination.report.exit_code != EXIT_OK:
             return _refuse(examination, output_format)
-        moved = make_room(folder, is_resumed=_is_resumed(resolved))
+        moved = make_room(folder, is_resumed=_goes_on(examination, folder))
         make_folder(folder / LOGS)
         if held is None or moved:
             held = holds.enter_context(claimed(folder))
@@ -122,11 +122,25 @@ def _is_resumed(resolved: ResolvedRun) -> bool:
     return resolved.config.trainer.resume_from_checkpoint != "never"
 
 
+def _goes_on(examination: Examination, folder: Path) -> bool:
+    """Whether the folder is this run's: it holds the checkpoint, or the same run that has none yet."""
+    resume = examination.facts.resume
+    if (
+        resume is not None
+        and resume.target
+        and Path(resume.target).resolve().is_relative_to(folder.resolve())
+    ):
+        return True
+    return _is_resumed(examination.run) and _is_same_run(examination.run, folder)
+
+
+def _is_same_run(resolved: ResolvedRun, folder: Path) -> bool:
+    return _identity(read_json(folder / RESOLVED)) == _identity(to_dict(resolved.config))
+
+
 def _is_finished(resolved: ResolvedRun, folder: Path) -> bool:
     """Whether the same run has nothing left to do. How it was launched before does not matter."""
-    if not _is_resumed(resolved) or _identity(read_json(folder / RESOLVED)) != _identity(
-        to_dict(resolved.config)
-    ):
+    if not _is_resumed(resolved) or not _is_same_run(resolved, folder):
         return False
     return read_json(folder / OUTCOME).get("status") == "finished" or _is_complete(resolved, folder)
 

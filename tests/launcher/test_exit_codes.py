@@ -63,21 +63,27 @@ def test_lint_exits_alike_in_every_format(bad: tuple[Bad, Path], command: Callab
     assert case.says in command("lint", path).out
 
 
-@pytest.mark.parametrize("words", [["preflight"], ["train"], ["plan"], ["data", "prepare"]])
-def test_other_commands_exit_like_lint(
-    words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
-) -> None:
-    case, path = bad
-    if case.code == "CKP001" and words not in (["preflight"], ["train"]):
-        pytest.skip("plan and prepare judge nothing")
+def exits_like_lint(case: Bad, path: Path, words: list[str], command: Callable[..., Any]) -> None:
     for output_format in ("text", "json"):
-        how = (
-            ("--level", "static") if words == ["preflight"] else ("--dry-run",) if words == ["train"] else ()
-        )
-        answer = command(*words, "-c", path, *how, "--output-format", output_format)
+        answer = command(*words, "-c", path, "--output-format", output_format)
         assert answer.code == case.exit_code, output_format
         assert case.code in (answer.out if output_format == "json" else answer.out + answer.err)
         assert "Traceback" not in answer.out + answer.err
+
+
+@pytest.mark.parametrize("words", [["preflight", "--level", "static"], ["train", "--dry-run"]])
+def test_what_launches_exits_like_lint(
+    words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
+) -> None:
+    exits_like_lint(*bad, words, command)
+
+
+@pytest.mark.parametrize("words", [["plan"], ["data", "prepare"], ["explain", "seed"]])
+@pytest.mark.parametrize("bad", [name for name, case in BAD.items() if case.code[:3] == "CFG"], indirect=True)
+def test_what_judges_nothing_still_refuses_what_cannot_be_read(
+    words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
+) -> None:
+    exits_like_lint(*bad, words, command)
 
 
 def test_a_config_error_is_a_finding_with_its_place(

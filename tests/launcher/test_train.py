@@ -62,6 +62,17 @@ def test_overwriting_moves_the_old_run_aside(run_child: Callable[..., Any]) -> N
     assert str(old) in answer.out
 
 
+def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., Any]) -> None:
+    run_child(*TRAIN, fake="fail")
+    same = run_child(*TRAIN, "--resume", "auto", fake="fail")
+    assert same.code == 4
+    assert not list(Path().glob("run.old-*"))
+    other = run_child(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish")
+    assert other.code == 0
+    (old,) = Path().glob("run.old-*")
+    assert (old / "metrics.jsonl").is_file()
+
+
 @pytest.mark.parametrize(
     ("behaviour", "code", "says"),
     [
