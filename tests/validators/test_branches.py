@@ -193,3 +193,9 @@ def test_four_hundred_tokens_per_second_are_caught_whatever_the_config_says(judg
     situation = {"config.guard.walltime_limit_hours": 72.0, "measured.step_time_s": 262_144 / 400}
     codes = {finding.code for finding in judge_situation(situation).findings}
     assert {"CKP002", "BUD001"} <= codes
+
+
+@pytest.mark.parametrize(("key", "value"), [("warmup_steps", 50_000), ("warmup_percent", 100.0)])
+def test_the_warmup_is_blamed_on_the_key_that_gives_it(key, value, judge_situation):
+    found = judge_situation({f"config.scheduler.{key}": value}).of("SCH001")
+    assert {finding.path for finding in found} == {f"scheduler.{key}"}
