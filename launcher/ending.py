@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from neobert.errors import (
 from neobert.training.checkpoint.folders import latest
 
 TAIL_BYTES = 8192
+WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,22 @@ def conclude(folder: Path, code: int, signals: Sequence[int]) -> Ending:
         last_eval_loss=losses[-1] if losses else None,
         checkpoint=str(checkpoint) if checkpoint else "",
         run_directory=str(folder),
-        message=_message(outcome, error, code, folder) if exit_code not in _WITHOUT_MESSAGE else "",
+        message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
         next_command=_next_command(exit_code, checkpoint),
     )
 
 
-_WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
+def already_finished(folder: Path) -> Ending:
+    """How a run stands that has nothing left to do, whatever its last session could still say of itself."""
+    ending = conclude(folder, EXIT_OK, ())
+    checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
+    return replace(
+        ending,
+        status="finished",
+        exit_code=EXIT_OK,
+        message="",
+        next_command=_next_command(EXIT_OK, checkpoint),
+    )
 
 
 def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from launcher import console
-from launcher.ending import Ending, conclude, summary_text
+from launcher.continuation import goes_on, is_finished
+from launcher.ending import Ending, already_finished, conclude, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
@@ -20,12 +20,10 @@ from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.levels import DEFAULT
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
-from launcher.records import read_json
 from launcher.rundir import (
     CHECKPOINTS,
     ERROR,
     LOGS,
-    OUTCOME,
     RESOLVED,
     WRITTEN,
     claimed,
@@ -37,13 +35,9 @@ from launcher.rundir import (
 from launcher.selection import Selection
 from launcher.ui.preflight_view import preflight_text
 from launcher.watch import View, Watch, make_view
-from neobert.config import to_dict
-from neobert.errors import EXIT_OK, ProjectError
-from neobert.training.checkpoint.folders import find
+from neobert.errors import EXIT_OK
 from profiles.registry import ResolvedRun
 from validators.finding import Level
-
-WAYS_TO_BEGIN = ("resume_from_checkpoint", "overwrite_output_dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +67,10 @@ def run(asked: Asked, output_format: str) -> int:
     folder = run_directory(resolved)
     if asked.dry_run:
         return _dry_run(resolved, topology, folder, output_format, strict=asked.strict)
-    if _is_finished(resolved, folder):
-        return _deliver(
-            conclude(folder, 0, ()), output_format, head="this run is finished; nothing is left to do"
-        )
+    if is_finished(resolved, folder):
+        if output_format == "text":
+            console.write("this run is finished: nothing is left to do")
+        return _deliver(already_finished(folder), output_format)
     if topology.node_rank:
         return _join(resolved, topology, folder, output_format)
     with ExitStack() as holds:
@@ -85,7 +79,7 @@ def run(asked: Asked, output_format: str) -> int:
         examination = examine(resolved, DEFAULT, folder=staging, strict=asked.strict)
         if examination.report.exit_code != EXIT_OK:
             return _refuse(examination, output_format)
-        moved = make_room(folder, is_resumed=_goes_on(examination, folder))
+        moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         make_folder(folder / LOGS)
         if held is None or moved:
             held = holds.enter_context(claimed(folder))
@@ -116,48 +110,6 @@ def _join(resolved: ResolvedRun, topology: Topology, folder: Path, output_format
     with forwarding(child, has_agent=True) as forwarder:
         code = wait(child, lambda: None)
     return _deliver(conclude(folder, code, forwarder.seen), output_format)
-
-
-def _is_resumed(resolved: ResolvedRun) -> bool:
-    return resolved.config.trainer.resume_from_checkpoint != "never"
-
-
-def _goes_on(examination: Examination, folder: Path) -> bool:
-    """Whether the folder is this run's: it holds the checkpoint, or the same run that has none yet."""
-    resume = examination.facts.resume
-    if (
-        resume is not None
-        and resume.target
-        and Path(resume.target).resolve().is_relative_to(folder.resolve())
-    ):
-        return True
-    return _is_resumed(examination.run) and _is_same_run(examination.run, folder)
-
-
-def _is_same_run(resolved: ResolvedRun, folder: Path) -> bool:
-    return _identity(read_json(folder / RESOLVED)) == _identity(to_dict(resolved.config))
-
-
-def _is_finished(resolved: ResolvedRun, folder: Path) -> bool:
-    """Whether the same run has nothing left to do. How it was launched before does not matter."""
-    if not _is_resumed(resolved) or not _is_same_run(resolved, folder):
-        return False
-    return read_json(folder / OUTCOME).get("status") == "finished" or _is_complete(resolved, folder)
-
-
-def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the keys that say how to begin."""
-    trainer = {key: value for key, value in config.get("trainer", {}).items() if key not in WAYS_TO_BEGIN}
-    return {**config, "trainer": trainer}
-
-
-def _is_complete(resolved: ResolvedRun, folder: Path) -> bool:
-    """Whether the last checkpoint was saved and only the word about it is missing."""
-    try:
-        found = find(folder / CHECKPOINTS, "auto")
-    except ProjectError:
-        return False
-    return found is not None and found[1].step >= resolved.config.trainer.max_steps
 
 
 def _refuse(examination: Examination, output_format: str) -> int:
@@ -194,11 +146,8 @@ def _first_step(examination: Examination) -> int:
     return resume.step if resume is not None and resume.is_verified else -1
 
 
-def _deliver(ending: Ending, output_format: str, head: str = "") -> int:
-    if output_format == "json":
-        console.write(json.dumps(ending.as_json(), indent=2))
-    else:
-        console.write("\n".join(filter(None, (head, summary_text(ending)))))
+def _deliver(ending: Ending, output_format: str) -> int:
+    console.write(json.dumps(ending.as_json(), indent=2) if output_format == "json" else summary_text(ending))
     return ending.exit_code
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from neobert.training.checkpoint.folders import publish
+
 pytestmark = pytest.mark.e2e
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
@@ -41,6 +43,16 @@ def test_a_run_from_start_to_finish_and_again(run_child: Callable[..., Any]) -> 
     again = run_child(*TRAIN, "--resume", "auto", fake="crash")
     assert again.code == 0
     assert "this run is finished" in again.out
+
+
+def test_a_run_that_lacks_only_its_last_word_is_finished(run_child: Callable[..., Any]) -> None:
+    run_child(*TRAIN, fake="fail")
+    publish(RUN / "checkpoints", 700, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
+    (RUN / "outcome.json").unlink()
+    answer = run_child(*TRAIN, "--resume", "auto", fake="crash")
+    assert answer.code == 0
+    assert "this run is finished" in answer.out
+    assert "finished at step" in answer.out
 
 
 def test_without_resume_a_used_directory_is_refused_and_kept(run_child: Callable[..., Any]) -> None:

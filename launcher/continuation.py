@@ -1,0 +1,55 @@
+"""Whether a run directory holds this very run, and whether there is anything left of it to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.records import read_json
+from launcher.rundir import CHECKPOINTS, OUTCOME, RESOLVED
+from neobert.config import to_dict
+from neobert.errors import ProjectError
+from neobert.training.checkpoint.folders import find
+from profiles.registry import ResolvedRun
+from validators.facts import ResumeFacts
+
+NEVER = "never"
+WAYS_TO_BEGIN = ("resume_from_checkpoint", "overwrite_output_dir")
+
+
+def is_finished(run: ResolvedRun, folder: Path) -> bool:
+    """Whether a run that is to go on has nothing left to do. How it was launched before does not matter."""
+    if not _is_to_go_on(run) or not _is_same_run(run, folder):
+        return False
+    return read_json(folder / OUTCOME).get("status") == "finished" or _is_saved_to_the_end(run, folder)
+
+
+def goes_on(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
+    """Whether the folder is this run's: it holds its checkpoint, or the same run that has none yet."""
+    if resume is not None and resume.target:
+        return Path(resume.target).resolve().is_relative_to(folder.resolve())
+    return _is_to_go_on(run) and _is_same_run(run, folder)
+
+
+def _is_to_go_on(run: ResolvedRun) -> bool:
+    return run.config.trainer.resume_from_checkpoint != NEVER
+
+
+def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
+    return _identity(read_json(folder / RESOLVED)) == _identity(to_dict(run.config))
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without the keys that say how to begin."""
+    trainer = {key: value for key, value in config.get("trainer", {}).items() if key not in WAYS_TO_BEGIN}
+    return {**config, "trainer": trainer}
+
+
+def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
+    """The trainer may be killed between its last checkpoint and its last word."""
+    try:
+        found = find(folder / CHECKPOINTS, "auto")
+    except ProjectError:
+        return False
+    return found is not None and found[1].step >= run.config.trainer.max_steps
