@@ -63,9 +63,8 @@ class _Stream:
         self._builders = WorkerThreads(dataset.num_workers, "neobert-batch")
         self._depth = max(1, dataset.num_workers * dataset.prefetch_factor)
         self._reader = reader
-        self._tasks = _share(
-            places(self._loader, self._wait), assembler, *ranks, pin=torch.cuda.is_available()
-        )
+        pin_on = torch.cuda.current_device() if torch.cuda.is_available() else None
+        self._tasks = _share(places(self._loader, self._wait), assembler, *ranks, pin_on)
         self._ready: deque[Future[Microbatch]] = deque()
         self._failure: BaseException | None = None
 
@@ -187,20 +186,25 @@ class EvalStream:
 
 
 def _share(
-    places: Iterator[Place], assembler: Assembler, rank: int, world_size: int, *, pin: bool
+    places: Iterator[Place], assembler: Assembler, rank: int, world_size: int, pin_on: int | None
 ) -> Iterator[Callable[[], Microbatch]]:
     """Yield the tasks that build one rank's microbatches, one for each round of all ranks."""
     while group := list(islice(places, world_size)):
         window, index, _ = group[min(rank, len(group) - 1)]
         members = window.members(index) if rank < len(group) else np.empty(0, dtype=np.int64)
-        yield partial(_build, assembler, window, members, group[-1][2], pin=pin)
+        yield partial(_build, assembler, window, members, group[-1][2], pin_on)
 
 
 def _build(
-    assembler: Assembler, window: Window, members: NDArray[np.int64], cursor: Cursor, *, pin: bool
+    assembler: Assembler, window: Window, members: NDArray[np.int64], cursor: Cursor, pin_on: int | None
 ) -> Microbatch:
     built = assembler.build(window.store, members, window.first_sample, window.start.epoch, cursor)
-    return built.pin_memory() if pin else built
+    if pin_on is None:
+        return built
+    with torch.cuda.device(
+        pin_on
+    ):  # a thread starts on device 0, and pinning there would open a context on it
+        return built.pin_memory()
 
 
 def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
 from neobert.config.schema import DatasetConfig
-from neobert.data.readers import State, TextSource
+from neobert.data.readers import Reader, State, TextSource
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 CHUNK_DOCUMENTS = 1024
@@ -20,6 +21,9 @@ _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 @dataclass(eq=False)
 class PatientReader:
     """Reads documents of a source chunk by chunk; a chunk that fails is read again from its start.
+
+    A chunk that follows the last one goes on with the same reader: opening a source in the middle may cost
+    reading all that comes before.
 
     Attributes:
         retries: attempts after a failed read.
@@ -33,6 +37,7 @@ class PatientReader:
     longest_pause_s: float
     sleep: Callable[[float], None] = time.sleep
     last_sign_s: float = field(default_factory=time.monotonic)
+    _live: tuple[State, Reader] | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, source: TextSource, config: DatasetConfig) -> PatientReader:
@@ -61,12 +66,7 @@ class PatientReader:
         attempt = 0
         while True:
             try:
-                reader = self.source.open(state)
-                texts = []
-                for text in islice(reader, num_documents):
-                    texts.append(text)
-                    self.sign()
-                return texts, reader.state()
+                return self._read(self._reader_at(state), num_documents)
             except ProjectError:
                 raise
             except Exception as error:
@@ -74,6 +74,20 @@ class PatientReader:
                     raise _unreadable(self.source.label, error) from error
                 attempt += 1
                 self._pause(attempt, error)
+
+    def _reader_at(self, state: State | None) -> Reader:
+        """Take the live reader where it stands at `state`, else open another."""
+        live, self._live = self._live, None
+        return live[1] if live is not None and live[0] == state else self.source.open(state)
+
+    def _read(self, reader: Reader, num_documents: int) -> tuple[list[str], State]:
+        texts = []
+        for text in islice(reader, num_documents):
+            texts.append(text)
+            self.sign()
+        state = reader.state()
+        self._live = (copy.deepcopy(state), reader)
+        return texts, state
 
     def sign(self) -> None:
         """Note that there is progress."""

@@ -15,8 +15,9 @@ from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.build import TOKENIZER_FOLDER, Request, build, encoder_for
 from neobert.data.build_lock import build_lock
 from neobert.data.entry import report_to_stdout
+from neobert.data.readers import HashShare
 from neobert.data.report import epochs_needed, fill_of, shape_report, split_report
-from neobert.data.shape import batch_shape, segment_length
+from neobert.data.shape import BatchShape, batch_shape, segment_length
 from neobert.data.sources import Corpus, open_corpus
 from neobert.data.store import MANIFEST, TokenStore, open_split, read_manifest
 from neobert.data.streaming import DocumentStream, open_stream
@@ -81,12 +82,9 @@ def cache_folder(config: RunConfig) -> Path:
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
     """A stream has no end to evaluate to: its evaluation must be bounded, and cannot be a share."""
-    dataset = config.dataset
-    has_split = corpus.evaluation is not None and dataset.validation_split is None
-    is_bounded = dataset.eval_samples is not None or (
-        has_split and config.trainer.eval_max_batches is not None
-    )
-    if dataset.streaming and not is_bounded:
+    has_split = corpus.evaluation is not None and not isinstance(corpus.evaluation, HashShare)
+    is_cut = has_split and config.trainer.eval_max_batches is not None
+    if config.dataset.streaming and config.dataset.eval_samples is None and not is_cut:
         raise ProjectError(
             "DAT001",
             "a stream needs a bounded set of evaluation documents",
@@ -121,17 +119,25 @@ def _batch_report(config: RunConfig, train: TokenStore | DocumentStream) -> dict
     microbatch = shape_report(shape, train.statistics)
     if isinstance(train, DocumentStream):
         return {"microbatch": microbatch}
-    if train.num_tokens < shape.value.capacity:
+    _check_enough(train, shape.value)
+    fill = fill_of(train, shape.value)
+    return {
+        "microbatch": microbatch | {"fill": fill},
+        "epochs": epochs_needed(config, shape.value, fill, train),
+    }
+
+
+def _check_enough(train: TokenStore, shape: BatchShape) -> None:
+    """A text that does not fill one microbatch is no text to train on."""
+    has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.rows)
+    if has < holds:
+        unit = "tokens" if shape.is_packed else "documents"
         raise ProjectError(
             "DAT004",
-            f"the training text has {train.num_tokens:,} tokens, "
-            f"one microbatch holds {shape.value.capacity:,}",
+            f"the training text has {has:,} {unit}, one microbatch holds {holds:,}",
             "add text, or lower trainer.per_device_train_batch_size",
             "dataset",
         )
-    fill = fill_of(train, shape.value)
-    epochs = epochs_needed(config, shape.value, fill, train.num_tokens)
-    return {"microbatch": microbatch | {"fill": fill}, "epochs": epochs}
 
 
 def _check_manifest(

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from neobert.data.splits import SplitSlice
 from neobert.data.text_files import read_documents
 
 State = dict[str, Any]
@@ -120,7 +121,8 @@ class IndexedSource:
 class _IndexedReader:
     def __init__(self, source: IndexedSource, place: int) -> None:
         self._source, self._place = source, place
-        self._start, self._chunk = place, ()
+        self._start = place
+        self._chunk: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -140,16 +142,29 @@ class _IndexedReader:
 
 @dataclass(frozen=True)
 class Part:
-    """The documents `start` to `stop` of a source."""
+    """A slice of a source. What needs the source's length is resolved when documents are asked for."""
 
     source: TextSource
-    start: int
-    stop: int | None
+    wanted: SplitSlice
 
     @property
     def label(self) -> str:
         """Name with the bounds."""
-        return f"{self.source.label}[{self.start}:{'' if self.stop is None else self.stop}]"
+        return f"{self.source.label}{self.wanted.bounds()}"
+
+    @cached_property
+    def _bounds(self) -> tuple[int, int | None]:
+        return self.wanted.resolve(self.source.count() if self.wanted.needs_total else None)
+
+    @property
+    def start(self) -> int:
+        """Number of the first document."""
+        return self._bounds[0]
+
+    @property
+    def stop(self) -> int | None:
+        """Number behind the last document; None: the source's end."""
+        return self._bounds[1]
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading; what comes before the part is read and skipped once."""
@@ -164,7 +179,7 @@ class Part:
 
     def identity(self) -> Any:
         """Describe the source and the bounds."""
-        return {"of": self.source.identity(), "start": self.start, "stop": self.stop}
+        return {"of": self.source.identity(), "slice": self.wanted.bounds()}
 
 
 class _PartReader:

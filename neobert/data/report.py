@@ -44,12 +44,13 @@ def fill_of(store: TokenStore, shape: BatchShape) -> float:
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
 
 
-def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, num_tokens: int) -> float:
+def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, train: TokenStore) -> float:
     """Return how often the run reads the text."""
     trainer, distributed = config.trainer, config.distributed
     microbatches = trainer.max_steps * trainer.gradient_accumulation_steps
     world = distributed.nproc_per_node * distributed.nnodes
-    return round(microbatches * world * shape.capacity * fill / num_tokens, 3)
+    tokens = shape.capacity * fill if shape.is_packed else shape.rows * train.statistics.mean
+    return round(microbatches * world * tokens / train.num_tokens, 3)
 
 
 def _named_histogram(histogram: list[int]) -> dict[str, int]:

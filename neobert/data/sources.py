@@ -14,7 +14,7 @@ from neobert.data.hub_data import hub_splits, is_saved_dataset, saved_splits
 from neobert.data.local_data import local_splits
 from neobert.data.patience import PatientReader
 from neobert.data.readers import HashShare, IndexedSource, Part, TextSource
-from neobert.data.splits import SplitSlice, evaluation_split, parse_split
+from neobert.data.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
 
 Splits = Mapping[str, Callable[[], TextSource]]
@@ -113,16 +113,14 @@ def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: s
     source = splits[wanted.name]()
     if wanted.is_whole:
         return source
-    if not wanted.needs_total:
-        return Part(source, *wanted.resolve(None))
-    if config.streaming:
+    if wanted.needs_total and config.streaming:
         raise ProjectError(
             "DAT001",
             "a stream has no known length, so a share of it cannot be taken",
             "give document numbers, as in train[:10000], or set dataset.streaming to false",
             key,
         )
-    return Part(source, *wanted.resolve(source.count()))
+    return Part(source, wanted)
 
 
 def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: DatasetConfig) -> TextSource | None:
@@ -133,7 +131,7 @@ def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: Dataset
     source = _documents(splits, wanted, config, EVALUATION_KEY)
     if wanted.name == training.name:
         _check_apart(_documents(splits, training, config, TRAIN_KEY), source)
-    return source if config.eval_samples is None else Part(source, 0, config.eval_samples)
+    return source if config.eval_samples is None else Part(source, head(config.eval_samples))
 
 
 def _check_apart(train: TextSource, evaluation: TextSource) -> None:
@@ -152,7 +150,7 @@ def _check_apart(train: TextSource, evaluation: TextSource) -> None:
 
 def _carved(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:
     if config.eval_samples is not None:
-        return Part(train, config.eval_samples, None), Part(train, 0, config.eval_samples)
+        return Part(train, all_but_head(config.eval_samples)), Part(train, head(config.eval_samples))
     if config.validation_split is not None:
         share = config.validation_split
         return HashShare(train, share, is_evaluation=False), HashShare(train, share, is_evaluation=True)

@@ -41,6 +41,11 @@ class SplitSlice:
         """Whether the bounds depend on how many documents there are."""
         return any(bound is not None and (bound[1] or bound[0] < 0) for bound in (self.start, self.stop))
 
+    def bounds(self) -> str:
+        """Spell the slice without the name."""
+        spelled = ("" if b is None else f"{b[0]}{'%' * b[1]}" for b in (self.start, self.stop))
+        return f"[{':'.join(spelled)}]"
+
     def resolve(self, total: int | None) -> tuple[int, int | None]:
         """Return (first document, end or None); percentages round to the nearest document."""
         start = _place(self.start, total) if self.start else 0
@@ -60,6 +65,16 @@ def parse_split(text: str, key: str) -> SplitSlice:
         )
     bounds = [_bound(match[group], key) for group in ("start", "stop")]
     return SplitSlice(match["name"], *bounds)
+
+
+def head(count: int) -> SplitSlice:
+    """The first `count` documents."""
+    return SplitSlice("", None, (count, False))
+
+
+def all_but_head(count: int) -> SplitSlice:
+    """All documents but the first `count`."""
+    return SplitSlice("", (count, False))
 
 
 def evaluation_split(names: tuple[str, ...], training: str) -> str | None:

@@ -47,6 +47,10 @@ def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
                 yield from _paragraphs(handle, path)
             elif kind == ".jsonl":
                 yield from _json_rows(handle, path, text_column)
+            elif path.suffix.lower() == ".gz":
+                with tempfile.TemporaryFile() as seekable:
+                    copyfileobj(handle, seekable)
+                    yield from _parquet_rows(seekable, path, text_column)
             else:
                 yield from _parquet_rows(handle, path, text_column)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -131,18 +135,14 @@ def _parquet_rows(handle: IO[bytes], path: Path, text_column: str | None) -> Ite
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with tempfile.TemporaryFile() as seekable:
-        if path.suffix.lower() == ".gz":
-            copyfileobj(handle, seekable)
-            handle = seekable
-        try:
-            table = pq.ParquetFile(handle)
-            column = choose_column(table.schema_arrow.names, text_column, str(path))
-            for batch in table.iter_batches(batch_size=1024, columns=[column]):
-                for value in batch.column(0).to_pylist():
-                    yield text_of(value, column, str(path))
-        except pa.ArrowException as error:
-            raise _unreadable(path, f"is no readable parquet file: {error}", "write it again") from error
+    try:
+        table = pq.ParquetFile(handle)
+        column = choose_column(table.schema_arrow.names, text_column, str(path))
+        for batch in table.iter_batches(batch_size=1024, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                yield text_of(value, column, str(path))
+    except pa.ArrowException as error:
+        raise _unreadable(path, f"is no readable parquet file: {error}", "write it again") from error
 
 
 def _unreadable(place: Path | str, message: str, hint: str) -> ProjectError:

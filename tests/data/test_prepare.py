@@ -184,12 +184,14 @@ def test_too_little_text(configure: Configure, tmp_path):
         return configure(dataset__path=str(write_jsonl(tmp_path / "a.jsonl", texts)), **options)
 
     assert "128" in refused(of(["ba go"]), "DAT004", "4 tokens").message
+    padded = of(["ba go"] * 3, datacollator__pack_sequences=False)
+    assert "3 documents, one microbatch holds 4" in refused(padded, "DAT004", "3 documents").message
     refused(of(["", " "]), "DAT004", "2 empty")
     refused(of(["ba"] * 9, dataset__min_length=20), "DAT004", "9 too short")
     refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
     refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "no text is left of 0 documents")
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT008", "101 tokens")
-    assert len(left_behind(configure())) == 1, "only the first text is whole, though too small to train on"
+    assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 
 
 @pytest.mark.parametrize("written", [0, 1, 3, 5])

@@ -14,6 +14,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.data import python_docs
 from neobert.data.readers import HashShare, IndexedSource, Part, TextSource
 from neobert.data.sources import Corpus, open_corpus
+from neobert.data.splits import parse_split
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences, write_jsonl
 
@@ -117,7 +118,7 @@ def test_training_documents_cannot_evaluate(tmp_path, train, evaluation):
     refused("DAT006", "are training documents", path=str(path), train_split=train, eval_split=evaluation)
 
 
-SOURCES = ["file", "slice", "share", "indexed", "slice of a share"]
+SOURCES = ["file", "slice", "share", "indexed", "share of a slice"]
 
 
 def some_source(kind: str, folder: Path) -> TextSource:
@@ -127,10 +128,10 @@ def some_source(kind: str, folder: Path) -> TextSource:
     indexed = IndexedSource("x", lambda a, b: TEXTS[a:b], lambda: len(TEXTS), list)
     return {
         "file": files,
-        "slice": Part(files, 3, 12),
+        "slice": Part(files, parse_split("x[3:12]", "key")),
         "share": HashShare(files, 0.5, is_evaluation=True),
         "indexed": indexed,
-        "slice of a share": Part(HashShare(indexed, 0.7, is_evaluation=False), 1, 9),
+        "share of a slice": Part(HashShare(indexed, 0.7, is_evaluation=False), parse_split("x[1:9]", "key")),
     }[kind]
 
 

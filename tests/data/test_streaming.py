@@ -63,8 +63,19 @@ def test_a_failed_read_is_repeated_from_the_start_of_its_chunk():
     second, state = reader.read(state, 10)
     third, _ = reader.read(state, 99)
     assert first + second + third == TEXTS
-    assert source.opened == [0, 10, 10, 10, 20]
+    assert source.opened == [0, 10, 10], "opened again after a failure, and only then"
     assert pauses == [5.0, 10.0]
+
+
+def test_a_chunk_from_elsewhere_opens_the_source_there():
+    source = Flaky({})
+    reader, _ = patient(source)
+    _, state = reader.read(None, 10)
+    assert reader.read(state, 5)[0] == TEXTS[10:15]
+    assert reader.read(state, 5)[0] == TEXTS[10:15]
+    assert reader.read(None, 3)[0] == TEXTS[:3]
+    assert list(reader) == TEXTS
+    assert source.opened == [0, 10, 0, 0]
 
 
 def test_pauses_double_up_to_the_longest_and_patience_ends():
@@ -175,6 +186,7 @@ def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch
         ({"dataset__validation_split": 0.1, "trainer__eval_max_batches": 3}, False, False),
         ({"trainer__eval_max_batches": 3}, False, False),
         ({"trainer__eval_max_batches": 3}, True, True),
+        ({"dataset__validation_split": 0.1, "trainer__eval_max_batches": 3}, True, True),
         ({"dataset__eval_samples": 9}, True, True),
         ({"dataset__eval_samples": 9}, False, True),
         ({"dataset__eval_samples": 9, "dataset__validation_split": 0.1}, False, True),
