@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from launcher import options
+from launcher import console, options
 from launcher.arguments import ConfigCommand, TrainCommand
 from launcher.selection import Selection
 from neobert import __version__
@@ -327,4 +327,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The entry point of the console script."""
+    console.accept_any_text()
     sys.exit(run(sys.argv[1:]))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from io import TextIOWrapper
 from typing import TextIO
 
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
+OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 
 
@@ -27,7 +29,7 @@ def write(text: str) -> None:
     except OSError as error:
         silence(sys.stdout)
         raise ProjectError(
-            code="IO001",
+            code=OUTPUT_FAILED,
             message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
             hint="free space, or send the output elsewhere",
             exit_code=EXIT_CHECK_FAILED,
@@ -40,6 +42,13 @@ def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)
+
+
+def accept_any_text() -> None:
+    """Have both streams write what their encoding lacks as escapes: a file's name may be any bytes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def silence(stream: TextIO) -> None:

@@ -15,7 +15,7 @@ from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 
 def deliver_error(error: ProjectError, output_format: str) -> int:
     """Print an error: as a report for machines, else as text on standard error. Returns the exit code."""
-    if output_format == "text":
+    if output_format == "text" or error.code == console.OUTPUT_FAILED:
         console.tell(str(error) if isinstance(error, ConfigError) else describe(error))
         return error.exit_code
     from launcher.formats import render

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -69,7 +69,7 @@ def _location(finding: Finding) -> dict[str, Any]:
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
     if finding.file and finding.file != COMMAND_LINE:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": quote(PurePath(finding.file).as_posix())},
+            "artifactLocation": {"uri": quote(os.fsencode(finding.file))},
             "region": {"startLine": max(1, finding.line), "startColumn": max(1, finding.column)},
         }
     return location

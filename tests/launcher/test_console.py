@@ -31,13 +31,30 @@ def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Cal
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("words", [("rule", "--all"), ("profiles", "list"), ("--help",)])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rule", "--all"),
+        ("profiles", "list"),
+        ("--help",),
+        ("plan", "-p", "cpu-demo", "--output-format", "json"),
+    ],
+)
 def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: Callable[..., Any]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         answer = run_child(*words, stdout=full)
     assert answer.code not in (0, 120)
     assert "No space left on device" in answer.err
     assert "Traceback" not in answer.err
+
+
+def test_names_in_any_encoding(run_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    name = os.fsdecode(b"l\xc3\xa4ufe-\xff.yaml")
+    Path(name).write_text("trainer: [", encoding="utf-8")
+    for output_format in ("text", "json", "github", "sarif", "junit"):
+        answer = run_child("lint", name, "--output-format", output_format)
+        assert (answer.code, answer.err) == (2, ""), output_format
 
 
 def test_ctrl_c_before_anything_started(start_child: Callable[..., Any], tmp_path: Path) -> None:
