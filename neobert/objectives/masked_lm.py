@@ -69,6 +69,8 @@ def gather_targets(hidden: Tensor, labels: Tensor, num_targets: int) -> tuple[Te
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Sum the cross-entropy of logits [M, V] over the labels [M] that are not -100, in fp32."""
+    # torch's chunked linear_cross_entropy gives the same without holding the logits, but on two cores it took
+    # 1.3 to 60 times as long (torch 2.13, M 400 to 1600, V 4096 to 16384).
     return F.cross_entropy(logits.to(torch.float32), labels, ignore_index=IGNORED, reduction="sum")
 
 

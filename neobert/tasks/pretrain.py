@@ -26,14 +26,18 @@ from neobert.training.task import Task
 log = logging.getLogger(__name__)
 
 
-def build_pretraining(config: RunConfig, prepared: PreparedData, world: World) -> Task:
+def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *, is_fresh: bool) -> Task:
     """Put model, objective and data of a pretraining run together.
 
+    A fresh run begins with the weights of `model.pretrained_checkpoint`; one that is resumed has its own.
     Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's.
     """
     kernel = resolve_attention_backend(config.model.attn_backend, world.device.type, world.compute_dtype)
     log.info("attention: %s (%s)", kernel.name, kernel.reason)
     model = build_model(config, prepared, world, kernel.name)
+    if is_fresh and config.model.pretrained_checkpoint is not None:
+        report = load_weights(model, Path(config.model.pretrained_checkpoint))
+        log.info("weights: %d tensors of %s", report.num_tensors, report.path)
     data = PretrainingData(config, prepared, world, model.config.vocab_size)
     return Task(
         model=model,
@@ -51,14 +55,11 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World) -
 
 
 def build_model(config: RunConfig, prepared: PreparedData, world: World, attn_backend: str) -> NeoBERTLMHead:
-    """Build the encoder with its decoder, with initial weights or those of `model.pretrained_checkpoint`."""
+    """Build the encoder with its decoder, with initial weights."""
     kernels = resolve_kernel_backend(config.model.kernel_backend, world.device.type)
     vocab_size = vocabulary_rows(config, prepared.tokenizer.vocab_size)
     pad_id = prepared.tokenizer.pad_id
     model = NeoBERTLMHead(build_model_config(config.model, vocab_size, pad_id, attn_backend, kernels.name))
-    if config.model.pretrained_checkpoint is not None:
-        report = load_weights(model, Path(config.model.pretrained_checkpoint))
-        log.info("weights: %d tensors of %s", report.num_tensors, report.path)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     log.info("model: %s parameters, %d tokens", f"{model.num_parameters():,}", vocab_size)

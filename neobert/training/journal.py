@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -19,8 +20,13 @@ class Journal:
         self._file = path.open("ab", buffering=0)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one line in one call; raises `ValueError` for a value that JSON has not, such as NaN."""
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+        """Write one line in one call.
+
+        Raises `ValueError` for a value that JSON has not, such as NaN, and `OSError` on a full disk.
+        """
+        line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        if self._file.write(line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
     def sync(self) -> None:
         """Wait until the lines would outlive this machine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -56,9 +56,7 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     except StopRequested:
         is_complete = False
     except Exception as error:
-        exit_code = error.exit_code if isinstance(error, ProjectError) else EXIT_TRAINING_FAILED
-        step = step if trainer is None else trainer.progress.step
-        write_outcome(run_dir, "failed", exit_code, step, str(error))
+        record_failure(run_dir, step if trainer is None else trainer.progress.step, error)
         raise
     step = step if trainer is None else trainer.progress.step
     status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
@@ -67,6 +65,15 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     log.info("%s at step %d", status, step)
     world.wait_for_all()
     return exit_code
+
+
+def record_failure(run_dir: Path, step: int, error: Exception) -> None:
+    """Leave an outcome, if the disk still takes one: the error itself is on its way to whoever reads it."""
+    exit_code, message = EXIT_TRAINING_FAILED, f"{type(error).__name__}: {error}"
+    if isinstance(error, ProjectError):
+        exit_code, message = error.exit_code, error.message
+    with suppress(OSError):
+        write_outcome(run_dir, "failed", exit_code, step, message)
 
 
 def refuse_other_world(config: RunConfig, world: World) -> None:
@@ -99,7 +106,7 @@ def assemble(
     """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
     with signals.interrupting(), world.main_first():
         prepared = prepare(config)
-    task = build_pretraining(config, prepared, world)
+    task = build_pretraining(config, prepared, world, is_fresh=start is None)
     return build_trainer(config, run_dir, world, task, signals, start)
 
 
@@ -111,7 +118,8 @@ def train(trainer: Trainer) -> bool:
             is_complete = fit(trainer, build_hooks(trainer, heartbeat, line))
             save(trainer, heartbeat, line)
         except Exception:
-            heartbeat.beat(trainer, "failed")
+            with suppress(OSError):
+                heartbeat.beat(trainer, "failed")
             raise
         heartbeat.beat(trainer, "finished" if is_complete else trainer.signals.status)
     return is_complete

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import resource
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.training import loop
 from neobert.training.checkpoint import folders, save
+from neobert.training.journal import Journal
 
 
 def poison(monkeypatch, call, change):
@@ -128,6 +130,24 @@ def test_the_optimizers_file_may_be_what_does_not_fit(make_run, run, monkeypatch
     assert list((run_dir / "checkpoints").iterdir()) == []
 
 
+def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monkeypatch, outcome):
+    run_dir = make_run()
+    real, calls = Journal.append, iter(range(1000))
+
+    def short(self, row):
+        if next(calls) == 9:
+            with files_of_at_most(os.fstat(self._file.fileno()).st_size + 10):
+                return real(self, row)
+        return real(self, row)
+
+    monkeypatch.setattr(Journal, "append", short)
+    with pytest.raises(OSError, match="No space left on device"):
+        run(run_dir)
+    assert outcome(run_dir)["status"] == "failed"
+    monkeypatch.undo()
+    assert run(run_dir) == 0
+
+
 def test_data_that_fails_in_the_middle_fails_the_run(make_run, run, monkeypatch, outcome):
     run_dir = make_run()
     real, calls = TrainStream.__next__, iter(range(100))
@@ -140,7 +160,7 @@ def test_data_that_fails_in_the_middle_fails_the_run(make_run, run, monkeypatch,
     monkeypatch.setattr(TrainStream, "__next__", failing)
     with pytest.raises(ProjectError, match="reading failed"):
         run(run_dir)
-    assert outcome(run_dir)["message"].startswith("reading failed")
+    assert outcome(run_dir)["message"] == "reading failed"
 
 
 def test_a_label_outside_the_vocabulary_is_found_before_the_model_sees_it(make_run, run, monkeypatch):

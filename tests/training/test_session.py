@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -169,6 +170,25 @@ def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics):
     lines = metrics(run_dir)
     assert lines[0]["eval/loss"] == pytest.approx(metrics(source)[-1]["eval/loss"], rel=1e-6)
     assert lines[1]["train/learning_rate"] == metrics(source)[1]["train/learning_rate"]
+
+
+def test_a_resumed_run_has_weights_of_its_own(make_run, run):
+    source = make_run("source")
+    run(source)
+    weights = {"pretrained_checkpoint": str(source / "checkpoints" / "12")}
+    run_dir = make_run("next", model=weights, trainer={"max_steps": 4})
+    run(run_dir)
+    shutil.rmtree(source)
+    make_run("next", model=weights, trainer={"max_steps": 8})
+    assert run(run_dir) == 0
+
+
+def test_a_checkpoint_may_be_read_by_whoever_may_read_its_folder(make_run, run):
+    run_dir = make_run()
+    run(run_dir)
+    folder = run_dir / "checkpoints" / "12"
+    modes = {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
+    assert modes == {folder.stat().st_mode & 0o666}
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ def _write(trainer: Trainer, generators: list[bytes], folder: Path) -> None:
         (state / rng_file(rank)).write_bytes(packed)
     (state / CONFIG).write_text(json.dumps(to_dict(trainer.config), indent=2), encoding="utf-8")
     (state / STATE).write_text(json.dumps(_state(trainer), indent=2), encoding="utf-8")
+    for path in folder.rglob("*.safetensors"):
+        path.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files that only their owner may read
 
 
 def _state(trainer: Trainer) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+"""What the pretraining task tells the loop about its microbatches."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from neobert.config import from_dict
+from neobert.data.microbatch import Microbatch
+from neobert.data.windows import Cursor
+from neobert.errors import ProjectError
+from neobert.plan.flops import flops_per_token
+from neobert.plan.parameters import count_parameters
+from neobert.tasks.pretrain import PretrainingData, describe, segment_lengths, vocabulary_rows
+
+VOCAB = 256
+
+
+def batch(lengths, num_targets, *, is_packed=True):
+    total = sum(lengths)
+    ends = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist(), 64, 64], dtype=torch.int32)
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
+    empty = torch.zeros(64, dtype=torch.int64)
+    return Microbatch(
+        input_ids=empty,
+        labels=empty,
+        position_ids=empty,
+        cu_seqlens=ends if is_packed else None,
+        attention_mask=None if is_packed else mask,
+        max_seqlen=32,
+        num_tokens=total,
+        num_targets=num_targets,
+        num_segments=len(lengths),
+        sample_ids=torch.arange(len(lengths)) + 7,
+        cursor=Cursor(1, 2, 3),
+    )
+
+
+def data(**trainer):
+    config = from_dict({"trainer": trainer})
+    world = SimpleNamespace(rank=0, size=1)
+    return PretrainingData(config, SimpleNamespace(), world, VOCAB), config
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_padding_earns_no_flops(is_packed):
+    assert segment_lengths(batch([5, 20, 3], 4, is_packed=is_packed)).tolist() == [5, 20, 3]
+
+
+@pytest.mark.parametrize("masked_only", [True, False])
+def test_flops_are_the_plans_where_its_assumptions_hold(masked_only):
+    """For equal segments, and the configured share of targets, both count the same."""
+    pretraining, config = data(masked_logits_only_loss=masked_only)
+    count = count_parameters(config.model, VOCAB)
+    predicted = flops_per_token(config, count, VOCAB, segment=10) * 40
+    assert pretraining.flops(batch([10] * 4, num_targets=8)) == pytest.approx(predicted)
+
+
+def test_a_batch_is_found_again_by_its_samples():
+    words = describe(batch([5, 20], 4))
+    assert words["sample_ids"].tolist() == [7, 8]
+    assert words["next"] == {"epoch": 1, "window": 2, "index": 3, "stream": None}
+
+
+@pytest.mark.parametrize(("asked", "rows"), [(None, 256), (256, 256), (512, 512)])
+def test_the_embedding_has_room_for_the_tokenizer(asked, rows):
+    assert vocabulary_rows(from_dict({"model": {"vocab_size": asked}}), 256) == rows
+
+
+def test_a_smaller_embedding_is_refused():
+    with pytest.raises(ProjectError, match="128, and the tokenizer has 256 tokens") as error:
+        vocabulary_rows(from_dict({"model": {"vocab_size": 128}}), 256)
+    assert error.value.code == "MOD002"
