@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
 
-# A bin takes one to two documents to close; four a bin leave the last rounds something to choose from.
-RESERVE_PER_BIN = 4
-CLOSING_ROUNDS = 6
+# The reserve holds this many times what the gaps take on average, so that the last rounds have a choice.
+RESERVE_FACTOR = 6
+CLOSING_ROUNDS = 12
 # Below this many documents the order's tail is packed exactly, document by document.
 SMALL = 512
 
@@ -94,8 +94,15 @@ class _Bins:
 
 
 def _reserve_size(lengths: Indices, capacity: int) -> int:
+    """Return how many documents to keep for closing gaps.
+
+    A bin ends at a document drawn by its length, and somewhere within it: the gap is half the mean of the
+    squares over the mean, which is that over twice the mean squared in documents.
+    """
+    mean = float(lengths.mean())
+    gap_documents = float(np.square(lengths, dtype=np.float64).mean()) / mean**2 / 2
     num_bins = int(lengths.sum()) // capacity + 1
-    return max(1, min(len(lengths) // 4, RESERVE_PER_BIN * num_bins))
+    return max(1, min(len(lengths) // 4, int(RESERVE_FACTOR * gap_documents * num_bins)))
 
 
 def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:

@@ -19,7 +19,7 @@ FILL_SAMPLE_SEGMENTS = 1 << 16
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
     """Describe what became of a split's documents."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
-    report["histogram"] = _named_histogram(counts.histogram)
+    report["histogram"] = _histogram(counts.histogram)
     return report
 
 
@@ -53,6 +53,6 @@ def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, train: Toke
     return round(microbatches * world * tokens / train.num_tokens, 3)
 
 
-def _named_histogram(histogram: list[int]) -> dict[str, int]:
-    """Name the bins by their longest length; leave out the empty ones."""
-    return {f"<= {1 << power}": count for power, count in enumerate(histogram) if count}
+def _histogram(counts: list[int]) -> list[list[int]]:
+    """Pair each bin's longest length with its documents; leave out the empty ones."""
+    return [[1 << power, count] for power, count in enumerate(counts) if count]

@@ -63,6 +63,13 @@ def test_fill_on_the_two_mixes(median):
     assert plan.fill >= 0.995
 
 
+def test_fill_of_paragraphs_among_whole_contexts():
+    """Text files: a tenth of the segments are cut from long runs, the others are short paragraphs."""
+    draw = np.random.default_rng(0)
+    lengths = np.where(draw.random(50_000) < 0.1, 1024, np.clip(draw.lognormal(3.7, 0.9, 50_000), 3, 1024))
+    assert pack(lengths.astype(np.int64), 16 * 1024, 240).fill >= 0.995
+
+
 def test_closing_gaps_is_what_fills(monkeypatch):
     lengths = mix(400, 60_000)
     monkeypatch.setattr(packing, "CLOSING_ROUNDS", 0)

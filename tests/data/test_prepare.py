@@ -333,7 +333,9 @@ def test_the_report_is_json_and_says_what_a_person_asks(shared: tuple[Configure,
     assert set(report) == {"train", "eval", "microbatch", "epochs", "folder", "fingerprint", "tokenizer"}
     assert 0.9 < report["microbatch"]["fill"] <= 1
     assert report["microbatch"]["tokens"] == 4 * 32
-    assert sum(report["train"]["histogram"].values()) == report["train"]["documents"] == 270
+    lengths, counts = zip(*report["train"]["histogram"], strict=True)
+    assert sum(counts) == report["train"]["documents"] == 270
+    assert list(lengths) == sorted(lengths)
     steps = make().trainer.max_steps
     assert report["epochs"] == pytest.approx(
         steps * 128 * report["microbatch"]["fill"] / data.train.num_tokens, rel=0.01
