@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
 
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turn what the file system refuses into one sentence. Raises ProjectError."""
+    try:
+        yield
+    except OSError as error:
+        raise ProjectError(
+            code="not-writable",
+            message=f"cannot be written: {error.strerror or error}",
+            hint="make room or choose another folder",
+            place=str(place),
+            exit_code=EXIT_CHECK_FAILED,
+        ) from None
+
+
 def make_folder(folder: Path) -> Path:
     """Create a folder. Raises ProjectError where that cannot be."""
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     return folder
 
 
@@ -28,25 +42,14 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """The same for bytes."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise cannot_write(path, error) from None
+    with writing(path):
+        try:
+            partial.write_bytes(content)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
     """Write JSON, indented, with sorted keys."""
     write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-
-def cannot_write(path: Path, error: OSError) -> ProjectError:
-    """The error for a place that takes nothing."""
-    return ProjectError(
-        code="not-writable",
-        message=f"cannot be written: {error.strerror or error}",
-        hint="make room or choose another folder",
-        place=str(path),
-        exit_code=EXIT_CHECK_FAILED,
-    )

@@ -5,13 +5,13 @@ A fix is kept only when the file then has fewer problems and no new ones.
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.files import write_bytes
 from neobert.config import ConfigError, ConfigIssue, all_keys
 from neobert.config.document import LINE_BREAK, load_document
 from neobert.config.tree import find
@@ -118,7 +118,7 @@ def _issues_of_text(source: str, path: Path) -> tuple[ConfigIssue, ...]:
     """Resolve a text as if it stood at the path: under its name, which a profile's name has to match."""
     with tempfile.TemporaryDirectory(prefix="neobert-fix-") as folder:
         trial = Path(folder, path.name)
-        _dump(trial, source)
+        trial.write_bytes(source.encode("utf-8"))
         return _issues(trial)
 
 
@@ -136,19 +136,9 @@ def _read(path: Path) -> str:
     return path.read_bytes().decode("utf-8")
 
 
-def _dump(path: Path, source: str) -> None:
-    path.write_bytes(source.encode("utf-8"))
-
-
 def _write(path: Path, source: str) -> None:
     """Replace the file in one step, keeping its mode; a link keeps pointing at it."""
     target = path.resolve()
-    with tempfile.NamedTemporaryFile(
-        "wb", dir=target.parent, prefix=f".{target.name}-", delete=False
-    ) as file:
-        file.write(source.encode("utf-8"))
-        file.flush()
-        os.fsync(file.fileno())
-    partial = Path(file.name)
-    partial.chmod(target.stat().st_mode)
-    partial.replace(target)
+    mode = target.stat().st_mode
+    write_bytes(target, source.encode("utf-8"))
+    target.chmod(mode)

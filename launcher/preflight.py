@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from launcher.files import make_folder, write_json, write_text
+from launcher.files import make_folder, write_json, write_text, writing
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
@@ -68,7 +68,8 @@ def write_results(examination: Examination, folder: Path) -> None:
     """Write report, facts and receipt."""
     write_json(folder / REPORT, examination.report.as_json())
     write_text(folder / FACTS, facts_to_json(examination.facts))
-    write_receipt(make_receipt(examination), folder / RECEIPT)
+    with writing(folder / RECEIPT):
+        write_receipt(make_receipt(examination), folder / RECEIPT)
 
 
 def make_receipt(examination: Examination) -> Receipt:

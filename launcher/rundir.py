@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,13 +17,14 @@ from typing import Any
 
 import psutil
 
-from launcher.files import cannot_write, make_folder, write_bytes, write_json, write_text
+from launcher.files import make_folder, write_bytes, write_json, write_text, writing
 from launcher.preflight import DIFF, Examination, code_version, write_results
 from launcher.records import Record, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun
 
+GIVEN = "config.yaml"
 RESOLVED = "resolved.json"
 MANIFEST = "manifest.json"
 OUTCOME = "outcome.json"
@@ -33,7 +34,7 @@ ERROR = "error.json"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
 WRITTEN = (
-    "config.yaml", RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
+    GIVEN, RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
     f"{LOGS}/",
 )  # fmt: skip
 LOCK_PATIENCE_S = 30.0
@@ -105,18 +106,24 @@ def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
     if is_resumed:
         return None
     old = folder.with_name(f"{folder.name}.old-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-    try:
+    with writing(folder):
         folder.rename(old)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
     return old
 
 
-def write_run(examination: Examination, folder: Path, staging: Path, launch: Mapping[str, Any]) -> Path:
-    """Write all that the trainer and a later reader need. Returns the path of the resolved config."""
+def write_run(
+    examination: Examination, files: Sequence[Path], folder: Path, staging: Path, launch: Mapping[str, Any]
+) -> None:
+    """Write all that the trainer and a later reader need.
+
+    Args:
+        files: run files as given, the last one wins.
+        staging: where the preflight kept the difference of the working tree.
+        launch: what else the manifest says of this launch.
+    """
     run = examination.run
     make_folder(folder / LOGS)
-    _write_given(run, folder)
+    _write_given(run, files, folder)
     write_json(folder / RESOLVED, to_dict(run.config))
     write_json(folder / "provenance.json", provenance(run))
     write_results(examination, folder)
@@ -124,7 +131,6 @@ def write_run(examination: Examination, folder: Path, staging: Path, launch: Map
     write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff})
     for stale in (OUTCOME, ERROR):
         (folder / stale).unlink(missing_ok=True)
-    return folder / RESOLVED
 
 
 def provenance(run: ResolvedRun) -> dict[str, Any]:
@@ -132,18 +138,18 @@ def provenance(run: ResolvedRun) -> dict[str, Any]:
     return {path: asdict(origin) for path, origin in run.origins.items()}
 
 
-def _write_given(run: ResolvedRun, folder: Path) -> None:
-    """The run file as given; without one, the line that says the same. Arguments are in the manifest."""
-    given = Path(run.source_file) if run.source_file else None
-    if given is None or (run.profile and run.source_file in run.profile.files):
-        name = f"profile: {run.profile.name}\n" if run.profile else "{}\n"
-        write_text(folder / "config.yaml", name)
-        return
-    try:
-        content = given.read_bytes()
-    except OSError as error:
-        raise cannot_write(given, error) from None
-    write_bytes(folder / f"config{'.toml' if given.suffix.lower() == '.toml' else '.yaml'}", content)
+def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
+    """The run file as given; without one, the line that says the same. Arguments are in the manifest.
+
+    Of several files the last one, which wins, is config.yaml.
+    """
+    if not files:
+        write_text(folder / GIVEN, f"profile: {run.profile.name}\n" if run.profile else "{}\n")
+    for number, file in enumerate(reversed(files)):
+        suffix = ".toml" if file.suffix.lower() == ".toml" else ".yaml"
+        with writing(file):
+            content = file.read_bytes()
+        write_bytes(folder / f"config{f'_{len(files) - number}' if number else ''}{suffix}", content)
 
 
 def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
@@ -151,7 +157,8 @@ def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
     if not diff.is_file() or examination.facts.git is None:
         return ""
     name = f"working-tree-{examination.facts.git.diff_sha256[:12]}.diff"
-    shutil.copyfile(diff, folder / name)
+    with writing(folder / name):
+        shutil.copyfile(diff, folder / name)
     return name
 
 

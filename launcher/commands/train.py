@@ -84,7 +84,7 @@ def run(asked: Asked, output_format: str) -> int:
         if held is None or moved:
             held = holds.enter_context(claimed(folder))
         command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
-        write_run(examination, folder, staging, {"command": command})
+        write_run(examination, asked.selection.files, folder, staging, {"command": command})
         if output_format == "text":
             console.write(_opening(examination, folder, moved))
         view = make_view(Watch(folder, _first_step(examination)), output_format)

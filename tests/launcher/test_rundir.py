@@ -89,7 +89,7 @@ def written(tmp_path: Path, run_file: Any) -> Path:
     folder = tmp_path / "run"
     (folder / "logs").mkdir(parents=True)
     (folder / "outcome.json").write_text('{"status": "failed"}', encoding="utf-8")
-    write_run(examination, folder, staging, {"command": ["python"]})
+    write_run(examination, selection.files, folder, staging, {"command": ["python"]})
     return folder
 
 
@@ -101,6 +101,15 @@ def test_all_that_is_promised_is_written(written: Path) -> None:
     assert manifest["config_digest"] == digest(config)
     assert manifest["overrides"][0] == "seed=3"
     assert {"argv", "hostname", "packages", "python", "code_version", "git_sha"} <= manifest.keys()
+
+
+def test_several_run_files_are_all_kept(written: Path, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("a.yaml", "b.toml", "c.yaml")]
+    for file in files:
+        file.write_text(f"# {file.name}\n", encoding="utf-8")
+    rundir._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
+    kept = {path.name: path.read_text(encoding="utf-8") for path in written.glob("config*")}
+    assert kept == {"config.yaml": "# c.yaml\n", "config_2.toml": "# b.toml\n", "config_1.yaml": "# a.yaml\n"}
 
 
 def test_every_value_has_its_origin(written: Path) -> None:
