@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neobert.data.masking import IGNORED, MaskingRule, mask_tokens
+from neobert.data.shape import BatchShape
 from neobert.data.store import TokenStore
-from neobert.data.windows import BatchShape, Cursor
+from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 
 Ids = NDArray[np.int64]

@@ -60,19 +60,19 @@ def pack(
     A pure function of its arguments. `keep_order` takes the documents strictly one after the other.
     Raises ValueError where a document is empty or longer than a bin.
     """
-    lengths = np.ascontiguousarray(lengths, dtype=np.int64)
-    limit = len(lengths) if max_segments is None else max_segments
-    _check(lengths, capacity, limit)
-    pending = np.arange(len(lengths), dtype=np.int64)
+    sizes = np.ascontiguousarray(lengths, dtype=np.int64)
+    limit = len(sizes) if max_segments is None else max_segments
+    _check(sizes, capacity, limit)
+    pending = np.arange(len(sizes), dtype=np.int64)
     if keep_order:
-        return _plan([_bins_in_order(pending, lengths, capacity, limit)], lengths, capacity)
+        return _plan([_bins_in_order(pending, sizes, capacity, limit)], sizes, capacity)
     parts = []
     while len(pending) > SMALL:
-        size = _reserve_size(lengths[pending], capacity)
-        bins, pending = _pack_level(pending[:-size], pending[-size:], lengths, capacity, limit)
+        size = _reserve_size(sizes[pending], capacity)
+        bins, pending = _pack_level(pending[:-size], pending[-size:], sizes, capacity, limit)
         parts.append(bins)
-    parts.append(_best_fit_decreasing(pending, lengths, capacity, limit))
-    return _plan(parts, lengths, capacity)
+    parts.append(_best_fit_decreasing(pending, sizes, capacity, limit))
+    return _plan(parts, sizes, capacity)
 
 
 def _check(lengths: Indices, capacity: int, limit: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -353,6 +354,25 @@ def test_a_thread_that_hangs_ends_in_an_error(texts: dict[str, Text], monkeypatc
         next(stream)
     release.set()
     assert (caught.value.code, caught.value.exit_code) == ("DAT010", 4)
+
+
+def test_pinning_happens_on_the_device_of_the_rank(texts: dict[str, Text], monkeypatch):
+    """A thread starts on device 0; pinning there would open a context on another rank's device."""
+    current = threading.local()
+
+    @contextmanager
+    def device(number: int) -> Iterator[None]:
+        current.number = number
+        yield
+        current.number = 0
+
+    pinned = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(Microbatch, "pin_memory", lambda batch: pinned.append(current.number) or batch)
+    read(texts["prepared"], 3, num_workers=2)
+    assert set(pinned) == {3}
 
 
 @given(st.integers(0, 3), st.integers(0, 5), st.integers(0, 100), st.none() | st.just({"state": {"a": [1]}}))
