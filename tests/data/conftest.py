@@ -6,12 +6,15 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from neobert.config.schema import RunConfig
+from neobert.data.batches import Cursor, Microbatch, TrainStream
 from neobert.data.prepare import PreparedData, prepare
 from neobert.data.wordpiece import train_wordpiece
 
@@ -83,3 +86,62 @@ def shared(
     """One prepared text for the tests that only read it."""
     make = configurator(tmp_path_factory.mktemp("cache"), tokenizer_dir, corpus_file)
     return make, prepare(make(dataset__eval_samples=30))
+
+
+KINDS = {
+    "prepared": {},
+    "prepared in windows": {},
+    "padded rows": {"datacollator__pack_sequences": False, "datacollator__pad_to_multiple_of": 4},
+    "stream of files": {"dataset__streaming": True, "dataset__shuffle_buffer_size": 70},
+    "stream in order": {"dataset__streaming": True, "dataset__shuffle_buffer_size": 0},
+    "stream of datasets": {
+        "dataset__streaming": True,
+        "dataset__shuffle_buffer_size": 70,
+        "dataset__path": None,
+    },
+}
+# Microbatches: two epochs and more of each kind.
+MANY = 140
+Text = tuple[RunConfig, PreparedData]
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path) -> dict[str, Text]:
+    """One prepared text of each kind."""
+    root = tmp_path_factory.mktemp("texts")
+    for number in range(3):
+        write_jsonl(root / "data" / f"train-{number}.jsonl", [*sentences(70, number), "", "ba " * 80])
+    make = configurator(root / "cache", tokenizer_dir, root / "data")
+
+    def text(kind: str) -> Text:
+        changes = {"dataset__eval_samples": 20, **KINDS[kind]}
+        if kind == "stream of datasets":
+            changes["dataset__name"] = str(root / "data")
+        config = make(**changes)
+        return config, prepare(config)
+
+    return {kind: text(kind) for kind in KINDS}
+
+
+def read(
+    text: Text, count: int, rank: int = 0, world_size: int = 1, cursor: Cursor | None = None, **dataset: int
+) -> list[Microbatch]:
+    config, data = text
+    config = replace(config, dataset=replace(config.dataset, **dataset))
+    with TrainStream(data, config, data.tokenizer, rank, world_size, cursor) as stream:
+        return list(islice(stream, count))
+
+
+def same(left: Microbatch, right: Microbatch, *, cursor: bool = True) -> bool:
+    names = ("input_ids", "labels", "position_ids", "cu_seqlens", "attention_mask", "sample_ids")
+    pairs = [(getattr(left, name), getattr(right, name)) for name in names]
+    tensors = all((a is b) if a is None or b is None else torch.equal(a, b) for a, b in pairs)
+    numbers = ("max_seqlen", "num_tokens", "num_targets", "num_segments")
+    equal = all(getattr(left, name) == getattr(right, name) for name in numbers)
+    return tensors and equal and (not cursor or place_of(left) == place_of(right))
+
+
+def place_of(batch: Microbatch) -> tuple[object, ...]:
+    """Where a cursor points; `datasets` has more than one spelling of the same position."""
+    cursor = batch.cursor
+    return cursor.epoch, cursor.window, cursor.index, cursor.stream and cursor.stream["segment"]

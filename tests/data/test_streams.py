@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,46 +14,12 @@ from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
 from neobert.data import windows
-from neobert.data.batches import Cursor, EvalStream, Microbatch, TrainStream
+from neobert.data.batches import Cursor, EvalStream, Microbatch
 from neobert.data.masking import IGNORED
-from neobert.data.prepare import PreparedData, prepare
+from neobert.data.prepare import PreparedData
 from neobert.data.store import TokenStore
 from neobert.errors import ProjectError
-from tests.data.conftest import Configure, configurator, sentences, write_jsonl
-
-KINDS = {
-    "prepared": {},
-    "prepared in windows": {},
-    "padded rows": {"datacollator__pack_sequences": False, "datacollator__pad_to_multiple_of": 4},
-    "stream of files": {"dataset__streaming": True, "dataset__shuffle_buffer_size": 70},
-    "stream in order": {"dataset__streaming": True, "dataset__shuffle_buffer_size": 0},
-    "stream of datasets": {
-        "dataset__streaming": True,
-        "dataset__shuffle_buffer_size": 70,
-        "dataset__path": None,
-    },
-}
-# Microbatches: two epochs and more of each kind.
-MANY = 140
-Text = tuple[RunConfig, PreparedData]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path) -> dict[str, Text]:
-    """One prepared text of each kind."""
-    root = tmp_path_factory.mktemp("texts")
-    for number in range(3):
-        write_jsonl(root / "data" / f"train-{number}.jsonl", [*sentences(70, number), "", "ba " * 80])
-    make = configurator(root / "cache", tokenizer_dir, root / "data")
-
-    def text(kind: str) -> Text:
-        changes = {"dataset__eval_samples": 20, **KINDS[kind]}
-        if kind == "stream of datasets":
-            changes["dataset__name"] = str(root / "data")
-        config = make(**changes)
-        return config, prepare(config)
-
-    return {kind: text(kind) for kind in KINDS}
+from tests.data.conftest import KINDS, MANY, Configure, Text, read, same
 
 
 @pytest.fixture(params=KINDS)
@@ -70,30 +32,6 @@ def text(request: pytest.FixtureRequest, texts: dict[str, Text], monkeypatch: py
             lambda self, store, shape, seed: whole(self, store, shape, seed, 60),
         )
     return texts[request.param]
-
-
-def read(
-    text: Text, count: int, rank: int = 0, world_size: int = 1, cursor: Cursor | None = None, **dataset: int
-) -> list[Microbatch]:
-    config, data = text
-    config = replace(config, dataset=replace(config.dataset, **dataset))
-    with TrainStream(data, config, data.tokenizer, rank, world_size, cursor) as stream:
-        return list(islice(stream, count))
-
-
-def same(left: Microbatch, right: Microbatch, *, cursor: bool = True) -> bool:
-    names = ("input_ids", "labels", "position_ids", "cu_seqlens", "attention_mask", "sample_ids")
-    pairs = [(getattr(left, name), getattr(right, name)) for name in names]
-    tensors = all((a is b) if a is None or b is None else torch.equal(a, b) for a, b in pairs)
-    numbers = ("max_seqlen", "num_tokens", "num_targets", "num_segments")
-    equal = all(getattr(left, name) == getattr(right, name) for name in numbers)
-    return tensors and equal and (not cursor or place_of(left) == place_of(right))
-
-
-def place_of(batch: Microbatch) -> tuple[object, ...]:
-    """Where a cursor points; `datasets` has more than one spelling of the same position."""
-    cursor = batch.cursor
-    return cursor.epoch, cursor.window, cursor.index, cursor.stream and cursor.stream["segment"]
 
 
 def originals(batch: Microbatch) -> Iterator[tuple[int, list[int]]]:
@@ -290,89 +228,6 @@ def test_a_token_outside_the_vocabulary_is_refused(texts: dict[str, Text]):
     broken = replace(data, train=replace(data.train, tokens=tokens))
     with pytest.raises(ProjectError, match=r"token id 128.*128 \[DAT002\]"):
         read((config, broken), MANY, num_workers=1)
-
-
-def test_an_error_in_a_thread_reaches_the_reader_and_stays(texts: dict[str, Text], monkeypatch):
-    config, data = texts["prepared"]
-    monkeypatch.setattr(windows, "pack", lambda *arguments, **options: 1 / 0)
-    config = replace(config, dataset=replace(config.dataset, num_workers=2))
-    stream = TrainStream(data, config, data.tokenizer)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            next(stream)
-    stream.close()
-
-
-@pytest.mark.parametrize("ends", ["close", "exit", "error", "forgotten", "evaluation left half-way"])
-def test_threads_end_with_their_stream(texts: dict[str, Text], ends: str):
-    config, data = texts["stream of files"]
-    config = replace(config, dataset=replace(config.dataset, num_workers=2))
-    before = set(threading.enumerate())
-    if ends.startswith("evaluation"):
-        half = iter(EvalStream(data, config, data.tokenizer))
-        next(half)
-        assert set(threading.enumerate()) > before
-        half.close()
-    else:
-        stream = TrainStream(data, config, data.tokenizer)
-        next(stream)
-        mine = set(threading.enumerate()) - before
-        assert len(mine) == 3
-        if ends == "exit":
-            with stream:
-                pass
-        elif ends == "error":
-            stream._tasks = iter([lambda: 1 / 0])
-            with pytest.raises(ZeroDivisionError):
-                for _ in stream:
-                    pass
-        elif ends == "forgotten":
-            del stream
-            import gc
-
-            gc.collect()
-            for thread in mine:
-                thread.join(5)
-        else:
-            stream.close()
-            stream.close()
-    assert set(threading.enumerate()) == before
-
-
-def test_a_thread_that_hangs_ends_in_an_error(texts: dict[str, Text], monkeypatch):
-    from neobert.data import batches
-
-    monkeypatch.setattr(batches, "SILENCE_LIMIT_S", 0.05)
-    monkeypatch.setattr(batches, "_POLL_S", 0.01)
-    monkeypatch.setattr("neobert.data.prefetch.JOIN_S", 0.01)
-    config, data = texts["prepared"]
-    config = replace(config, dataset=replace(config.dataset, num_workers=1))
-    release = threading.Event()
-    monkeypatch.setattr(windows.PreparedWindows, "load", lambda self, cursor: release.wait(30))
-    stream = TrainStream(data, config, data.tokenizer)
-    with pytest.raises(ProjectError) as caught:
-        next(stream)
-    release.set()
-    assert (caught.value.code, caught.value.exit_code) == ("DAT010", 4)
-
-
-def test_pinning_happens_on_the_device_of_the_rank(texts: dict[str, Text], monkeypatch):
-    """A thread starts on device 0; pinning there would open a context on another rank's device."""
-    current = threading.local()
-
-    @contextmanager
-    def device(number: int) -> Iterator[None]:
-        current.number = number
-        yield
-        current.number = 0
-
-    pinned = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
-    monkeypatch.setattr(torch.cuda, "device", device)
-    monkeypatch.setattr(Microbatch, "pin_memory", lambda batch: pinned.append(current.number) or batch)
-    read(texts["prepared"], 3, num_workers=2)
-    assert set(pinned) == {3}
 
 
 @given(st.integers(0, 3), st.integers(0, 5), st.integers(0, 100), st.none() | st.just({"state": {"a": [1]}}))
