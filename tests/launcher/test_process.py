@@ -199,3 +199,10 @@ def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     command = [sys.executable, "-m", "launcher.rank_log", str(tmp_path), sys.executable, "-c", program]
     subprocess.run(command, env={**os.environ, "RANK": "3"}, check=True)
     assert sorted((tmp_path / "rank_3.log").read_text(encoding="utf-8").split()) == ["err", "out"]
+
+
+def test_threads_of_a_child_wait_politely_unless_somebody_says_otherwise(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert child_environment(tmp_path)["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert child_environment(tmp_path)["OMP_WAIT_POLICY"] == "ACTIVE"

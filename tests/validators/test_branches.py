@@ -102,6 +102,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
     ("code", "situation"),
     [
         ("CKP005", OVERLAY),
+        ("CKP005", {"facts.disk.filesystem": "overlay", "facts.gpus": None}),
         ("BUD001", FAST | {"config.trainer.max_steps": 9450}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
     ],

@@ -60,7 +60,8 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Judges a real write, sync and rename in the run directory, and the type of its file system. Memory and
     container layers (tmpfs, overlay) fail a production run, whose checkpoints have to outlive the
-    container; elsewhere they are a warning.
+    container; for a smoke run, and on a machine without the GPUs that the profile requires, they are a
+    warning: such a machine does not hold the checkpoints.
 
     ## Why is this bad?
     What lies in a container's layer is gone with the container, and a rename that is not atomic leaves half a
@@ -97,8 +98,14 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "trainer.output_dir",
             f"{disk.path} is on {disk.filesystem}, which does not outlive the container or the machine",
             "choose a folder on a mounted disk",
-            None if run.is_production else Severity.WARN,
+            None if _trains_here(run, facts) else Severity.WARN,
         )
+
+
+def _trains_here(run: ResolvedRun, facts: Facts) -> bool:
+    """Whether a production run would train on the machine that the facts describe."""
+    needs_gpus = run.profile is not None and run.profile.requires.device == "cuda"
+    return run.is_production and not (needs_gpus and facts.gpus is None)
 
 
 def _resumes(run: ResolvedRun, plan: Plan) -> str:

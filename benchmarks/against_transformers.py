@@ -1,0 +1,169 @@
+"""Useful tokens per second of this trainer against `transformers.Trainer` on padded rows: same model, text, machine.
+
+    python benchmarks/against_transformers.py [--pairs 3] [--steps 30] [--json FILE]
+
+Each pair runs both sides in child processes, one after the other, on the same prepared documents. The peer is
+`transformers.Trainer` as people use it: shuffled documents, rows padded to the longest of the batch by
+`DataCollatorForLanguageModeling`, logits over all positions. Its batch holds as many documents as bring it the useful
+tokens of our microbatch, so both take optimizer steps of equal weight. A useful token is one of a document, not padding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neobert.config import RunConfig
+    from neobert.data.store import TokenStore
+
+OVERRIDES = (
+    "trainer.eval_steps=0",
+    "trainer.save_steps=0",
+    "trainer.logging_steps=5",
+    "scheduler.warmup_steps=5",
+    "trainer.overwrite_output_dir=true",
+)
+
+
+def main() -> None:
+    """Run the pairs and print the ratio of the medians and of each pair."""
+    arguments = parse_arguments()
+    if arguments.peer:
+        print(json.dumps({"tokens_per_second": run_peer(Path(arguments.peer), arguments.steps)}))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = [run_pair(Path(folder), arguments.steps) for _ in range(arguments.pairs)]
+    report(pairs, arguments)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_pair(folder: Path, steps: int) -> tuple[float, float]:
+    """Run this trainer, then the peer on the same run directory's configuration; tokens per second of each."""
+    ours = run_ours(folder / "run", steps)
+    child = [sys.executable, __file__, "--peer", str(folder / "run" / "resolved.json"), "--steps", str(steps)]
+    theirs = json.loads(call(child).splitlines()[-1])["tokens_per_second"]
+    print(
+        f"  this trainer {ours:8,.0f} tokens/s   transformers.Trainer {theirs:8,.0f} tokens/s   {ours / theirs:.2f}x"
+    )
+    return ours, theirs
+
+
+def call(command: list[str]) -> str:
+    """Run a child and return what it printed; where it fails, show that and stop."""
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    if child.returncode:
+        sys.exit(f"{' '.join(command)} ended with {child.returncode}:\n{child.stdout}{child.stderr}")
+    return child.stdout
+
+
+def run_ours(run_dir: Path, steps: int) -> float:
+    """Train through the real command line; the median rate of the logged intervals after the first."""
+    overrides = [*OVERRIDES, f"trainer.max_steps={steps}", f"trainer.output_dir={run_dir}"]
+    command = [sys.executable, "-m", "launcher", "train", "--profile", "cpu-demo", *overrides]
+    call(command)
+    lines = [
+        json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    rates = [line["train/tokens_per_sec"] for line in lines if line.get("train/tokens_per_sec")]
+    return statistics.median(rates[1:])
+
+
+def run_peer(resolved: Path, steps: int) -> float:
+    """Train the same model on the same documents with `transformers.Trainer`; tokens per second after warm-up."""
+    from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
+
+    from neobert.config import from_dict
+    from neobert.data.prepare import prepare
+    from neobert.model import NeoBERTLMHead
+    from neobert.model.build import build_model_config
+
+    config = from_dict(json.loads(resolved.read_text(encoding="utf-8")))
+    prepared = prepare(config)
+    bundle, store = prepared.tokenizer, prepared.train
+    model = NeoBERTLMHead(build_model_config(config.model, bundle.vocab_size, bundle.pad_id, "sdpa"))
+    collate = DataCollatorForLanguageModeling(
+        bundle.tokenizer, mlm_probability=config.datacollator.mlm_probability
+    )
+    seen = CountingCollator(collate)
+
+    class Clock(TrainerCallback):
+        """Starts after the warm-up steps."""
+
+        started = 0.0
+        tokens_before = 0
+
+        def on_step_end(self, _args: object, state: object, _control: object, **_: object) -> None:
+            if state.global_step == steps // 3:  # type: ignore[attr-defined]
+                Clock.started, Clock.tokens_before = time.perf_counter(), seen.num_tokens
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = TrainingArguments(
+            output_dir=folder,
+            max_steps=steps,
+            per_device_train_batch_size=documents_per_step(config, store),
+            learning_rate=config.optimizer.lr,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=10**9,
+            disable_tqdm=True,
+            use_cpu=True,
+            dataloader_num_workers=0,
+        )
+        documents = [{"input_ids": store.tokens[a:b].tolist()} for a, b in pairwise(store.offsets)]
+        Trainer(model, options, data_collator=seen, train_dataset=documents, callbacks=[Clock()]).train()
+    return (seen.num_tokens - Clock.tokens_before) / (time.perf_counter() - Clock.started)
+
+
+def documents_per_step(config: RunConfig, store: TokenStore) -> int:
+    """Documents whose tokens fill one packed microbatch of this trainer."""
+    microbatch = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
+    return max(1, round(microbatch / store.statistics.mean))
+
+
+class CountingCollator:
+    """Counts the tokens of documents in what another collator returns."""
+
+    def __init__(self, collate: object) -> None:
+        self.collate = collate
+        self.num_tokens = 0
+
+    def __call__(self, rows: list[dict[str, list[int]]]) -> object:
+        """Collate, and count."""
+        self.num_tokens += sum(len(row["input_ids"]) for row in rows)
+        return self.collate(rows)  # type: ignore[operator]
+
+
+def report(pairs: list[tuple[float, float]], arguments: argparse.Namespace) -> None:
+    """Print the median ratio, and write it where asked."""
+    ratios = [ours / theirs for ours, theirs in pairs]
+    ratio = statistics.median(ratios)
+    print(f"ratio of useful tokens per second (median of {len(pairs)} pairs): {ratio:.2f}")
+    if arguments.json:
+        detail = {"pairs": pairs, "steps": arguments.steps}
+        arguments.json.write_text(
+            json.dumps({"metric": "cpu-vs-transformers", "value": ratio, "detail": detail})
+        )
+
+
+if __name__ == "__main__":
+    main()
