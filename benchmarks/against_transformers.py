@@ -1,22 +1,25 @@
-"""Useful tokens per second of this trainer against `transformers.Trainer` on padded rows: same model, text, machine.
+"""Useful tokens per second of this trainer against `transformers.Trainer` on padded rows.
 
-    python benchmarks/against_transformers.py [--pairs 3] [--steps 30] [--json FILE]
+    python benchmarks/against_transformers.py [--pairs 3] [--steps 60] [--json FILE]
 
-Each pair runs both sides in child processes, one after the other, on the same prepared documents. The peer is
-`transformers.Trainer` as people use it: shuffled documents, rows padded to the longest of the batch by
-`DataCollatorForLanguageModeling`, logits over all positions. Its batch holds as many documents as bring it the useful
-tokens of our microbatch, so both take optimizer steps of equal weight. A useful token is one of a document, not padding.
+Same model, same text, same machine: each pair runs both sides in child processes, one after the other, on the
+same prepared documents. The peer is `transformers.Trainer` as people use it: shuffled documents, rows padded
+to the longest of the batch by `DataCollatorForLanguageModeling`, logits over all positions. Its batch holds
+as many documents as bring it the useful tokens of our microbatch, so both take optimizer steps of equal weight.
+A useful token is one of a document, not padding.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,19 +54,20 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pairs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def run_pair(folder: Path, steps: int) -> tuple[float, float]:
-    """Run this trainer, then the peer on the same run directory's configuration; tokens per second of each."""
+    """Run this trainer, then the peer on the same configuration; tokens per second of each."""
     ours = run_ours(folder / "run", steps)
-    child = [sys.executable, __file__, "--peer", str(folder / "run" / "resolved.json"), "--steps", str(steps)]
+    resolved = str(folder / "run" / "resolved.json")
+    child = [sys.executable, __file__, "--peer", resolved, "--steps", str(steps)]
     theirs = json.loads(call(child).splitlines()[-1])["tokens_per_second"]
     print(
-        f"  this trainer {ours:8,.0f} tokens/s   transformers.Trainer {theirs:8,.0f} tokens/s   {ours / theirs:.2f}x"
+        f"  tokens/s: this trainer {ours:8,.0f}   transformers.Trainer {theirs:8,.0f}   {ours / theirs:.2f}x"
     )
     return ours, theirs
 
@@ -89,7 +93,7 @@ def run_ours(run_dir: Path, steps: int) -> float:
 
 
 def run_peer(resolved: Path, steps: int) -> float:
-    """Train the same model on the same documents with `transformers.Trainer`; tokens per second after warm-up."""
+    """Train the same model on the same documents with `transformers.Trainer`; tokens/s after warm-up."""
     from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
 
     from neobert.config import from_dict
@@ -159,10 +163,25 @@ def report(pairs: list[tuple[float, float]], arguments: argparse.Namespace) -> N
     ratio = statistics.median(ratios)
     print(f"ratio of useful tokens per second (median of {len(pairs)} pairs): {ratio:.2f}")
     if arguments.json:
-        detail = {"pairs": pairs, "steps": arguments.steps}
-        arguments.json.write_text(
-            json.dumps({"metric": "cpu-vs-transformers", "value": ratio, "detail": detail})
-        )
+        write_measurement(arguments.json, ratio, {"tokens_per_second": pairs, "steps": arguments.steps})
+
+
+def write_measurement(path: Path, ratio: float, detail: dict[str, object]) -> None:
+    """Write the figure in the form of `docs/measurements/`."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    measurement = {
+        "metric": "cpu-vs-transformers",
+        "value": ratio,
+        "unit": "ratio of useful tokens per second",
+        "target": 2.0,
+        "device": f"{os.cpu_count()} CPU cores",
+        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
+        "commit": commit.stdout.strip(),
+        "command": " ".join(["python", *sys.argv]),
+        "date": time.strftime("%Y-%m-%d"),
+        "detail": detail,
+    }
+    path.write_text(json.dumps(measurement, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

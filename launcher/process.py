@@ -22,7 +22,7 @@ TRAINER_MODULE = "neobert.train"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 PATIENCE = 2
 POLL_S = 0.25
-# Threads that spin at a barrier for one that lost its core make a CPU run twenty times slower beside another job.
+# Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
 POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
 PR_SET_PDEATHSIG = 1
 
