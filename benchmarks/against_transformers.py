@@ -5,8 +5,8 @@
 Same model, same text, same machine: each pair runs both sides in child processes, one after the other, on the
 same prepared documents. The peer is `transformers.Trainer` as people use it: shuffled documents, rows padded
 to the longest of the batch by `DataCollatorForLanguageModeling`, logits over all positions. Its batch holds
-as many documents as bring it the useful tokens of our microbatch, so both take optimizer steps of equal weight.
-A useful token is one of a document, not padding.
+as many documents as bring it the useful tokens of our microbatch, so that both take optimizer steps of equal
+weight. A useful token is one of a document, not padding.
 """
 
 from __future__ import annotations
