@@ -23,7 +23,8 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     Vectors (norms, biases) and embeddings do not decay; a decoder tied to the embedding is the embedding.
     """
     spared = {id(parameter) for parameter in _embeddings(model)}
-    decayed, kept = [], []
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
     for parameter in model.parameters():
         if parameter.requires_grad:
             is_spared = parameter.ndim < 2 or id(parameter) in spared

@@ -17,24 +17,24 @@ def evaluate(trainer: Trainer) -> None:
 
     Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
     """
-    row = trainer.progress.row
-    if row is None or trainer.task.evaluation is None:
+    row, evaluation = trainer.progress.row, trainer.task.evaluation
+    if row is None or evaluation is None:
         return
     started_s = time.perf_counter()
-    loss_sum, num_correct, num_targets = _sums(trainer)
+    loss_sum, num_correct, num_targets = _sums(trainer, _batches(trainer, iter(evaluation())))
     row["eval/loss"] = loss_sum / max(num_targets, 1)
     row["eval/accuracy"] = num_correct / max(num_targets, 1)
     row["time/evaluation_ms"] = (time.perf_counter() - started_s) * 1000
 
 
-def _sums(trainer: Trainer) -> tuple[float, int, int]:
+def _sums(trainer: Trainer, batches: Iterator[Any]) -> tuple[float, int, int]:
     """Return summed loss, hits and targets over all ranks."""
     world, objective = trainer.world, trainer.task.objective
     sums = torch.zeros(2, dtype=torch.float64, device=world.device)
     num_targets = 0
     objective.eval()
     try:
-        for batch in _batches(trainer):
+        for batch in batches:
             with world.autocast():
                 score = objective.evaluate(**trainer.task.inputs(batch, world.device))
             sums += torch.stack([score.loss_sum, score.num_correct])
@@ -45,9 +45,8 @@ def _sums(trainer: Trainer) -> tuple[float, int, int]:
     return loss_sum, int(num_correct), *world.sum_over_ranks([num_targets])
 
 
-def _batches(trainer: Trainer) -> Iterator[Any]:
+def _batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
     """Yield this rank's microbatches; all ranks go round together until none has any, or one has to stop."""
-    stream = iter(trainer.task.evaluation())
     while True:
         batch = _next(trainer, stream)
         num_left, *votes = trainer.world.sum_over_ranks([int(batch is not None), *trainer.signals.votes])

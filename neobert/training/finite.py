@@ -41,7 +41,7 @@ class FiniteGuard:
         self._bad_step = torch.where(is_bad & ~self._is_bad, step, self._bad_step)
         self._is_bad = self._is_bad | is_bad
         if self._is_on_gpu:
-            optimizer.found_inf = self._is_bad.to(torch.float32)  # type: ignore[attr-defined]
+            optimizer.found_inf = self._is_bad.to(torch.float32)
         else:
             self.check()
 

@@ -20,5 +20,8 @@ def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, mess
     """Write how the session ended; a reader sees the old file or the new one."""
     content = {"status": status, "exit_code": exit_code, "step": step, "message": message}
     partial = run_dir / f".{FILE_NAME}.{os.getpid()}"
-    partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    partial.replace(run_dir / FILE_NAME)
+    try:
+        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        partial.replace(run_dir / FILE_NAME)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Literal
 
 from neobert.errors import EXIT_INTERRUPTED, EXIT_PREEMPTED
 
@@ -71,7 +72,7 @@ class Signals:
             raise StopRequested
 
     @property
-    def status(self) -> str:
+    def status(self) -> Literal["preempted", "interrupted"]:
         """How a run that was stopped ended: a scheduler preempts, a person interrupts."""
         return "interrupted" if self.requested == signal.SIGINT else "preempted"
 

@@ -67,7 +67,8 @@ def _publish(trainer: Trainer, generators: list[bytes]) -> None:
 
     folder = folders.publish(trainer.checkpoints, step, digest(trainer.config), now, write)
     log.info("saved %s", folder)
-    protected = frozenset({step, trainer.progress.resumed_step} - {None})
+    resumed_step = trainer.progress.resumed_step
+    protected = frozenset() if resumed_step is None else frozenset({resumed_step})
     for gone in folders.retain(trainer.checkpoints, limit, protected):
         log.info("removed checkpoint %d, beyond save_total_limit %d", gone, limit)
 
