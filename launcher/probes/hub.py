@@ -9,7 +9,6 @@ from typing import Literal
 from launcher.probes.probe import IncompleteError
 
 Kind = Literal["datasets", "models"]
-ENDPOINT = "https://huggingface.co"
 OFFLINE_SWITCHES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 TRUE = ("1", "true", "yes", "on")
 TIMEOUT_S = 5.0
@@ -21,6 +20,8 @@ def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
         return True
     if any(environment.get(switch, "").lower() in TRUE for switch in OFFLINE_SWITCHES):
         raise IncompleteError(f"{name} is not in the local cache, and this is offline")
+    from huggingface_hub.constants import ENDPOINT
+
     endpoint = environment.get("HF_ENDPOINT", ENDPOINT).rstrip("/")
     return _answers(f"{endpoint}/api/{kind}/{name}", environment.get("HF_TOKEN", ""))
 
