@@ -13,7 +13,7 @@ from typing import Any
 from launcher.failure import describe
 from launcher.rank_log import log_path
 from launcher.records import Record, last_record, read_json, read_metrics
-from launcher.rundir import CHECKPOINTS, ERROR, HEARTBEAT, LOGS, METRICS, OUTCOME
+from launcher.rundir import CHECKPOINTS, HEARTBEAT, LOGS, METRICS, OUTCOME
 from launcher.ui.numbers import show_count
 from launcher.watch import EVAL_LOSS
 from neobert.errors import (
@@ -58,15 +58,16 @@ class Ending:
         return asdict(self)
 
 
-def conclude(folder: Path, code: int, signals: Sequence[int]) -> Ending:
+def conclude(folder: Path, code: int, signals: Sequence[int], error_file: Path | None) -> Ending:
     """Read how the run ended from what it left.
 
     Args:
         code: the child's code, negative for a signal.
         signals: signals that were forwarded to it.
+        error_file: where it was to leave what it refused.
     """
     outcome = read_json(folder / OUTCOME)
-    error = _read_error(folder / ERROR)
+    error = _read_error(error_file) if error_file else None
     exit_code = _exit_code(outcome, error, code, signals)
     losses = [row[EVAL_LOSS] for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
     beat = last_record(folder / HEARTBEAT)
@@ -88,7 +89,7 @@ def conclude(folder: Path, code: int, signals: Sequence[int]) -> Ending:
 
 def already_finished(folder: Path) -> Ending:
     """How a run stands that has nothing left to do, whatever its last session could still say of itself."""
-    ending = conclude(folder, EXIT_OK, ())
+    ending = conclude(folder, EXIT_OK, (), None)
     checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
     return replace(
         ending,

@@ -30,7 +30,6 @@ MANIFEST = "manifest.json"
 OUTCOME = "outcome.json"
 METRICS = "metrics.jsonl"
 HEARTBEAT = "heartbeat_rank0.jsonl"
-ERROR = "error.json"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
 WRITTEN = (
@@ -129,8 +128,7 @@ def write_run(
     write_results(examination, folder)
     diff = _keep_diff(staging / DIFF, folder, examination)
     write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff})
-    for stale in (OUTCOME, ERROR):
-        (folder / stale).unlink(missing_ok=True)
+    (folder / OUTCOME).unlink(missing_ok=True)
 
 
 def provenance(run: ResolvedRun) -> dict[str, Any]:

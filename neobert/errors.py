@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,10 +45,14 @@ class ProjectError(Exception):
 
 
 def write_error_file(error: ProjectError) -> None:
-    """Leave the error as JSON for the parent process, where it asked for that through the environment."""
+    """Leave the error as JSON for the parent process, where it asked for that through the environment.
+
+    Where the disk refuses even that, the exit code has to speak alone.
+    """
     target = os.environ.get(ERROR_FILE_ENV)
     if target:
-        Path(target).write_text(json.dumps(asdict(error)), encoding="utf-8")
+        with suppress(OSError):
+            Path(target).write_text(json.dumps(asdict(error)), encoding="utf-8")
 
 
 def read_error_file(path: Path) -> ProjectError | None:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -98,8 +99,9 @@ def leave(exit_code: int) -> NoReturn:
     keeps while it joins them: some runs would hang after their last line. Everything that matters is closed.
     """
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # the log may lie on the disk whose being full ends the run
+            stream.flush()
     os._exit(exit_code)
 
 

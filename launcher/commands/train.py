@@ -22,7 +22,6 @@ from launcher.preflight import Examination, examine
 from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
 from launcher.rundir import (
     CHECKPOINTS,
-    ERROR,
     LOGS,
     RESOLVED,
     WRITTEN,
@@ -38,6 +37,9 @@ from launcher.watch import View, Watch, make_view
 from neobert.errors import EXIT_OK
 from profiles.registry import ResolvedRun
 from validators.finding import Level
+
+# Beside the run it would be lost when the run's disk is full, which is one of the errors it has to tell.
+ERROR = "error.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def run(asked: Asked, output_format: str) -> int:
         if output_format == "text":
             console.write(_opening(examination, folder, moved))
         view = make_view(Watch(folder, _first_step(examination)), output_format)
-        ending = _supervise(command, folder, topology, view, held)
+        ending = _supervise(command, folder, topology, view, held, staging / ERROR)
     return _deliver(ending, output_format)
 
 
@@ -106,10 +108,13 @@ def _join(resolved: ResolvedRun, topology: Topology, folder: Path, output_format
         return _refuse(examination, output_format)
     wait_for_first_node(folder, resolved.digest)
     command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
-    child = start(command, log_of(topology, folder / LOGS), folder / ERROR)
-    with forwarding(child, has_agent=True) as forwarder:
-        code = wait(child, lambda: None)
-    return _deliver(conclude(folder, code, forwarder.seen), output_format)
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
+        error_file = Path(staging, ERROR)
+        child = start(command, log_of(topology, folder / LOGS), error_file)
+        with forwarding(child, has_agent=True) as forwarder:
+            code = wait(child, lambda: None)
+        ending = conclude(folder, code, forwarder.seen, error_file)
+    return _deliver(ending, output_format)
 
 
 def _refuse(examination: Examination, output_format: str) -> int:
@@ -128,16 +133,18 @@ def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _supervise(command: list[str], folder: Path, topology: Topology, view: View, held: int) -> Ending:
+def _supervise(
+    command: list[str], folder: Path, topology: Topology, view: View, held: int, error_file: Path
+) -> Ending:
     """Start the trainer and stay with it; it keeps the hold on the directory for as long as it lives."""
-    child = start(command, log_of(topology, folder / LOGS), folder / ERROR, keep_open=(held,))
+    child = start(command, log_of(topology, folder / LOGS), error_file, keep_open=(held,))
     with forwarding(child, has_agent=topology.needs_torchrun) as forwarder:
         record_trainer(folder, child.pid)
         try:
             code = wait(child, view.refresh)
         finally:
             view.close()
-    return conclude(folder, code, forwarder.seen)
+    return conclude(folder, code, forwarder.seen, error_file)
 
 
 def _first_step(examination: Examination) -> int:

@@ -163,28 +163,28 @@ def test_what_an_end_means(
     tmp_path: Path,
 ) -> None:
     leave(tmp_path, {"status": outcome[0], "exit_code": outcome[1], "step": 3} if outcome else None, error)
-    ending = conclude(tmp_path, code, signals)
+    ending = conclude(tmp_path, code, signals, tmp_path / "error.json")
     assert (ending.status, ending.exit_code) == expected
     assert bool(ending.message) == (expected[0] == "failed")
 
 
 def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
     leave(tmp_path, {"status": "failed", "exit_code": 4, "message": "no text is left"}, ERROR)
-    text = summary_text(conclude(tmp_path, 4, []))
+    text = summary_text(conclude(tmp_path, 4, [], tmp_path / "error.json"))
     assert text.count("no text is left") == 1
     assert "hint: check the source" in text
 
 
 def test_a_crash_shows_its_last_line_and_the_log(tmp_path: Path) -> None:
     leave(tmp_path, None, None)
-    message = conclude(tmp_path, 1, []).message
+    message = conclude(tmp_path, 1, [], tmp_path / "error.json").message
     assert "RuntimeError: a fault" in message
     assert "rank_0.log" in message
 
 
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "error.json").write_text('{"code": "DAT', encoding="utf-8")
-    assert conclude(tmp_path, 1, []).exit_code == 4
+    assert conclude(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
 
 
 def test_the_next_command_is_this_one_resumed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,6 +137,23 @@ def test_a_refusal_is_one_message_with_its_exit_code(
     assert not (run_dir / "outcome.json").exists()
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_under_log_and_error_file_keeps_the_exit_code():
+    program = (
+        "import sys; from neobert.errors import ProjectError; from neobert.train import leave, report\n"
+        "sys.stdout.write('lost'); leave(report(ProjectError('CKP004', 'the disk is full', exit_code=93)))"
+    )
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        child = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=os.environ | {ERROR_FILE_ENV: "/dev/full", "PYTHONUNBUFFERED": ""},
+            check=False,
+        )
+    assert child.returncode == 93, child.stderr
+
+
 def edit(run_dir, key, value):
     path = run_dir / "resolved.json"
     content = json.loads(path.read_text(encoding="utf-8"))
