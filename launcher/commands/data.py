@@ -33,15 +33,16 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
     """Train a tokenizer into a new folder."""
     resolved = selection.require()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ProjectError(
-            code="occupied-folder",
-            message="the folder is not empty, and a tokenizer that others use may lie in it",
-            hint="name a new folder",
-            place=str(output),
-            exit_code=EXIT_USAGE,
-        )
+        raise _occupied(output)
     make_folder(output.absolute().parent)
     return _answer(TRAIN_TOKENIZER, resolved, (str(output),), output_format)
+
+
+def _occupied(output: Path) -> ProjectError:
+    is_file = "this is a file, and a tokenizer is a folder"
+    in_use = "the folder is not empty, and a tokenizer that others use may lie in it"
+    message = in_use if output.is_dir() else is_file
+    return ProjectError("occupied-folder", message, "name a new folder", str(output), EXIT_USAGE)
 
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:

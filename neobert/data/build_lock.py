@@ -35,8 +35,9 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
         while not _try_lock(handle, path):
             _check_owner(path, handle, waiting_since, silence_limit_s)
             time.sleep(POLL_S)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        with writing(path.parent):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield lambda: os.utime(path)
     finally:
         os.close(handle)

@@ -27,6 +27,7 @@ from neobert.errors import ProjectError
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
     """Turn what the file system refuses into DAT009."""
     try:
         yield
@@ -181,7 +182,7 @@ def writing(folder: Path) -> Iterator[None]:
         raise ProjectError(
             "DAT009",
             "the disk is full" if is_full else f"cannot be written: {error.strerror or error}",
-            "free space, or point dataset.cache_dir or NEOBERT_CACHE at another disk",
+            f"free space, or {elsewhere}",
             str(folder),
         ) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from neobert.plan.parameters import VOCAB_MULTIPLE, round_up
 from neobert.plan.size import ASSUMED_TOKENIZER_SIZE
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
+SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
 # Role -> spellings under which vocabularies of the BERT and RoBERTa families carry it.
 _CONVENTIONS = {
@@ -65,8 +67,14 @@ class TokenizerBundle:
         return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` and its config to a folder."""
-        self.tokenizer.save_pretrained(folder)
+        """Write `tokenizer.json` and its config to a folder. Raises OSError."""
+        try:
+            self.tokenizer.save_pretrained(folder)
+        except OSError:
+            raise
+        except Exception as error:  # the library raises plain Exception for a full disk
+            number = SYSTEM_ERROR.search(str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error), str(folder)) from error
 
 
 def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
@@ -163,9 +171,18 @@ def _from_pretrained(name: str, config: TokenizerConfig) -> Any:
             name, revision=config.revision, trust_remote_code=config.trust_remote_code
         )
     except Exception as error:  # every kind: a broken file raises plain Exception
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        hint = "check tokenizer.name, tokenizer.path and the connection (HF_HUB_OFFLINE)"
-        raise _unreadable(name, f"cannot be loaded: {lines[0]}", hint) from error
+        raise _refused_by_library(name, error) from error
+
+
+def _refused_by_library(name: str, error: Exception) -> ProjectError:
+    """Say it in our words where the library's are of converting what is not there."""
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "tokenizer.json").exists():
+        hint = "give a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
+        return _unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    hint = "check tokenizer.name, tokenizer.path and the connection (HF_HUB_OFFLINE)"
+    return _unreadable(name, f"cannot be loaded: {lines[0]}", hint)
 
 
 def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokenizerFast:

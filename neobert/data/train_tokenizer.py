@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from neobert.config.schema import RunConfig, TokenizerConfig
@@ -14,7 +15,7 @@ from neobert.data.entry import report_to_stdout
 from neobert.data.shape import segment_length
 from neobert.data.sources import open_corpus
 from neobert.data.store import writing
-from neobert.data.tokenizers import load_tokenizer
+from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
 
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
@@ -22,9 +23,18 @@ def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     corpus = open_corpus(config.dataset)
     tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
     tokenizer.tokenizer.model_max_length = segment_length(config)
-    with writing(folder):
-        tokenizer.save(folder)
+    with writing(folder, "name a folder on another disk"):
+        save_whole(tokenizer, folder)
     return {"folder": str(folder), "corpus": corpus.label, "tokenizer": tokenizer.summary()}
+
+
+def save_whole(tokenizer: TokenizerBundle, folder: Path) -> None:
+    """Save to a folder that is empty or new: all files or, on a full disk, none. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+        tokenizer.save(Path(partial))
+        for file in Path(partial).iterdir():
+            file.rename(folder / file.name)
 
 
 if __name__ == "__main__":

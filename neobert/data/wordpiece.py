@@ -33,7 +33,10 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None)
     letters = _alphabet(texts, backend, min(MAX_ALPHABET, vocab_size // 4))
     if not letters:
         raise ProjectError(
-            "DAT004", "the corpus has no text to train a tokenizer on", "give it text", "dataset"
+            "DAT004",
+            "no text is left to train a tokenizer on",
+            "add text; dataset.eval_samples and dataset.validation_split take theirs from it first",
+            "dataset",
         )
     continuations = [CONTINUATION + letter for letter in letters if _continues_words(letter, backend)]
     trainer = trainers.WordPieceTrainer(

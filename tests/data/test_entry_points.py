@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ from neobert.config import to_dict
 from neobert.config.schema import TokenizerConfig
 from neobert.data.entry import report_to_stdout
 from neobert.data.prepare import prepare
-from neobert.data.tokenizers import load_tokenizer
+from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.data.train_tokenizer import save_whole
 from neobert.errors import ERROR_FILE_ENV, read_error_file
 from tests.data.conftest import Configure
 
@@ -73,6 +75,22 @@ def test_a_config_that_cannot_be_read(tmp_path, capsys, content, code, exit_code
 def test_one_argument_is_wanted(capsys, arguments):
     assert report_to_stdout(lambda config: {}, arguments) == 2
     assert "one resolved config" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path, monkeypatch):
+    bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_dir)))
+
+    def save(self, folder):
+        (folder / "tokenizer_config.json").touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(TokenizerBundle, "save", save)
+    with pytest.raises(OSError, match="No space"):
+        save_whole(bundle, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    monkeypatch.undo()
+    save_whole(bundle, tmp_path / "out")
+    assert load_tokenizer(TokenizerConfig(path=str(tmp_path / "out"))).digest == bundle.digest
 
 
 @pytest.mark.e2e

@@ -304,6 +304,15 @@ def test_progress_keeps_others_waiting(tmp_path, monkeypatch):
     assert sleep.calls == 20
 
 
+def test_a_disk_too_full_for_the_owner_s_name(tmp_path, monkeypatch):
+    def pwrite(handle, content, offset):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(build_lock.os, "pwrite", pwrite)
+    with pytest.raises(ProjectError, match=r"the disk is full \[DAT009\]"), hold_lock(tmp_path / "x.lock"):
+        pass
+
+
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
     def flock(handle, operation):
         raise OSError(errno.ENOLCK, "No locks available")

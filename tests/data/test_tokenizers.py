@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -142,7 +143,8 @@ def test_a_file_that_is_no_tokenizer(tmp_path, content):
 
 def test_places_without_a_tokenizer(tmp_path):
     refused("TOK001", "does not exist", TokenizerConfig(path=str(tmp_path / "nowhere")))
-    refused("TOK001", "cannot be loaded", TokenizerConfig(path=str(tmp_path)))
+    for named in (TokenizerConfig(path=str(tmp_path)), TokenizerConfig(name=str(tmp_path))):
+        assert "HF_HUB_OFFLINE" not in refused("TOK001", "without a tokenizer", named).hint
     refused("TOK001", "cannot be loaded", TokenizerConfig(name="nobody/nothing-of-this-name"))
     refused("TOK001", "no corpus", TokenizerConfig())
 
@@ -166,6 +168,19 @@ def test_every_special_token_is_spared(tokenizer_dir, tmp_path):
     again = load(tmp_path)
     assert again.tokenizer.convert_tokens_to_ids("<turn>") in again.special_ids
     assert again.vocab_size == 256
+
+
+def test_a_full_disk_under_a_tokenizer_is_an_error_of_the_system(tokenizer_dir, tmp_path, monkeypatch):
+    """The library's Rust half raises plain Exception."""
+
+    def save_pretrained(folder):
+        raise Exception("No space left on device (os error 28)")
+
+    found = load(tokenizer_dir)
+    monkeypatch.setattr(found.tokenizer, "save_pretrained", save_pretrained)
+    with pytest.raises(OSError, match="No space left") as caught:
+        found.save(tmp_path)
+    assert caught.value.errno == errno.ENOSPC
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):

@@ -127,6 +127,8 @@ def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretend
     answer = command(*words)
     assert answer.code == 2
     assert "the folder is not empty" in answer.err
+    answer = command("tokenizer", "train", "-p", "cpu-demo", "--output", "tok/tokenizer.json")
+    assert (answer.code, "this is a file" in answer.err) == (2, True)
 
 
 @pytest.mark.parametrize(
