@@ -58,9 +58,6 @@ def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
     folder, manifest = found
     refuse_other_run(folder, config)
     log.info("resuming from %s, step %d", folder, manifest.step)
-    superseded = folders.set_aside_after(root, manifest.step)
-    if superseded:
-        log.warning("checkpoints of later steps were set aside: %s", superseded)
     return Start(folder, read_state(folder))
 
 

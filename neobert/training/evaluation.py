@@ -13,7 +13,7 @@ from neobert.training.trainer import Trainer
 
 
 def evaluate(trainer: Trainer) -> None:
-    """Add loss and accuracy to the step's line. The masks are fixed, so two evaluations can be compared.
+    """Add loss and accuracy, where the task has an evaluation. Its masks are fixed, so two can be compared.
 
     Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from neobert.training.hooks import Hook
 from neobert.training.signals import StopRequested
+from neobert.training.task import Batch
 from neobert.training.trainer import Trainer
 
 
@@ -58,7 +58,7 @@ def run_step(trainer: Trainer) -> None:
     progress.advance(batches[-1].cursor, num_tokens)
 
 
-def fetch(trainer: Trainer) -> list[Any]:
+def fetch(trainer: Trainer) -> list[Batch]:
     """Take the microbatches of a step; none where a stop was asked for before they were there."""
     count = trainer.config.trainer.gradient_accumulation_steps
     try:
@@ -68,7 +68,7 @@ def fetch(trainer: Trainer) -> list[Any]:
         return []
 
 
-def agree(trainer: Trainer, batches: Sequence[Any]) -> tuple[int, int]:
+def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
     """Add up targets and tokens over all ranks, and stop together where one has to."""
     own = [
         sum(batch.num_targets for batch in batches),
@@ -81,7 +81,7 @@ def agree(trainer: Trainer, batches: Sequence[Any]) -> tuple[int, int]:
     return num_targets, num_tokens
 
 
-def accumulate(trainer: Trainer, batches: Sequence[Any], num_targets: int) -> Tensor:
+def accumulate(trainer: Trainer, batches: Sequence[Batch], num_targets: int) -> Tensor:
     """Run forward and backward over the microbatches; return the loss of all ranks, summed over targets."""
     world = trainer.world
     scale = world.size / max(num_targets, 1)  # ranks average their gradients
@@ -94,7 +94,7 @@ def accumulate(trainer: Trainer, batches: Sequence[Any], num_targets: int) -> Te
     return world.add_up(total)
 
 
-def update(trainer: Trainer, batches: Sequence[Any], loss_sum: Tensor) -> None:
+def update(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor) -> None:
     """Judge the gradient, clip it, and step optimizer and schedule."""
     parameters = list(trainer.module.parameters())
     grad_norm = get_total_norm([each.grad for each in parameters if each.grad is not None])

@@ -21,6 +21,7 @@ from neobert.plan.flops import peak_at_precision
 from neobert.plan.hardware import assumptions_for
 from neobert.tasks.pretrain import build_pretraining
 from neobert.training.assembly import Start, build_trainer, choose_start
+from neobert.training.checkpoint.folders import set_aside_after
 from neobert.training.checkpoint.save import save_checkpoint
 from neobert.training.evaluation import evaluate
 from neobert.training.heartbeat import Heartbeat
@@ -130,8 +131,9 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> li
     every = trainer.config.trainer
 
     def announce_evaluation(trainer: Trainer) -> None:
-        heartbeat.beat(trainer, "eval")
-        evaluate(trainer)
+        if trainer.task.evaluation is not None:
+            heartbeat.beat(trainer, "eval")
+            evaluate(trainer)
 
     return [
         Hook(name="log", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
@@ -168,6 +170,9 @@ def telemetry(trainer: Trainer) -> Iterator[tuple[Heartbeat, MetricsLine]]:
             yield heartbeat, MetricsLine(None, None)
             return
         trim_metrics(run_dir, progress)
+        superseded = set_aside_after(trainer.checkpoints, progress.step)
+        if superseded:
+            log.warning("checkpoints of later steps were set aside: %s", superseded)
         journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
         tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
         if tracker is not None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from neobert.data.batches import TrainStream
 from neobert.errors import ProjectError
@@ -274,9 +275,27 @@ def test_other_text_under_the_same_name_is_refused(make_run, run, struck_run, co
     struck_run(run_dir, *STEP, 6, terminate)
     with text.open("a", encoding="utf-8") as file:
         file.write("\n" + json.dumps({"text": "one more document for the text"}))
+    make_run(
+        dataset={"path": str(text)}, trainer={"resume_from_checkpoint": str(run_dir / "checkpoints" / "5")}
+    )
+    before = {path.name for path in (run_dir / "checkpoints").iterdir()}
     with pytest.raises(ProjectError, match="data fingerprint") as error:
         run(run_dir)
     assert error.value.code == "CKP007"
+    assert {path.name for path in (run_dir / "checkpoints").iterdir()} == before
+
+
+def test_sums_that_may_round_differently_are_said(make_run, run, struck_run, caplog):
+    run_dir = make_run()
+    struck_run(run_dir, *STEP, 6, terminate)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        assert run(run_dir) == 0
+    finally:
+        torch.set_num_threads(threads)
+    assert f"num_threads was {threads} and is {threads + 1}" in caplog.text
+    assert "not to the last bit" in caplog.text
 
 
 def test_a_runtime_key_may_change_and_is_logged(make_run, run, struck_run, caplog):
