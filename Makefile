@@ -48,7 +48,7 @@ lint: setup-dev ## Style, types, import contracts, shipped configs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m profiles.lock --check
-	$(BIN)/neobert-launch lint profiles
+	$(BIN)/neobert-launch lint profiles examples/real-text.yaml
 
 format: setup-dev ## Rewrite the sources in the project's style
 	$(BIN)/ruff check --fix $(SOURCES)
