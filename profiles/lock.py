@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import argparse
 import sys
-from pathlib import Path
 
-LOCK = Path(__file__).parent / "profiles.lock"
-
-
-def read_lock() -> dict[str, str]:
-    """Name to hash, as locked."""
-    locked: dict[str, str] = json.loads(LOCK.read_text(encoding="utf-8")) if LOCK.exists() else {}
-    return locked
+from profiles.inherit import SHIPPED, profile_files
+from profiles.pins import read_pins, write_pins
+from profiles.registry import load_profile
 
 
 def shipped_hashes() -> dict[str, str]:
     """Name to hash, as the shipped files are now."""
-    from profiles.inherit import SHIPPED, profile_files
-    from profiles.registry import load_profile
-
     shipped = [name for name, path in profile_files().items() if path.is_relative_to(SHIPPED)]
     return {name: load_profile(name).digest for name in sorted(shipped) if not name.startswith("_")}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Check or write the lock; 0 where it is current."""
-    import argparse
-
     parser = argparse.ArgumentParser(prog="python -m profiles.lock", description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument(
@@ -36,9 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     mode.add_argument("--write", action="store_true", help="lock the profiles as they are")
     current = shipped_hashes()
     if parser.parse_args(arguments).write:
-        LOCK.write_text(json.dumps(current, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        write_pins(current)
         return 0
-    locked = read_lock()
+    locked = read_pins()
     changed = sorted(name for name in current.keys() | locked.keys() if current.get(name) != locked.get(name))
     if changed:
         print(f"differ from profiles.lock: {', '.join(changed)}")

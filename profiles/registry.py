@@ -27,7 +27,7 @@ from profiles.inherit import (
     with_profile_name,
     without_null_profile,
 )
-from profiles.lock import read_lock
+from profiles.pins import read_pins
 
 __all__ = [
     "Expectations",
@@ -164,7 +164,7 @@ def _profile(layers: Layers) -> tuple[Profile, tuple[Document, ...]]:
 
 
 def _describe(about: About, resolution: Resolution, digest: str, files: tuple[str, ...]) -> Profile:
-    locked = read_lock().get(about.name)
+    locked = read_pins().get(about.name)
     return Profile(
         name=about.name,
         kind=about.kind,

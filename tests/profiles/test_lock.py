@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from profiles import lock
+from profiles import lock, pins
 from profiles.registry import list_profiles, load_profile
 
 
@@ -13,16 +13,16 @@ from profiles.registry import list_profiles, load_profile
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the lock that a test may change."""
     path = tmp_path / "profiles.lock"
-    path.write_text(lock.LOCK.read_text())
-    monkeypatch.setattr(lock, "LOCK", path)
+    path.write_text(pins.LOCK.read_text())
+    monkeypatch.setattr(pins, "LOCK", path)
     return path
 
 
 def test_the_lock_is_current() -> None:
-    assert lock.shipped_hashes() == lock.read_lock(), (
+    assert lock.shipped_hashes() == pins.read_pins(), (
         "read the change, then `python -m profiles.lock --write`"
     )
-    assert set(lock.read_lock()) == set(list_profiles())
+    assert set(pins.read_pins()) == set(list_profiles())
 
 
 def test_check_passes_then_names_what_changed(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
