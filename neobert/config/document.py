@@ -71,7 +71,7 @@ def _read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UnreadableError("there is no such file", "check the path and the current folder") from None
+        raise UnreadableError("does not exist", "check the path and the current folder") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableError(f"cannot be read: {reason}") from None

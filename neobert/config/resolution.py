@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from neobert.config.variables import substitute
 T = TypeVar("T")
 
 MOST_EXPLAINED = 200
+UNRESOLVED_VARIABLE = "CFG012"
 EMPTY = Node({}, DEFAULT, DEFAULT)
 
 
@@ -68,7 +69,7 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
                 found += flaws_of(problem, root, kind)
         found += _unexplained(len(error.problems) - MOST_EXPLAINED, root)
     if found or value is None:
-        raise ConfigError([sources.issue(flaw) for flaw in _by_place(found)])
+        raise ConfigError([sources.issue(flaw) for flaw in _told_once(_by_place(found))])
     return value
 
 
@@ -110,6 +111,15 @@ def _by_place(flaws: list[Flaw]) -> list[Flaw]:
     return sorted(
         flaws, key=lambda flaw: (flaw.origin.kind == "override", flaw.origin.file, flaw.origin.line)
     )
+
+
+def _told_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
+    """What is wrong with a variable is one problem, wherever the variable is used."""
+    told: set[str] = set()
+    for flaw in flaws:
+        if flaw.code != UNRESOLVED_VARIABLE or flaw.message not in told:
+            yield flaw
+        told.add(flaw.message)
 
 
 def _origins(root: Node) -> Mapping[str, Origin]:

@@ -105,7 +105,9 @@ class _Resolver:
 
     def lookup(self, name: str, stack: tuple[str, ...]) -> Node:
         if name in stack:
-            circle = " -> ".join([*stack[stack.index(name) :], name])
+            members = stack[stack.index(name) :]
+            first = members.index(min(members))
+            circle = " -> ".join([*members[first:], *members[:first], members[first]])
             raise _UnresolvedError(f"the variables go in a circle: {circle}", "give one of them a value")
         if len(stack) >= MAX_DEPTH:
             raise _UnresolvedError(f"the variables are nested deeper than {MAX_DEPTH} levels", "flatten them")

@@ -62,7 +62,7 @@ def test_the_place_of_a_syntax_error_is_named(content: bytes, line: int, column:
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
-    for path, words in ((tmp_path / "none.yaml", "no such file"), (tmp_path, "is a directory")):
+    for path, words in ((tmp_path / "none.yaml", "none.yaml does not exist"), (tmp_path, "is a directory")):
         with pytest.raises(ConfigError, match=words) as caught:
             load_document(path)
         assert caught.value.exit_code == 2

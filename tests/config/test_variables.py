@@ -79,7 +79,7 @@ def test_an_override_may_use_a_variable(resolve_text) -> None:
         ("variables: {x: 1}\nwandb: {name: run-$variables.x}\n", "wandb.name", 2, 15, "is not resolved"),
         ("variables: {x: [1]}\nwandb: {name: 'a-${variables.x}'}\n", "wandb.name", 2, 15, "no single value"),
         ("variables: {x: $variables.x}\n", "variables.x", 1, 16, "in a circle: x -> x"),
-        ("variables:\n  a: $variables.b\n  b: $variables.a\n", "variables.a", 2, 6, "circle: b -> a -> b"),
+        ("variables:\n  a: $variables.b\n  b: $variables.a\n", "variables.a", 2, 6, "circle: a -> b -> a"),
         ("variables:\n  a: {b: '{$variables.a}'}\n", "variables.a.b", 2, 10, "circle: a -> a"),
         ("variables: {a b: 1}\n", "variables.a b", 1, 13, "'a b' is no name"),
         ("variables: {a.b: 1}\n", "variables.a.b", 1, 13, "'a.b' is no name"),
@@ -93,6 +93,14 @@ def test_a_reference_that_fails_is_named_at_its_place(
     assert issue.code == ("CFG003" if path == "variables" else "CFG012")
     assert (issue.path, issue.line, issue.column) == (path, line, column)
     assert words in issue.message
+
+
+def test_a_circle_is_one_problem_wherever_it_is_used(issues_of) -> None:
+    circle = "variables: {c: $variables.a, b: $variables.c, a: $variables.b}\n"
+    (issue,) = issues_of(circle + "seed: $variables.b\nwandb: {name: $variables.a}\n")
+    assert issue.message == "the variables go in a circle: a -> b -> c -> a"
+    both = issues_of("seed: $variables.x\nwandb: {name: $variables.y}\n")
+    assert [issue.path for issue in both] == ["seed", "wandb.name"]
 
 
 def test_a_near_name_is_suggested(issues_of) -> None:
