@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neobert.config.errors import ConfigError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from profiles.registry import ResolvedRun
 
 Verdict = Literal["pass", "fail", "unknown"]
+SPOT = re.compile(r"(.+?):(\d+)(?::(\d+))?")
 VERDICTS: dict[int, Verdict] = {EXIT_OK: "pass", EXIT_CHECK_UNKNOWN: "unknown"}
 
 
@@ -70,21 +72,22 @@ def report_of_error(error: ProjectError) -> Report:
 
 
 def findings_of_error(error: ProjectError) -> list[Finding]:
-    """Each problem of a config as a finding; any other error is one finding with its place as the path."""
+    """Each problem of a config as a finding; any other error is one finding, its place a spot or the path."""
     if isinstance(error, ConfigError):
         from validators.core import findings_of
 
         return findings_of(error)
-    return [
-        Finding(
-            code=error.code,
-            name="",
-            severity=Severity.FAIL,
-            path=error.place,
-            message=error.message,
-            hint=error.hint,
-        )
-    ]
+    finding = Finding(
+        code=error.code,
+        name="",
+        severity=Severity.FAIL,
+        path=error.place,
+        message=error.message,
+        hint=error.hint,
+    )
+    if spot := SPOT.fullmatch(error.place):
+        finding = replace(finding, path="", file=spot[1], line=int(spot[2]), column=int(spot[3] or 1))
+    return [finding]
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:

@@ -64,7 +64,10 @@ def load_layers(path: Path) -> Layers:
         names.append(file.stem)
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
-            raise identity_error(f"profiles build on each other in a circle: {circle}", "", document.file)
+            message = f"profiles build on each other in a circle: {circle}"
+            raise identity_error(
+                message, "let one of them extend a profile outside it", _place_of_base(chain[-1])
+            )
         chain.append(document)
         file = _base_of(document)
     stripped = tuple(_without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
@@ -75,10 +78,15 @@ def _base_of(document: Document) -> Path | None:
     node = entries(document).get(EXTENDS)
     if node is None:
         return None
-    place = f"{document.file}:{node.origin.line}:{node.origin.column}"
+    place = _place_of_base(document)
     if not isinstance(node.value, str):
         raise identity_error("extends names one profile", "write extends: NAME", place)
     return find_profile(node.value, place)
+
+
+def _place_of_base(document: Document) -> str:
+    origin = entries(document)[EXTENDS].origin
+    return f"{document.file}:{origin.line}:{origin.column}"
 
 
 def entries(document: Document) -> dict[str, Node]:

@@ -133,6 +133,8 @@ def test_profiles_in_a_circle(
     answer = command("plan", "-p", "first")
     assert answer.code == 2
     assert "first -> second -> first" in answer.err
+    (finding,) = command("plan", "-p", "first", "--output-format", "json").json["findings"]
+    assert (Path(finding["file"]).name, finding["line"], finding["column"]) == ("second.yaml", 5, 10)
 
 
 def test_every_problem_is_reported_at_once(

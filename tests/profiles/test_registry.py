@@ -91,6 +91,8 @@ def test_a_circle_of_profiles_is_listed(write: Write) -> None:
     with pytest.raises(ProjectError, match="in a circle: b -> c -> b") as caught:
         load_profile("a")
     assert caught.value.exit_code == 2
+    assert Path(caught.value.place).name == "c.yaml:2:10"
+    assert "outside it" in caught.value.hint
 
 
 def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
