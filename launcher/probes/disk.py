@@ -18,7 +18,9 @@ NO_INODE_LIMIT = 2**31 - 1
 
 def probe_disk(subject: Subject) -> DiskFacts:
     """Try the closest folder that exists; nothing is left behind, and output_dir is not created."""
-    folder = nearest_existing(subject.output_dir)
+    output = subject.output_dir
+    # A file in its place is what the probe of the output tells; the disk around it may be sound.
+    folder = nearest_existing(output.parent if output.exists() and not output.is_dir() else output)
     status = os.statvfs(folder)
     written, synced, renamed, error = _try(folder)
     return DiskFacts(

@@ -46,6 +46,14 @@ def test_disk_is_tried_and_left_as_it_was(subject: Subject, tmp_path: Path) -> N
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_file_in_the_folder_s_place_says_nothing_of_the_disk(subject: Subject) -> None:
+    subject.output_dir.parent.mkdir(parents=True)
+    subject.output_dir.write_text("a file", encoding="utf-8")
+    found = probe_disk(subject)
+    assert (found.is_writable, found.path) == (True, str(subject.output_dir.parent))
+    assert not probe_output(subject).is_directory
+
+
 @pytest.mark.parametrize(
     ("broken", "promises"),
     [

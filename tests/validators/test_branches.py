@@ -47,6 +47,7 @@ ROWS: list[Row] = [
     ("CKP005", {}, "facts.disk.is_writable", False, True, "written to"),
     ("CKP005", {}, "facts.disk.rename_works", False, True, "renamed in"),
     ("CKP005", {}, "facts.disk.fsync_works", False, True, "synced"),
+    ("CKP005", {"facts.disk.is_writable": False}, "facts.disk.free_mib", 4, 3, "written to"),
     ("CKP007", RESUME, "facts.resume.step", 50000, 49999, "not before the end"),
     ("CKP007", RESUME,
      "facts.resume.structural_differences", ["model.hidden_size"], [], "another model.hidden_size"),
@@ -200,3 +201,12 @@ def test_four_hundred_tokens_per_second_are_caught_whatever_the_config_says(judg
 def test_the_warmup_is_blamed_on_the_key_that_gives_it(key, value, judge_situation):
     found = judge_situation({f"config.scheduler.{key}": value}).of("SCH001")
     assert {finding.path for finding in found} == {f"scheduler.{key}"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "hint"), [("auto", "restore one"), ("checkpoints/9", "another checkpoint")]
+)
+def test_the_way_out_of_a_broken_checkpoint_fits_how_it_was_named(selector, hint, judge_situation):
+    broken = RESUME | {"facts.resume.is_verified": False, "facts.resume.selector": selector}
+    (finding,) = judge_situation(broken).of("CKP007")
+    assert hint in finding.hint

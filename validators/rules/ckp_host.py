@@ -10,6 +10,7 @@ from validators.rule import Violations, rule
 
 NEVER = "never"
 FILES_PER_CHECKPOINT = 64
+TRIAL_MIB = 4
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs")
 
 
@@ -87,7 +88,7 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         ("synced", disk.fsync_works),
     )
     broken = [promise for promise, holds in promises if not holds]
-    if broken:
+    if broken and disk.free_mib >= TRIAL_MIB:  # with less the trial itself had no room, which is CKP004's
         yield Violation(
             "trainer.output_dir",
             f"{disk.path} cannot be {' or '.join(broken)}: {disk.error or 'no reason given'}",
@@ -150,7 +151,9 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(path, f"{resume.selector} does not exist", "name a checkpoint folder, or auto")
         return
     if not resume.is_verified:
-        yield Violation(path, f"{resume.target} does not verify: {resume.reason}", "resume from an older one")
+        restore = "restore one of them from a copy, or start a new run in another trainer.output_dir"
+        hint = restore if resume.selector == "auto" else "name another checkpoint, or auto"
+        yield Violation(path, f"{resume.target} does not verify: {resume.reason}", hint)
         return
     if resume.structural_differences:
         keys = ", ".join(resume.structural_differences)
