@@ -327,5 +327,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The entry point of the console script."""
+    console.open_closed_streams()
     console.accept_any_text()
     sys.exit(run(sys.argv[1:]))

@@ -44,6 +44,18 @@ def tell(text: str) -> None:
         silence(sys.stderr)
 
 
+def open_closed_streams() -> None:
+    """Give what was closed (`>&-`) the null device, before another file gets its number and the output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)
+            if null != number:
+                os.close(null)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
 def accept_any_text() -> None:
     """Have both streams write what their encoding lacks as escapes: a file's name may be any bytes."""
     for stream in (sys.stdout, sys.stderr):

@@ -48,6 +48,16 @@ def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: C
     assert "Traceback" not in answer.err
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_null_devices(closed: str, run_file: Callable[[str], Path]) -> None:
+    path = run_file("profile: cpu-demo\n")
+    for words, code in ((f"plan -c {path}", 0), (f"lint {path}.none", 2)):
+        shell = f"{sys.executable} -m launcher {words} {closed}"
+        answer = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)
+        assert answer.returncode == code
+        assert "failed" not in answer.stderr
+
+
 def test_names_in_any_encoding(run_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     name = os.fsdecode(b"l\xc3\xa4ufe-\xff.yaml")
