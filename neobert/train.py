@@ -5,6 +5,7 @@ Signals are listened for before anything slow is imported; what it prints is for
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -72,6 +73,9 @@ def report(error: ProjectError) -> int:
 
 def unexpected(error: Exception) -> ProjectError:
     """Put an error that nobody foresaw into one sentence; the traceback is in the log."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "make room, and go on from the last checkpoint, which is intact, with --resume auto"
+        return ProjectError("CKP004", "the disk is full", hint, error.filename or "", EXIT_TRAINING_FAILED)
     hint = "the traceback is in the rank's log; the last checkpoint is intact, go on with --resume auto"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import time
 import pytest
 
 from neobert.errors import ERROR_FILE_ENV, read_error_file
+from neobert.train import unexpected
 from neobert.training.checkpoint import folders
 
 pytestmark = pytest.mark.e2e
@@ -152,6 +154,13 @@ def test_a_full_disk_under_log_and_error_file_keeps_the_exit_code():
             check=False,
         )
     assert child.returncode == 93, child.stderr
+
+
+def test_a_full_disk_is_named_and_no_fault_of_the_trainer():
+    error = unexpected(OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"))
+    assert (error.code, error.place, error.exit_code) == ("CKP004", "runs/a/metrics.jsonl", 4)
+    assert "--resume auto" in error.hint
+    assert unexpected(OSError(errno.EIO, "Input/output error")).code == "TRN001"
 
 
 def edit(run_dir, key, value):
