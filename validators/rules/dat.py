@@ -11,7 +11,7 @@ from validators.rule import Violations, rule
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Text or a tokenizer that is not there, or that this process may not read.
+    """Text or a tokenizer that is not there, is empty, or that this process may not read.
 
     ## What it does
     Judges what the probe found under `dataset.path` or `dataset.name`, and under `tokenizer.path` or
@@ -39,6 +39,8 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             path, f"{data.source} is not there: {data.reason or 'not found'}", "correct the path or the name"
         )
+    elif run.config.dataset.path and not data.size_bytes and not data.reason:
+        yield Violation(path, f"{data.source} is empty", "point it at text")
     elif not data.is_readable:
         yield Violation(
             path, f"{data.source} cannot be read: {data.reason or 'no permission'}", "mend its permissions"
