@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.failure import describe
+from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
 from launcher.records import Record, last_record, read_json, read_metrics
 from launcher.rundir import CHECKPOINTS, HEARTBEAT, LOGS, METRICS, OUTCOME
@@ -125,7 +126,7 @@ def _read_error(path: Path) -> ProjectError | None:
 
 
 def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
-    log = log_path(folder / LOGS, 0)
+    log = _log_of(folder / LOGS)
     if error is not None:
         return f"{describe(error)}\n  = log: {log}"
     told = outcome.get("message")
@@ -133,6 +134,12 @@ def _message(outcome: Record, error: ProjectError | None, code: int, folder: Pat
         return f"{told}\n  = log: {log}"
     last = _last_line(log)
     return f"{_death(code)}{f': {last}' if last else ''}\n  = log: {log}"
+
+
+def _log_of(logs: Path) -> Path:
+    """The first rank's; torchrun's own where it started none."""
+    rank, agent = log_path(logs, 0), logs / AGENT_LOG
+    return agent if agent.exists() and not rank.exists() else rank
 
 
 def _death(code: int) -> str:

@@ -19,6 +19,7 @@ from launcher.rank_log import log_path
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
+AGENT_LOG = "torchrun.log"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 PATIENCE = 2
 POLL_S = 0.25
@@ -97,7 +98,7 @@ def log_of(topology: Topology, logs: Path) -> Path:
     """Where the output of the process that we start goes; ranks under torchrun have their own logs."""
     if not topology.needs_torchrun:
         return log_path(logs, 0)
-    return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else "torchrun.log")
+    return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
 
 
 def _dying_with_parent() -> Callable[[], object]:

@@ -182,6 +182,14 @@ def test_a_crash_shows_its_last_line_and_the_log(tmp_path: Path) -> None:
     assert "rank_0.log" in message
 
 
+def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path: Path) -> None:
+    leave(tmp_path, None, None)
+    (tmp_path / "logs" / "rank_0.log").rename(tmp_path / "logs" / "torchrun.log")
+    message = conclude(tmp_path, 2, [], tmp_path / "error.json").message
+    assert "RuntimeError: a fault" in message
+    assert "torchrun.log" in message
+
+
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "error.json").write_text('{"code": "DAT', encoding="utf-8")
     assert conclude(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
