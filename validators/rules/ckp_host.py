@@ -20,7 +20,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
     ## What it does
     Compares free space and free inodes below `trainer.output_dir` with (kept + 1) checkpoints and a fifth
-    more: the new one is complete before the oldest goes.
+    more: the new one is complete before the oldest goes. Checkpoints of the run that goes on count as room.
 
     ## Why is this bad?
     A full disk is met at a save, hours into the run, and the save is what was wanted.
@@ -37,11 +37,13 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     """
     disk = facts.disk
     assert disk is not None
-    needed = plan.checkpoint_tree_mib
-    if disk.free_mib < needed.value:
+    tree, held_mib = plan.checkpoint_tree_mib, _held_mib(run, plan, facts)
+    if disk.free_mib < tree.value - held_mib:
+        there = f", of which {held_mib:,.0f} are there" if held_mib else ""
         yield Violation(
             "trainer.output_dir",
-            f"{disk.free_mib:,} MiB are free in {disk.path}, {needed.value:,.0f} are needed: {needed.reason}",
+            f"{disk.free_mib:,} MiB are free in {disk.path}, {tree.value:,.0f} are needed{there}: "
+            f"{tree.reason}",
             "make room, choose another folder, or lower trainer.save_total_limit",
         )
     checkpoints = (run.config.trainer.save_total_limit or plan.num_saves.value) + 1
@@ -52,6 +54,15 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"{disk.path} has {disk.free_inodes:,} inodes free; checkpoints need {inodes:,}",
             "remove small files there, or choose another folder",
         )
+
+
+def _held_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
+    """What a run that goes on has on the disk already: those checkpoints make room for the next ones."""
+    trainer, output = run.config.trainer, facts.output
+    if output is None or trainer.resume_from_checkpoint == NEVER:
+        return 0.0
+    kept = min(len(output.checkpoint_steps), trainer.save_total_limit or len(output.checkpoint_steps))
+    return kept * plan.checkpoint_mib.value
 
 
 @rule("CKP005", "unsafe-output-dir", severity=Severity.FAIL, level=Level.HOST, needs=("disk",))
