@@ -46,6 +46,11 @@ def test_every_rule_has_a_page(command: Callable[..., Any]) -> None:
     assert command("rule", "no-save-cadence").out == command("rule", "ckp001").out
 
 
+def test_the_committed_schema_is_current(command: Callable[..., Any]) -> None:
+    committed = Path(__file__).parents[2] / "docs" / "neobert.schema.json"
+    assert committed.read_text(encoding="utf-8") == command("schema").out, "run `make docs`"
+
+
 def test_explain_says_value_origin_and_meaning(command: Callable[..., Any]) -> None:
     shown = command("explain", "trainer.save_steps", "-p", "a100-prod", *JSON).json
     assert shown["origin"]["kind"] == "profile"
