@@ -68,6 +68,12 @@ def findings_of(error: ConfigError) -> list[Finding]:
     ]
 
 
+def levels_with_rules() -> tuple[Level, ...]:
+    """Return the levels that have something to judge, from cheap to dear."""
+    found = {rule.level for rule in RULES.values()}
+    return tuple(level for level in Level if level in found)
+
+
 def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan) -> str:
     """Say why the rule has nothing to say about this run; empty where it applies."""
     if rule.production_only and not run.is_production:

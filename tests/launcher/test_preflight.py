@@ -92,6 +92,15 @@ def test_production_without_a_gpu_is_unknown_and_never_a_pass(command: Run, mach
     assert command("preflight", "--profile", "a100-prod", "--level", "static").code == 0
 
 
+def test_a_level_without_checks_cannot_be_asked_for(command: Run, machine: Any) -> None:
+    machine(None)
+    for name in levels.JUDGED:
+        answer = command("preflight", "-p", "cpu-demo", "--level", str(name), *JSON)
+        assert {check["level"] for check in answer.json["checks"]} == {str(name)}
+    assert set(levels.NAMES["full"]) == set(levels.JUDGED)
+    assert command("preflight", "-p", "cpu-demo", "--level", "rehearsal").code == 2
+
+
 def test_production_with_its_gpu_passes(command: Run, machine: Any) -> None:
     machine((A100,))
     answer = command("preflight", "-p", "a100-prod", *JSON)
