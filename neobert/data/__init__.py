@@ -8,7 +8,7 @@
 - Tensors, in order: microbatch, prefetch, batches.
 
 Errors: DAT001 missing or unreadable; DAT002 prepared for something else; DAT004 too little text; DAT006
-evaluation overlaps training; DAT007 column; DAT008 document longer than the context; DAT009 cache folder;
-DAT010 reading stopped while training; TOK001 tokenizer missing or unreadable; TOK002 special tokens; TOK003
-not fast; TOK004 untrainable.
+evaluation overlaps training; DAT009 cache folder; DAT010 reading stopped while training; DAT011 column;
+DAT012 document longer than the context; TOK001 tokenizer missing or unreadable; TOK002 special tokens;
+TOK003 not fast; TOK004 untrainable.
 """

@@ -12,7 +12,7 @@ CANDIDATES = ("text", "sentence", "content")
 def choose_column(columns: Iterable[str], wanted: str | None, place: str) -> str:
     """Return the text column: `wanted`, else the only one of text, sentence and content.
 
-    Raises DAT007 where it is absent or where more than one would do.
+    Raises DAT011 where it is absent or where more than one would do.
     """
     names = list(columns)
     if wanted is not None:
@@ -28,13 +28,13 @@ def choose_column(columns: Iterable[str], wanted: str | None, place: str) -> str
 
 
 def text_of(value: object, column: str, place: str) -> str:
-    """Return the text of one row; null counts as an empty document. Raises DAT007 for anything but text."""
+    """Return the text of one row; null counts as an empty document. Raises DAT011 for anything but text."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
     raise ProjectError(
-        "DAT007",
+        "DAT011",
         f"column {column!r} holds {type(value).__name__}, not text",
         "name a column of strings in dataset.text_column",
         place,
@@ -43,4 +43,4 @@ def text_of(value: object, column: str, place: str) -> str:
 
 def _column_error(message: str, names: list[str], place: str) -> ProjectError:
     listed = ", ".join(repr(name) for name in names) or "none"
-    return ProjectError("DAT007", message, f"set dataset.text_column to one of the columns: {listed}", place)
+    return ProjectError("DAT011", message, f"set dataset.text_column to one of the columns: {listed}", place)

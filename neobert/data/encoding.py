@@ -166,7 +166,7 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, label: str) -> Iterator[Encoded]:
     """Encode batch by batch, in order whatever `num_proc`.
 
-    Raises DAT008 for a document longer than the context where that is an error.
+    Raises DAT012 for a document longer than the context where that is an error.
     """
     documents = 0
     batches = _batched(texts, BATCH_DOCUMENTS)
@@ -174,7 +174,7 @@ def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, lab
         if encoded.too_long is not None:
             place, length = encoded.too_long
             raise ProjectError(
-                "DAT008",
+                "DAT012",
                 f"document {documents + place + 1:,} has {length:,} tokens, markers included; "
                 f"the context holds {encoder.max_length:,}",
                 "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",

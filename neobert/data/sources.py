@@ -59,7 +59,7 @@ def open_corpus(config: DatasetConfig) -> Corpus:
     first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
     a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
     Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
-    overlap and DAT007 for columns.
+    overlap and DAT011 for columns.
     """
     splits = _splits(config)
     wanted = parse_split(config.train_split, TRAIN_KEY)

@@ -53,7 +53,7 @@ class DocumentStream:
     def read_window(self, state: State | None, first_segment: int) -> StreamWindow | None:
         """Read the window that starts at `state`; None where the stream has ended.
 
-        Raises DAT010 where reading keeps failing, DAT008 for a document that may not be that long.
+        Raises DAT010 where reading keeps failing, DAT012 for a document that may not be that long.
         """
         texts, next_state = self.reader.read(state, self.window_documents)
         while texts:

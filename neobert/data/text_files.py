@@ -37,7 +37,7 @@ def kind_of(path: Path) -> str | None:
 def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
     """Yield the documents of a file in order.
 
-    Raises DAT001 for what cannot be read, DAT007 for its columns.
+    Raises DAT001 for what cannot be read, DAT011 for its columns.
     """
     kind = kind_of(path)
     assert kind is not None, path

@@ -85,7 +85,7 @@ def test_a_document_that_may_not_be_long_is_named(bundle):
     with pytest.raises(ProjectError) as caught:
         list(encode_all(texts, encoder(bundle, 16, long="error"), 1, "my text"))
     error = caught.value
-    assert (error.code, error.place) == ("DAT008", "my text")
+    assert (error.code, error.place) == ("DAT012", "my text")
     assert "document 701 has 42 tokens" in error.message
     assert "the context holds 16" in error.message
 

@@ -105,7 +105,7 @@ def test_what_no_patience_mends_is_said_at_once(error):
 
 
 def test_an_error_of_this_project_passes_through():
-    mine = ProjectError("DAT007", "a column", "", "x")
+    mine = ProjectError("DAT011", "a column", "", "x")
     reader, _ = patient(Flaky({3: [mine]}))
     with pytest.raises(ProjectError) as caught:
         reader.read(None, 10)
@@ -173,7 +173,7 @@ def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, streaming: stream)
     source = hub_splits(DatasetConfig(name="some/name", streaming=True))["train"]()
     assert list(source.open()) == TEXTS
-    with pytest.raises(ProjectError, match="DAT007"):
+    with pytest.raises(ProjectError, match="DAT011"):
         hub_splits(DatasetConfig(name="some/name", streaming=True, text_column="text"))["train"]()
 
 

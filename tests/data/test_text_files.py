@@ -111,7 +111,7 @@ def test_rows_of_parquet(tmp_path, suffix):
 )
 def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, says):
     path = put(tmp_path / "a.jsonl", json.dumps(row).encode())
-    error = refused(path, "DAT007", says, column)
+    error = refused(path, "DAT011", says, column)
     assert error.place.endswith(":1")
     if "holds" not in says:
         assert all(repr(name) in error.hint for name in row)
@@ -120,8 +120,8 @@ def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, say
 def test_parquet_columns_are_listed(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["x"], "n": [1]}), path)
-    assert "'body', 'n'" in refused(path, "DAT007", "none of the columns").hint
-    refused(path, "DAT007", "holds int", "n")
+    assert "'body', 'n'" in refused(path, "DAT011", "none of the columns").hint
+    refused(path, "DAT011", "holds int", "n")
 
 
 def test_a_named_column_beats_the_usual_names(tmp_path):

@@ -1,0 +1,21 @@
+"""A code means one thing, whoever raises it: the trainer, or a rule whose page it leads to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import validators.rules  # noqa: F401  registers every rule
+from validators.rule import RULES
+
+ROOT = Path(__file__).parents[2]
+TRAINING_HALF = ("data", "model", "objectives", "optim", "parallel", "tasks", "training", "export")
+# The trainer finds the same trouble that the rule looks for, where nobody asked the rule.
+SHARED = {"ATT001", "BUD002", "CFG011", "CKP004", "CKP007", "CKP008", "DAT001", "MOD002"}
+
+
+def test_the_trainer_raises_no_code_that_means_another_thing_to_a_rule() -> None:
+    sources = [file for room in TRAINING_HALF for file in (ROOT / "neobert" / room).rglob("*.py")]
+    raised = {code for file in sources for code in re.findall(r'"([A-Z]{3}\d{3})"', file.read_text("utf-8"))}
+    assert raised >= {"DAT004", "TOK001"}
+    assert raised & RULES.keys() <= SHARED
