@@ -23,9 +23,9 @@ class TrainingLog:
         self._read_tokens = trainer.progress.tokens_total
 
     def __call__(self, trainer: Trainer) -> None:
-        """Add the training fields to the step's line, unless an interrupted session has done so."""
+        """Add the training fields to the step's line, unless it was an earlier session that trained it."""
         progress, row = trainer.progress, trainer.progress.row
-        if row is None or LOSS in row:
+        if row is None or progress.step == self._read_step:
             return
         trainer.guard.check()
         reading, sections_ms = self._read(trainer)

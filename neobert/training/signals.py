@@ -16,8 +16,11 @@ from neobert.errors import EXIT_INTERRUPTED, EXIT_PREEMPTED
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopRequested(Exception):  # noqa: N818
-    """Somebody asked the run to stop. Not a failure: it ends with a checkpoint."""
+class StopRequested(BaseException):  # noqa: N818
+    """Somebody asked the run to stop. Not a failure: it ends with a checkpoint.
+
+    It rises through code that takes every `Exception` for a fault of its own, as reading text does.
+    """
 
 
 class Signals:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from neobert.data import text_files
 from neobert.data.batches import TrainStream
 from neobert.errors import ProjectError
 from neobert.training import evaluation, loop, session
@@ -161,6 +162,24 @@ def test_a_stop_before_there_is_anything_to_save(make_run, struck_run, outcome):
     run_dir = make_run()
     assert struck_run(run_dir, session, "prepare", 0, terminate) == 75
     assert outcome(run_dir)["step"] == 0
+
+
+def test_a_stop_while_text_is_read_is_no_fault_of_the_text(make_run, struck_run, outcome, tmp_path):
+    run_dir = make_run(dataset={"cache_dir": str(tmp_path / "cache")})
+    assert struck_run(run_dir, text_files, "_json_object", 20, terminate) == 75
+    assert outcome(run_dir)["status"] == "preempted"
+    assert not list((tmp_path / "cache").glob(".*.partial"))
+
+
+def test_a_cadence_that_moves_onto_an_open_line_has_nothing_to_add_to_it(make_run, run, struck_run, metrics):
+    run_dir = make_run()
+    assert struck_run(run_dir, session, "evaluate", 1, terminate) == 75
+    make_run(trainer={"logging_steps": 2})
+    assert run(run_dir) == 0
+    lines = {line["step"]: line for line in metrics(run_dir)}
+    assert "eval/loss" in lines[4]
+    assert "train/loss" not in lines[4]
+    assert "train/loss" in lines[6]
 
 
 def test_a_torn_history_is_mended(make_run, run, struck_run, exact, uninterrupted):
