@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 T = TypeVar("T")
 
 ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
+# Tokenising a large text takes hours; torch gives up on a silent rank after half an hour.
+PREPARATION_LIMIT = timedelta(days=7)
 
 
 class World:
@@ -38,6 +41,9 @@ class World:
         self.compute_dtype = torch.bfloat16 if mixed_precision == "bf16" else torch.float32
         is_on_gpu = self.device.type == "cuda"
         self._host_group = dist.new_group(backend="gloo") if self.size > 1 and is_on_gpu else None
+        self._patient_group = (
+            dist.new_group(backend="gloo", timeout=PREPARATION_LIMIT) if self.size > 1 else None
+        )
 
     @property
     def is_main(self) -> bool:
@@ -97,10 +103,14 @@ class World:
     def main_first(self) -> Iterator[None]:
         """Run a block on rank 0, then on the others, which find what it made. A failure releases nobody."""
         if not self.is_main:
-            self.wait_for_all()
+            self._wait_patiently()
         yield
         if self.is_main:
-            self.wait_for_all()
+            self._wait_patiently()
+
+    def _wait_patiently(self) -> None:
+        if self.size > 1:
+            dist.barrier(group=self._patient_group)
 
     def wait_for_all(self) -> None:
         """Wait until every rank has come this far."""

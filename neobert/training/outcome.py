@@ -16,6 +16,11 @@ def clear_outcome(run_dir: Path) -> None:
     (run_dir / FILE_NAME).unlink(missing_ok=True)
 
 
+def has_outcome(run_dir: Path) -> bool:
+    """Whether this session, on any rank, has said how it ended."""
+    return (run_dir / FILE_NAME).exists()
+
+
 def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, message: str = "") -> None:
     """Write how the session ended; a reader sees the old file or the new one."""
     content = {"status": status, "exit_code": exit_code, "step": step, "message": message}

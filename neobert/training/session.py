@@ -30,7 +30,7 @@ from neobert.training.hooks import Hook
 from neobert.training.journal import Journal
 from neobert.training.loop import fit
 from neobert.training.metrics import MetricsLine, TrainingLog
-from neobert.training.outcome import clear_outcome, write_outcome
+from neobert.training.outcome import clear_outcome, has_outcome, write_outcome
 from neobert.training.signals import Signals, StopRequested
 from neobert.training.tracker import open_tracker
 from neobert.training.trainer import Trainer
@@ -47,8 +47,7 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     world = World(config.trainer.mixed_precision)
     refuse_other_world(config, world)
     make_reproducible(config, world)
-    start = world.on_main(partial(choose_start, config, run_dir))
-    clear_outcome(run_dir)
+    start = world.on_main(partial(begin, config, run_dir))
     step = 0 if start is None else start.state["step"]
     trainer = None
     try:
@@ -68,8 +67,20 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     return exit_code
 
 
+def begin(config: RunConfig, run_dir: Path) -> Start | None:
+    """Choose where to start, and take the last outcome away before any rank can leave this session's."""
+    start = choose_start(config, run_dir)
+    clear_outcome(run_dir)
+    return start
+
+
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
-    """Leave an outcome, if the disk still takes one: the error itself is on its way to whoever reads it."""
+    """Leave an outcome, if the disk still takes one: the error itself is on its way to whoever reads it.
+
+    The first rank to fail has the word. The others fail next, and only for want of that one.
+    """
+    if has_outcome(run_dir):
+        return
     exit_code, message = EXIT_TRAINING_FAILED, f"{type(error).__name__}: {error}"
     if isinstance(error, ProjectError):
         exit_code, message = error.exit_code, error.message

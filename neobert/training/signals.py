@@ -16,7 +16,7 @@ from neobert.errors import EXIT_INTERRUPTED, EXIT_PREEMPTED
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
-class StopRequested(BaseException):  # noqa: N818
+class StopRequested(BaseException):
     """Somebody asked the run to stop. Not a failure: it ends with a checkpoint.
 
     It rises through code that takes every `Exception` for a fault of its own, as reading text does.

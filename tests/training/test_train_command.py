@@ -116,6 +116,16 @@ def test_a_stop_of_two_ranks_is_one_stop(make_run, start, outcome):
     assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended["step"]
 
 
+def test_of_two_ranks_the_one_that_failed_first_has_the_word(make_run, finish, outcome, tmp_path):
+    text = tmp_path / "text.jsonl"
+    text.write_text('{"text": "a b c"}\n' * 14, encoding="utf-8")
+    dataset = {"path": str(text), "cache_dir": str(tmp_path / "cache")}
+    run_dir = make_run(distributed={"nproc_per_node": 2}, dataset=dataset)
+    _, log = finish(run_dir, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    assert outcome(run_dir)["exit_code"] == 1, log
+    assert "one microbatch holds" in outcome(run_dir)["message"]
+
+
 @pytest.mark.parametrize(
     ("spoil", "code", "exit_code", "named"),
     [
