@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -126,18 +126,28 @@ class Forwarder:
             # torchrun would end its workers within seconds of a signal of its own: a save may take longer.
             targets = self._workers()
             for worker in targets:
-                worker.send_signal(number)
+                with suppress(psutil.Error):
+                    worker.send_signal(number)
             if not targets or number == signal.SIGKILL:
                 self.child.send_signal(number)
         elif self.child.poll() is None:
-            os.killpg(self.child.pid, number)
+            with suppress(ProcessLookupError):  # it may have been reaped below this handler
+                os.killpg(self.child.pid, number)
 
     def _workers(self) -> list[psutil.Process]:
         try:
             descendants = psutil.Process(self.child.pid).children(recursive=True)
-            return [process for process in descendants if TRAINER_MODULE in process.cmdline()]
         except psutil.Error:
             return []
+        return [process for process in descendants if _is_worker(process)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    """Whether it trains. One that has just ended says nothing, and must not hide the others."""
+    try:
+        return TRAINER_MODULE in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 @contextmanager

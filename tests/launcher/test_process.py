@@ -11,6 +11,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
 from launcher.ending import conclude, same_again, summary_text
@@ -112,6 +113,40 @@ def test_the_third_ctrl_c_kills(tmp_path: Path) -> None:
     assert child.poll() is None
     forwarder(signal.SIGINT, None)
     assert child.wait(timeout=10) == -signal.SIGKILL
+
+
+class Worker:
+    """A descendant of the agent; what it raises, it raises when it is asked what it is, or sent a signal."""
+
+    def __init__(self, asked: psutil.Error | None = None, sent: psutil.Error | None = None) -> None:
+        self.asked, self.sent, self.got = asked, sent, []
+
+    def cmdline(self) -> list[str]:
+        if self.asked:
+            raise self.asked
+        return [sys.executable, "-m", "neobert.train", "resolved.json"]
+
+    def send_signal(self, number: int) -> None:
+        if self.sent:
+            raise self.sent
+        self.got.append(number)
+
+
+@pytest.mark.parametrize(
+    "gone", [Worker(asked=psutil.ZombieProcess(7)), Worker(sent=psutil.NoSuchProcess(7))]
+)
+def test_a_worker_that_ends_keeps_no_signal_from_the_others(
+    gone: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    other = Worker()
+    monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [gone, other])
+    Forwarder(child, has_agent=True)(signal.SIGTERM, None)
+    time.sleep(0.1)
+    assert other.got == [signal.SIGTERM]
+    assert child.poll() is None, "torchrun itself would end its workers within seconds"
+    child.kill()
+    child.wait()
 
 
 def test_many_sigterms_do_not_cut_a_save_short(tmp_path: Path) -> None:
