@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, fields
-from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -23,6 +22,8 @@ if TYPE_CHECKING:  # at run time it costs each tokenising process the import of 
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
 BATCH_DOCUMENTS = 512
+# An encoded token costs about 90 bytes until it is stored: 512 books at once would take gigabytes.
+BATCH_CHARACTERS = 1 << 23
 NUM_MARKERS = 2
 
 
@@ -169,7 +170,7 @@ def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, lab
     Raises DAT012 for a document longer than the context where that is an error.
     """
     documents = 0
-    batches = _batched(texts, BATCH_DOCUMENTS)
+    batches = _batched(texts, BATCH_DOCUMENTS, BATCH_CHARACTERS)
     for encoded in _encoded(batches, encoder, num_proc):
         if encoded.too_long is not None:
             place, length = encoded.too_long
@@ -209,10 +210,18 @@ def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_pr
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _batched(texts: Iterable[str], size: int) -> Iterator[tuple[str, ...]]:
-    remaining = iter(texts)
-    while batch := tuple(islice(remaining, size)):
-        yield batch
+def _batched(texts: Iterable[str], documents: int, characters: int) -> Iterator[tuple[str, ...]]:
+    """Yield batches that end where they hold so many documents or so many characters."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text)
+        if len(batch) >= documents or size >= characters:
+            yield tuple(batch)
+            batch, size = [], 0
+    if batch:
+        yield tuple(batch)
 
 
 _encoder_of_process: SegmentEncoder | None = None

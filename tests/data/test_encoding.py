@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import TokenizerConfig
+from neobert.data import encoding
 from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder, token_dtype
 from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
@@ -137,3 +138,21 @@ def test_the_narrowest_type_that_holds_the_vocabulary():
 def test_the_type_holds_the_ids(bundle):
     wide = replace(encoder(bundle), dtype=np.dtype(np.uint32))
     assert wide.encode(["ba"]).tokens.dtype == np.uint32
+
+
+def test_books_are_encoded_a_few_at_a_time(bundle, monkeypatch):
+    sizes = []
+    real = SegmentEncoder.encode
+
+    def watched(self, texts):
+        sizes.append(sum(map(len, texts)))
+        return real(self, texts)
+
+    monkeypatch.setattr(SegmentEncoder, "encode", watched)
+    monkeypatch.setattr(encoding, "BATCH_CHARACTERS", 1000)
+    texts = [" ".join(sentences(80)), "", *sentences(200, longest=6)]
+    encoded = list(encode_all(texts, encoder(bundle), 1, "books"))
+    assert max(sizes) < 1000 + max(map(len, texts))
+    assert sum(batch.counts.documents for batch in encoded) == len(texts)
+    whole = real(encoder(bundle), texts)
+    assert np.concatenate([batch.tokens for batch in encoded]).tolist() == whole.tokens.tolist()
