@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from launcher import shadow
-from launcher.levels import HOST_PROBES, parse_levels, probes_for
+from launcher.levels import HOST_PROBES, JUDGED, parse_levels, probes_for
 from launcher.probes import git, software
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
-from validators.finding import Level
 
 
 def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) -> None:
@@ -62,7 +61,7 @@ def test_levels_choose_the_probes() -> None:
     assert probes_for(parse_levels("static")) == ()
     assert [probe.group for probe in probes_for(parse_levels("gpu"))] == ["software", "gpus"]
     assert "gpus" not in {probe.group for probe in probes_for(parse_levels("static,host"))}
-    assert set(parse_levels("full")) == set(Level)
+    assert set(parse_levels("full")) == set(JUDGED)
 
 
 def test_versions_are_read_without_importing() -> None:
