@@ -5,6 +5,7 @@ from validators.rules import (  # noqa: F401
     bud,
     cfg,
     cfg_file,
+    cfg_idle,
     ckp,
     ckp_host,
     dat,

@@ -120,3 +120,37 @@ def unpinned_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         yield Violation(
             "tokenizer.revision", f"{tokenizer.name} is not pinned to a revision", "set tokenizer.revision"
         )
+
+
+@rule("DAT013", "ambiguous-text", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
+def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Text from two places, or from none.
+
+    ## What it does
+    Asks for exactly one of `dataset.path` and `dataset.name`. A run file that builds on a profile with the
+    one and names the other sets the first to null.
+
+    ## Why is this bad?
+    Neither is more likely to be meant than the other, and the trainer takes no guess.
+
+    ## Example
+    ```yaml
+    profile: cpu-demo
+    dataset:
+      path: data/novels
+    ```
+
+    ## Use instead
+    ```yaml
+    profile: cpu-demo
+    dataset:
+      name: null
+      path: data/novels
+    ```
+    """
+    dataset = run.config.dataset
+    if dataset.path is not None and dataset.name is not None:
+        message = f"dataset.path is {dataset.path} and dataset.name is {dataset.name}: one of them is meant"
+        yield Violation("dataset.path", message, "set the other to null")
+    elif dataset.path is None and dataset.name is None:
+        yield Violation("dataset", "neither dataset.path nor dataset.name says where the text is", "set one")

@@ -46,6 +46,49 @@ def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         )
 
 
+def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
+    if run.profile is None or run.is_production:
+        return "PRE001 judges production runs"
+    return "" if run.profile.requires.device == "cuda" else "the run has no tensor cores to leave idle"
+
+
+@rule(
+    "PRE004",
+    "fp32-on-gpu",
+    severity=Severity.WARN,
+    level=Level.STATIC,
+    inapplicable=_production_or_no_gpu,
+)
+def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A smoke run on a GPU that computes in fp32.
+
+    ## What it does
+    Warns of `fp32` and `no` where a smoke profile requires CUDA. Production runs are refused by PRE001, and
+    a CPU has nothing better.
+
+    ## Why is this bad?
+    Such a run takes another kernel than the production run that it stands for, so it shows little of it.
+
+    ## Example
+    ```yaml
+    profile: gpu-smoke
+    trainer:
+      mixed_precision: fp32
+    ```
+
+    ## Use instead
+    ```yaml
+    profile: gpu-smoke
+    trainer:
+      mixed_precision: bf16
+    ```
+    """
+    precision = run.config.trainer.mixed_precision
+    if precision != "bf16":
+        message = f"a GPU computes in {precision}, not bf16"
+        yield Violation("trainer.mixed_precision", message, "set trainer.mixed_precision to bf16")
+
+
 def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.trainer.mixed_precision == "bf16" else "the run does not compute in bf16"
 
