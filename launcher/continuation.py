@@ -15,12 +15,16 @@ from profiles.registry import ResolvedRun
 from validators.facts import ResumeFacts
 
 NEVER = "never"
+NEWEST = ("auto", "latest")
 WAYS_TO_BEGIN = ("resume_from_checkpoint", "overwrite_output_dir")
 
 
 def is_finished(run: ResolvedRun, folder: Path) -> bool:
-    """Whether a run that is to go on has nothing left to do. How it was launched before does not matter."""
-    if not _is_to_go_on(run) or not _is_same_run(run, folder):
+    """Whether a run that is to go on has nothing left to do. How it was launched before does not matter.
+
+    Somebody who names a checkpoint wants it gone on from, also where the run has been at its end.
+    """
+    if run.config.trainer.resume_from_checkpoint not in NEWEST or not _is_same_run(run, folder):
         return False
     return read_json(folder / OUTCOME).get("status") == "finished" or _is_saved_to_the_end(run, folder)
 

@@ -55,12 +55,29 @@ def claimed(folder: Path) -> Iterator[int]:
 
     Yields the descriptor that the trainer keeps open. Raises ProjectError where another launch holds it.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = _hold(folder)
     try:
-        _lock(descriptor, folder)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _hold(folder: Path) -> int:
+    """Lock the directory of that name: the one that was waited for may have been moved aside meanwhile."""
+    while True:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            _lock(descriptor, folder)
+            if _is_still(descriptor, folder):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _is_still(descriptor: int, folder: Path) -> bool:
+    return folder.is_dir() and os.path.samestat(os.fstat(descriptor), folder.stat())
 
 
 def _lock(descriptor: int, folder: Path) -> None:

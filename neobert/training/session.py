@@ -180,10 +180,10 @@ def telemetry(trainer: Trainer) -> Iterator[tuple[Heartbeat, MetricsLine]]:
         if not world.is_main:
             yield heartbeat, MetricsLine(None, None)
             return
-        trim_metrics(run_dir, progress)
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
             log.warning("checkpoints of later steps were set aside: %s", superseded)
+        trim_metrics(run_dir, progress)
         journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
         tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
         if tracker is not None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,18 @@ def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
     child.wait()
     with claimed(tmp_path):
         pass
+
+
+def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first = claimed(folder)
+    first.__enter__()
+    moved = threading.Timer(0.3, lambda: (folder.rename(tmp_path / "old"), folder.mkdir()))
+    ended = threading.Timer(0.6, lambda: first.__exit__(None, None, None))
+    moved.start(), ended.start()
+    with claimed(folder) as held:
+        assert os.fstat(held).st_ino == folder.stat().st_ino
 
 
 def earlier_run(folder: Path) -> Path:

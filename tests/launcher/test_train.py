@@ -55,6 +55,15 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(run_child: Callable[...
     assert "finished at step" in answer.out
 
 
+def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(run_child: Callable[..., Any]) -> None:
+    run_child(*TRAIN, fake="finish")
+    saved = publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
+    answer = run_child(*TRAIN, "--resume", str(saved), fake="finish")
+    assert answer.code == 0, answer.err
+    assert "this run is finished" not in answer.out
+    assert answer.out.startswith("PASS")
+
+
 def test_without_resume_a_used_directory_is_refused_and_kept(run_child: Callable[..., Any]) -> None:
     run_child(*TRAIN, fake="fail")
     before = (RUN / "metrics.jsonl").read_text(encoding="utf-8")

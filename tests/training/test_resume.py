@@ -182,6 +182,15 @@ def test_a_cadence_that_moves_onto_an_open_line_has_nothing_to_add_to_it(make_ru
     assert "train/loss" in lines[6]
 
 
+def test_a_kill_on_the_way_back_leaves_no_checkpoint_without_its_history(make_run, run, struck_run, metrics):
+    run_dir = make_run()
+    run(run_dir)
+    make_run(trainer={"resume_from_checkpoint": str(run_dir / "checkpoints" / "5")})
+    assert struck_run(run_dir, session, "set_aside_after", 0, kill) is None
+    newest = folders.find(run_dir / "checkpoints", "auto")[1].step
+    assert metrics(run_dir)[-1]["step"] == newest == 12
+
+
 def test_a_torn_history_is_mended(make_run, run, struck_run, exact, uninterrupted):
     run_dir = make_run()
     struck_run(run_dir, *STEP, 9, kill)
