@@ -163,15 +163,21 @@ def _last_line(log: Path) -> str:
 def _next_command(exit_code: int, checkpoint: Path | None) -> str:
     if exit_code == EXIT_OK and checkpoint:
         return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
-    return same_again()
+    return same_again(has_checkpoint=checkpoint is not None)
 
 
-def same_again() -> str:
-    """This launch's command line, quoted for the shell, with --resume auto."""
+def same_again(*, has_checkpoint: bool) -> str:
+    """This launch's command line, quoted for the shell, with --resume auto.
+
+    A run that was to begin somewhere else does so again until it has a checkpoint of its own.
+    """
     given = sys.argv[1:]
-    if not any(word == "--resume" or word.startswith("--resume=") for word in given):
-        given = [*given[:1], "--resume", "auto", *given[1:]]
-    return shlex.join(["neobert-launch", *given])
+    asked = [place for place, word in enumerate(given) if word == "--resume" or word.startswith("--resume=")]
+    if asked and not has_checkpoint:
+        return shlex.join(["neobert-launch", *given])
+    for place in reversed(asked):
+        del given[place : place + (2 if given[place] == "--resume" else 1)]
+    return shlex.join(["neobert-launch", *given[:1], "--resume", "auto", *given[1:]])
 
 
 def summary_text(ending: Ending) -> str:

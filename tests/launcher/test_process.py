@@ -230,11 +230,22 @@ def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
     assert conclude(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
 
 
-def test_the_next_command_is_this_one_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["x", "train", "-p", "cpu-demo", "--set", "wandb.name=my run"])
-    assert same_again() == "neobert-launch train --resume auto -p cpu-demo --set 'wandb.name=my run'"
-    monkeypatch.setattr(sys, "argv", ["x", "train", "--resume", "auto", "-p", "cpu-demo"])
-    assert same_again() == "neobert-launch train --resume auto -p cpu-demo"
+@pytest.mark.parametrize(
+    ("words", "has_checkpoint", "expected"),
+    [
+        (["-p", "demo", "--set", "a=my run"], False, "--resume auto -p demo --set 'a=my run'"),
+        (["-p", "demo"], True, "--resume auto -p demo"),
+        (["--resume", "auto", "-p", "demo"], True, "--resume auto -p demo"),
+        (["-p", "demo", "--resume", "other/checkpoints/5"], True, "--resume auto -p demo"),
+        (["-p", "demo", "--resume=never"], True, "--resume auto -p demo"),
+        (["-p", "demo", "--resume", "other/checkpoints/5"], False, "-p demo --resume other/checkpoints/5"),
+    ],
+)
+def test_the_next_command_is_this_one_resumed(
+    words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, *, has_checkpoint: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["x", "train", *words])
+    assert same_again(has_checkpoint=has_checkpoint) == f"neobert-launch train {expected}"
 
 
 def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
