@@ -71,14 +71,20 @@ def _torchrun_options(topology: Topology) -> list[str]:
     return options + [word for pair in given.items() for word in pair]
 
 
-def child_environment(error_file: Path) -> dict[str, str]:
-    """This environment and where to leave an error; no module of the current folder hides the project's."""
+def child_environment(error_file: Path, ranks: int = 1) -> dict[str, str]:
+    """This environment and where to leave an error; no module of the current folder hides the project's.
+
+    Args:
+        ranks: processes of this node, which share its cores; torchrun would give each of several one core.
+    """
     ours = {ERROR_FILE_ENV: str(error_file), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
-    return {**POLITE, **os.environ, **ours}
+    cores = max(1, len(os.sched_getaffinity(0)) // ranks)
+    shared = {"OMP_NUM_THREADS": str(cores)} if ranks > 1 else {}
+    return {**POLITE, **shared, **os.environ, **ours}
 
 
 def start(
-    command: Sequence[str], log: Path, error_file: Path, keep_open: Sequence[int] = ()
+    command: Sequence[str], log: Path, error_file: Path, keep_open: Sequence[int] = (), ranks: int = 1
 ) -> subprocess.Popen[bytes]:
     """Start the trainer in a session of its own, so that a Ctrl-C reaches it once, through us."""
     with log.open("ab") as output:
@@ -87,7 +93,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=child_environment(error_file),
+            env=child_environment(error_file, ranks),
             start_new_session=True,
             pass_fds=tuple(keep_open),
             preexec_fn=_dying_with_parent(),

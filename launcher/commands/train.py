@@ -110,7 +110,7 @@ def _join(resolved: ResolvedRun, topology: Topology, folder: Path, output_format
     command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
         error_file = Path(staging, ERROR)
-        child = start(command, log_of(topology, folder / LOGS), error_file)
+        child = start(command, log_of(topology, folder / LOGS), error_file, ranks=topology.nproc_per_node)
         with forwarding(child, has_agent=True) as forwarder:
             code = wait(child, lambda: None)
         ending = conclude(folder, code, forwarder.seen, error_file)
@@ -137,7 +137,8 @@ def _supervise(
     command: list[str], folder: Path, topology: Topology, view: View, held: int, error_file: Path
 ) -> Ending:
     """Start the trainer and stay with it; it keeps the hold on the directory for as long as it lives."""
-    child = start(command, log_of(topology, folder / LOGS), error_file, keep_open=(held,))
+    log = log_of(topology, folder / LOGS)
+    child = start(command, log, error_file, keep_open=(held,), ranks=topology.nproc_per_node)
     with forwarding(child, has_agent=topology.needs_torchrun) as forwarder:
         record_trainer(folder, child.pid)
         try:

@@ -260,3 +260,13 @@ def test_threads_of_a_child_wait_politely_unless_somebody_says_otherwise(tmp_pat
     assert child_environment(tmp_path)["OMP_WAIT_POLICY"] == "PASSIVE"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     assert child_environment(tmp_path)["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+def test_ranks_of_a_node_share_its_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    assert "OMP_NUM_THREADS" not in child_environment(tmp_path)
+    assert child_environment(tmp_path, ranks=4)["OMP_NUM_THREADS"] == "4"
+    assert child_environment(tmp_path, ranks=32)["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert child_environment(tmp_path, ranks=4)["OMP_NUM_THREADS"] == "3"
