@@ -21,6 +21,7 @@ class TrainingLog:
         self._peak_flops = peak_flops
         self._read_step = trainer.progress.step
         self._read_tokens = trainer.progress.tokens_total
+        trainer.stopwatch.read()  # setting up is no training
 
     def __call__(self, trainer: Trainer) -> None:
         """Add the training fields to the step's line, unless it was an earlier session that trained it."""

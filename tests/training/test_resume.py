@@ -341,3 +341,13 @@ def test_a_missing_history_does_not_stop_a_resume(make_run, run, struck_run, exa
     Path(run_dir / "metrics.jsonl").unlink()
     run(run_dir)
     assert exact(run_dir) == [line for line in uninterrupted if line["step"] > 6]
+
+
+def test_setting_up_counts_as_no_training(make_run, run, metrics, monkeypatch):
+    hours_of_setting_up, clock = [], time.perf_counter
+    monkeypatch.setattr("time.perf_counter", lambda: clock() + 3600 * len(hours_of_setting_up))
+    at_call(monkeypatch, session, "set_aside_after", 0, lambda: hours_of_setting_up.append(1))
+    run_dir = make_run(trainer={"logging_steps": 1})
+    assert run(run_dir) == 0
+    first = metrics(run_dir)[1]
+    assert first["train/tokens_total"] / first["train/tokens_per_sec"] < 3600
