@@ -39,6 +39,8 @@ ROWS: list[Row] = [
     ("ATT001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 8.0"),
     ("ATT001", {}, "config.model.num_attention_heads", 2, 3, "heads"),
     ("ATT003", PACKED_ON_CPU, "config.model.attn_backend", "torch_varlen", "sdpa", "CUDA only"),
+    ("ATT003", PACKED_ON_CPU | {"config.datacollator.pack_sequences": False},
+     "config.model.attn_backend", "torch_varlen", "sdpa", "CUDA only"),
     ("BUD001", FAST, "config.trainer.max_steps", 18899, 18900, "tokens a parameter"),
     ("CFG013", {"config.trainer.gradient_checkpointing_every_n": 2},
      "config.trainer.gradient_checkpointing", False, True, "no block is recomputed"),

@@ -24,8 +24,8 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
     ## What it does
     Packing needs boundaries inside the kernel: the varlen kernels on CUDA in bf16, or segmented SDPA
-    anywhere. Refuses a varlen kernel where the profile has no GPU or the run computes in fp32; `auto`
-    takes what is legal.
+    anywhere. Refuses a varlen kernel where the profile has no GPU or the run computes in fp32, for padded
+    rows too, which the trainer would refuse; `auto` takes what is legal.
 
     ## Why is this bad?
     The usual way out, a dense mask of ones over packed rows, lets every document read its neighbours. The
@@ -48,7 +48,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     ```
     """
     backend = run.config.model.attn_backend
-    if not run.config.datacollator.pack_sequences or backend not in PACKAGES:
+    if backend not in PACKAGES:
         return
     if _device(run) == "cpu":
         yield Violation(PATH, f"{backend} runs on CUDA only and the run has a CPU", "set it to auto or sdpa")
