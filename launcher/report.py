@@ -79,7 +79,7 @@ def findings_of_error(error: ProjectError) -> list[Finding]:
         return findings_of(error)
     finding = Finding(
         code=error.code,
-        name="",
+        name=_rule_name(error.code),
         severity=Severity.FAIL,
         path=error.place,
         message=error.message,
@@ -88,6 +88,14 @@ def findings_of_error(error: ProjectError) -> list[Finding]:
     if spot := SPOT.fullmatch(error.place):
         finding = replace(finding, path="", file=spot[1], line=int(spot[2]), column=int(spot[3] or 1))
     return [finding]
+
+
+def _rule_name(code: str) -> str:
+    """Name of the rule with this code; errors of the trainer have codes that are no rules."""
+    import validators.rules  # noqa: F401
+    from validators.rule import RULES
+
+    return RULES[code].name if code in RULES else ""
 
 
 def _finding_json(finding: Finding) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
+from launcher.report import findings_of_error
+from neobert.errors import ProjectError
 from validators.rule import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -19,3 +21,9 @@ def test_the_trainer_raises_no_code_that_means_another_thing_to_a_rule() -> None
     raised = {code for file in sources for code in re.findall(r'"([A-Z]{3}\d{3})"', file.read_text("utf-8"))}
     assert raised >= {"DAT004", "TOK001"}
     assert raised & RULES.keys() <= SHARED
+
+
+def test_a_finding_made_of_an_error_carries_the_name_of_its_rule() -> None:
+    findings = findings_of_error(ProjectError("CFG005", "there is no profile 'x'"))
+    assert [finding.name for finding in findings] == ["unpinned-profile"]
+    assert findings_of_error(ProjectError("TRN001", "a loss that is no number"))[0].name == ""
