@@ -1,0 +1,121 @@
+"""Rotary attention inside packed segments, on Triton programs made for short segments.
+
+T packed tokens, H heads, E head size. qkv is the fused product, [T, 3 * H * E], rows of a head in the order
+[query, key, value]; rotary comes from `tiles.rotary_table`, tiles from `tiles.attention_tiles(..., block=BLOCK)`.
+Several small programs share a multiprocessor, so a tile's loads run under its neighbour's products: on segments of a few
+hundred rows this is what FlashAttention's one large program per multiprocessor cannot do. The gradient uses two programs
+(queries; keys and values) and no atomics, so it is deterministic.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK = 128
+"""Rows of one tile; the block of `tiles.attention_tiles`."""
+
+FORWARD = {"BLOCK_K": 64, "STAGES": 2, "num_warps": 8}
+BACKWARD_QUERIES = {"BLOCK_K": 64, "STAGES": 2, "num_warps": 8}
+BACKWARD_KEYS = {"BLOCK_Q": 64, "STAGES": 2, "num_warps": 8}
+
+
+def _scales(head_dim: int) -> tuple[float, float]:
+    scale = head_dim**-0.5
+    return scale, scale / math.log(2.0)
+
+
+def run_forward(qkv: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
+    """Attend over rotated qkv; returns out [T, H * E] and the base-2 log-sum-exps [H, T]."""
+    from neobert.kernels.jit.attention import attention_forward
+
+    total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
+    out = torch.empty((total, num_heads * head_dim), dtype=qkv.dtype, device=qkv.device)
+    lse = torch.empty((num_heads, total), dtype=torch.float32, device=qkv.device)
+    attention_forward[(tiles.shape[1] * num_heads,)](
+        qkv, out, lse, tiles, total, tiles.shape[1], _scales(head_dim)[1],
+        H=num_heads, E=head_dim, BLOCK_Q=BLOCK, **FORWARD,
+    )  # fmt: skip
+    return out, lse
+
+
+def run_backward(
+    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor, rstd: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Gradient of the product before rotation, [T, 3 * H * E].
+
+    With rstd [T], the rows come out scaled by it, beside the sums of (gradient * value) over each head before scaling,
+    [H, T]: what the gradient of a norm folded into the product needs.
+    """
+    from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
+
+    num_heads, total = lse.shape
+    head_dim, num_tiles = out.shape[1] // num_heads, tiles.shape[1]
+    grad_qkv, delta = torch.empty_like(qkv), torch.empty_like(lse)
+    rowdot = None if rstd is None else torch.empty_like(lse)
+    shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None}
+    tail = (delta, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_scales(head_dim))
+    grid = (num_tiles * num_heads,)
+    attention_backward_queries[grid](qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES)
+    attention_backward_keys[grid](qkv, grad_out, lse, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
+    return grad_qkv, rowdot
+
+
+def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_place: bool = False) -> Tensor:
+    """Rotate queries and keys of qkv by sign times their angles."""
+    import triton
+
+    from neobert.kernels.jit.pointwise import rotate_heads
+
+    total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
+    target = qkv if in_place else torch.empty_like(qkv)
+    rows = 16
+    rotate_heads[(triton.cdiv(total, rows), num_heads)](
+        qkv, target, rotary, total, SIGN=sign, H=num_heads, E=head_dim, ROWS=rows, COPY_V=not in_place
+    )
+    return target
+
+
+@torch.library.custom_op("neobert::rotary_attention", mutates_args=())
+def _rotary_attention(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    turned = rotate(qkv, rotary, num_heads)
+    return *run_forward(turned, tiles, num_heads), turned
+
+
+@_rotary_attention.register_fake
+def _(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    total = qkv.shape[0]
+    return qkv.new_empty(total, qkv.shape[1] // 3), qkv.new_empty(num_heads, total, dtype=torch.float32), qkv.new_empty(qkv.shape)
+
+
+@torch.library.custom_op("neobert::rotary_attention_backward", mutates_args=())
+def _rotary_attention_backward(
+    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor
+) -> Tensor:
+    return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, tiles)[0]
+
+
+@_rotary_attention_backward.register_fake
+def _(grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor) -> Tensor:  # noqa: ARG001
+    return torch.empty_like(qkv)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    _, rotary, tiles, _ = inputs
+    out, lse, turned = output
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(lse, turned)
+    ctx.save_for_backward(turned, out, lse, rotary, tiles)
+
+
+def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor, None, None, None]:
+    return _rotary_attention_backward(grad_out, *ctx.saved_tensors), None, None, None
+
+
+_rotary_attention.register_autograd(_differentiate, setup_context=_save)
+
+
+def rotary_attention(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> Tensor:
+    """Rotate queries and keys, then attend within segments: [T, 3 * H * E] to [T, H * E]."""
+    return _rotary_attention(qkv, rotary, tiles, num_heads)[0]

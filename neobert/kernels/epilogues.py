@@ -1,0 +1,62 @@
+"""What the block's matrix products do to their results before these leave the chip (quack's epilogue language).
+
+T tokens, D hidden, I intermediate. Every function sees one accumulator (or one adjacent pair of columns) in float32.
+The module needs quack-kernels and a Hopper card or newer; `neobert.kernels.fused_block` imports it on first use.
+"""
+
+from quack.activation import dswiglu, swiglu
+from quack.epilogue.frontend import gemm_epilogue
+from quack.epilogue.math import pack, unpack
+from quack.epilogue.ops import ColVecLoad, ColVecReduce
+from quack.epilogue.rotary import rotary_cos_sin_load
+
+
+@gemm_epilogue()
+def plain(acc):
+    """Store the product."""
+    return {"D": acc}
+
+
+@gemm_epilogue(ops={"rstd": ColVecLoad("rstd"), "rotary": rotary_cos_sin_load("rotary")}, mode="acc_pair")
+def norm_rotate(acc, rstd, rotary):
+    """Scale rows by the norm's rstd, then rotate adjacent pairs; the table turns values by nothing (cos 1, sin 0)."""
+    even, odd = unpack(acc * rstd)
+    cos, sin = unpack(rotary)
+    return {"D": pack(even * cos - odd * sin, even * sin + odd * cos)}
+
+
+@gemm_epilogue(reduces={"squares": ColVecReduce("squares", scaled=True)})
+def residual_squares(acc, c):
+    """Add the residual stream and leave the partial sums of squares from which the next norm's rstd follows."""
+    y = acc + c
+    return {"D": y, "squares": (y, y)}
+
+
+@gemm_epilogue(outputs=("activated",), ops={"rstd": ColVecLoad("rstd")}, mode="acc_pair")
+def norm_swiglu(acc, rstd):
+    """Scale rows by rstd; store gate and up (adjacent columns) and silu(gate) * up."""
+    gate, up = unpack(acc * rstd)
+    return {"D": pack(gate, up), "activated": swiglu(gate, up)}
+
+
+@gemm_epilogue(
+    outputs=("activated",),
+    ops={"rstd": ColVecLoad("rstd")},
+    reduces={"dots": ColVecReduce("dots")},
+    mode="packed_cd_b16x2",
+)
+def swiglu_gradient(acc, c, rstd):
+    """From d(activated): rstd * d(gate, up), the activation again, and the row sums the norm's gradient needs."""
+    gate, up = unpack(c)
+    grad_gate, grad_up, activated = dswiglu(gate, up, acc)
+    return {
+        "D": pack(grad_gate * rstd, grad_up * rstd),
+        "activated": activated,
+        "dots": grad_gate * gate + grad_up * up,
+    }
+
+
+@gemm_epilogue(ops={"correction": ColVecLoad("correction")})
+def norm_gradient(acc, c, x, correction):
+    """Gradient of the residual stream: through the norm (acc and its correction along x) and past it (c)."""
+    return {"D": acc + c + x * correction}

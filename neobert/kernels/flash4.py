@@ -1,0 +1,117 @@
+"""FlashAttention 4 in the layout of `neobert.kernels.attention`: the better choice once segments are thousands of rows long.
+
+T packed tokens, H heads, E head size. Needs the flash-attn-4 package and a Hopper card or newer.
+"""
+
+import importlib.util
+
+import torch
+from torch import Tensor
+
+from neobert.kernels.attention import rotate
+
+
+def is_installed() -> bool:
+    """Say whether the package can be found, without importing it."""
+    try:
+        return importlib.util.find_spec("flash_attn.cute") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    view = qkv.view(qkv.shape[0], num_heads, 3, -1)
+    return view[:, :, 0], view[:, :, 1], view[:, :, 2]
+
+
+def run_forward(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int) -> tuple[Tensor, Tensor]:
+    """Attend over rotated qkv [T, 3 * H * E]; returns out [T, H * E] and natural log-sum-exps [H, T]."""
+    from flash_attn.cute.interface import _flash_attn_fwd
+
+    q, k, v = _heads(qkv, num_heads)
+    out = qkv.new_empty(qkv.shape[0], num_heads, q.shape[-1])
+    lse = qkv.new_empty(num_heads, qkv.shape[0], dtype=torch.float32)
+    _flash_attn_fwd(
+        q.detach(), k.detach(), v.detach(), cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens,
+        max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen, return_lse=True, out=out, lse=lse,
+    )  # fmt: skip
+    return out.view(qkv.shape[0], -1), lse
+
+
+def run_backward(
+    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int,
+    rstd: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """Gradient of the product before rotation, as `attention.run_backward` returns it."""
+    from flash_attn.cute.interface import _flash_attn_bwd
+
+    num_heads, total = lse.shape
+    grad_qkv = torch.empty_like(qkv)
+    parts, grads = _heads(qkv, num_heads), _heads(grad_qkv, num_heads)
+    _flash_attn_bwd(
+        *parts, out.view(total, num_heads, -1), grad_out.view(total, num_heads, -1), lse,
+        cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen,
+        dq=grads[0], dk=grads[1], dv=grads[2],
+    )  # fmt: skip
+    if rstd is None:
+        return rotate(grad_qkv, rotary, num_heads, sign=-1, in_place=True), None
+    return grad_qkv, _finish(qkv, grad_qkv, rstd, rotary, num_heads)
+
+
+def _finish(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_heads: int) -> Tensor:
+    import triton
+
+    from neobert.kernels.jit.pointwise import finish_attention_gradient
+
+    total, rows = qkv.shape[0], 16
+    rowdot = rstd.new_empty(num_heads, total)
+    finish_attention_gradient[(triton.cdiv(total, rows), num_heads)](
+        qkv, grad_qkv, rstd, rotary, rowdot, total, H=num_heads, E=qkv.shape[1] // (3 * num_heads), ROWS=rows
+    )
+    return rowdot
+
+
+@torch.library.custom_op("neobert::flash4", mutates_args=())
+def _flash4(
+    qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    turned = rotate(qkv, rotary, num_heads)
+    return *run_forward(turned, cu_seqlens, max_seqlen, num_heads), turned
+
+
+@_flash4.register_fake
+def _(qkv, rotary, cu_seqlens, max_seqlen, num_heads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+    total = qkv.shape[0]
+    return qkv.new_empty(total, qkv.shape[1] // 3), qkv.new_empty(num_heads, total, dtype=torch.float32), torch.empty_like(qkv)
+
+
+@torch.library.custom_op("neobert::flash4_backward", mutates_args=())
+def _flash4_backward(
+    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int
+) -> Tensor:
+    return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, cu_seqlens, max_seqlen)[0]
+
+
+@_flash4_backward.register_fake
+def _(grad_out, qkv, out, lse, rotary, cu_seqlens, max_seqlen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+    return torch.empty_like(qkv)
+
+
+def _save(ctx, inputs, output):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    out, lse, turned = output
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(lse, turned)
+    ctx.max_seqlen = inputs[3]
+    ctx.save_for_backward(turned, out, lse, inputs[1], inputs[2])
+
+
+def _differentiate(ctx, grad_out, *_):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    return _flash4_backward(grad_out, *ctx.saved_tensors, ctx.max_seqlen), None, None, None, None
+
+
+_flash4.register_autograd(_differentiate, setup_context=_save)
+
+
+def rotary_attention(qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int) -> Tensor:
+    """Rotate queries and keys, then attend within segments: [T, 3 * H * E] to [T, H * E]."""
+    return _flash4(qkv, rotary, cu_seqlens, max_seqlen, num_heads)[0]

@@ -1,0 +1,1 @@
+"""Triton programs. Importing a module of this folder needs triton; the operators above it import them on first use."""

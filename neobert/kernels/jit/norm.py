@@ -1,0 +1,73 @@
+"""Triton programs for RMSNorm with the residual addition in the same pass. Rows of D values, statistics in float32."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_norm_forward(
+    x, branch, weight, out, normed, rstd, num_rows, eps,
+    D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
+):  # fmt: skip
+    """out = x + branch, normed = out / rms(out) * weight. Without a branch, out is x itself and is not written."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, WIDTH)
+    inside = (rows < num_rows)[:, None] & (cols < D)[None, :]
+    at = rows.to(tl.int64)[:, None] * D + cols[None, :]
+    value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    if HAS_BRANCH:
+        value += tl.load(branch + at, mask=inside, other=0.0).to(tl.float32)
+        stored = value.to(out.dtype.element_ty)
+        tl.store(out + at, stored, mask=inside)
+        value = stored.to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value, 1) / D + eps)
+    gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
+    result = value * scale[:, None] * gain[None, :]
+    tl.store(normed + at, result.to(normed.dtype.element_ty), mask=inside)
+    tl.store(rstd + rows, scale, mask=rows < num_rows)
+
+
+@triton.jit
+def add_norm_backward(
+    grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
+    D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
+):  # fmt: skip
+    """Gradient of both addends, and one partial sum of the weight's gradient per program (summed by the caller)."""
+    cols = tl.arange(0, WIDTH)
+    gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
+    weight_sum = tl.zeros((WIDTH,), tl.float32)
+    for start in range(tl.program_id(0) * ROWS, num_rows, tl.num_programs(0) * ROWS):
+        rows = start + tl.arange(0, ROWS)
+        inside = (rows < num_rows)[:, None] & (cols < D)[None, :]
+        at = rows.to(tl.int64)[:, None] * D + cols[None, :]
+        grad = tl.load(grad_normed + at, mask=inside, other=0.0).to(tl.float32)
+        scale = tl.load(rstd + rows, mask=rows < num_rows, other=0.0)[:, None]
+        unit = tl.load(out + at, mask=inside, other=0.0).to(tl.float32) * scale
+        weight_sum += tl.sum(grad * unit, 0)
+        grad = grad * gain[None, :]
+        result = scale * (grad - unit * (tl.sum(grad * unit, 1) / D)[:, None])
+        if HAS_BRANCH:
+            result += tl.load(grad_out + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(grad_x + at, result.to(grad_x.dtype.element_ty), mask=inside)
+    tl.store(partial + tl.program_id(0) * D + cols, weight_sum, mask=cols < D)
+
+
+@triton.jit
+def norm_correction(dots, rstd, out, num_rows, parts, row_stride, part_stride, width, PARTS: tl.constexpr, ROWS: tl.constexpr):
+    """out[m] = -rstd[m]^2 / width * sum(dots[m, :]): what the norm's own gradient subtracts, per unit of its input."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, PARTS)
+    inside = (rows < num_rows)[:, None] & (cols < parts)[None, :]
+    values = tl.load(dots + rows[:, None] * row_stride + cols[None, :] * part_stride, mask=inside, other=0.0)
+    scale = tl.load(rstd + rows, mask=rows < num_rows, other=0.0)
+    tl.store(out + rows, -scale * scale / width * tl.sum(values, 1), mask=rows < num_rows)
+
+
+@triton.jit
+def finish_rstd(squares, rstd, num_rows, parts, width, eps, PARTS: tl.constexpr, ROWS: tl.constexpr):
+    """rstd[m] = 1 / sqrt(sum(squares[m, :]) / width + eps)."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, PARTS)
+    inside = (rows < num_rows)[:, None] & (cols < parts)[None, :]
+    values = tl.load(squares + rows[:, None] * parts + cols[None, :], mask=inside, other=0.0)
+    tl.store(rstd + rows, tl.rsqrt(tl.sum(values, 1) / width + eps), mask=rows < num_rows)

@@ -1,0 +1,118 @@
+"""Triton programs for the rotation of queries and keys, SwiGLU, and the folding of a norm's weight into a product's."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rotate_heads(
+    source, target, rotary, total, SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, COPY_V: tl.constexpr,
+):  # fmt: skip
+    """Rotate the queries and keys of [T, H, 3, E] by SIGN times their angle; values are copied when COPY_V.
+
+    source and target may be the same tensor. Interleaved pairs (2k, 2k + 1).
+    """
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = (rows < total)[:, None]
+    half = tl.arange(0, E // 2)[None, :]
+    wide = rows.to(tl.int64)[:, None]
+    cos = tl.load(rotary + wide * (3 * E) + 2 * half, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+    sin = tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :] * SIGN
+    head = tl.program_id(1)
+    both = tl.arange(0, 2)[None, :, None]
+    at = wide[:, :, None] * (3 * H * E) + head * 3 * E + both * E + tl.arange(0, E)[None, None, :]
+    pairs = tl.reshape(tl.load(source + at, mask=inside[:, :, None], other=0.0).to(tl.float32), (ROWS, 2, E // 2, 2))
+    even, odd = tl.split(pairs)
+    turned = tl.reshape(tl.join(even * cos - odd * sin, odd * cos + even * sin), (ROWS, 2, E))
+    tl.store(target + at, turned.to(target.dtype.element_ty), mask=inside[:, :, None])
+    if COPY_V:
+        values = wide * (3 * H * E) + head * 3 * E + 2 * E + tl.arange(0, E)[None, :]
+        tl.store(target + values, tl.load(source + values, mask=inside), mask=inside)
+
+
+@triton.jit
+def finish_attention_gradient(
+    qkv, grad_qkv, rstd, rotary, rowdot, total, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """In place on grad_qkv: rotate back, scale rows by rstd; rowdot[h, t] = sum(grad * value) over q, k and v of a head."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    head = tl.program_id(1)
+    inside = (rows < total)[:, None]
+    wide = rows.to(tl.int64)[:, None]
+    half = tl.arange(0, E // 2)[None, :]
+    cos = tl.load(rotary + wide * (3 * E) + 2 * half, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+    sin = tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+    scale = tl.load(rstd + rows, mask=rows < total, other=0.0)
+    at = wide[:, :, None] * (3 * H * E) + head * 3 * E + tl.arange(0, 2)[None, :, None] * E + tl.arange(0, E)[None, None, :]
+    grad = tl.load(grad_qkv + at, mask=inside[:, :, None], other=0.0).to(tl.float32)
+    value = tl.load(qkv + at, mask=inside[:, :, None], other=0.0).to(tl.float32)
+    dots = tl.sum(tl.sum(grad * value, 2), 1)
+    even, odd = tl.split(tl.reshape(grad * scale[:, None, None], (ROWS, 2, E // 2, 2)))
+    turned = tl.reshape(tl.join(even * cos + odd * sin, odd * cos - even * sin), (ROWS, 2, E))
+    tl.store(grad_qkv + at, turned.to(grad_qkv.dtype.element_ty), mask=inside[:, :, None])
+    values = wide * (3 * H * E) + head * 3 * E + 2 * E + tl.arange(0, E)[None, :]
+    grad_v = tl.load(grad_qkv + values, mask=inside, other=0.0).to(tl.float32)
+    dots += tl.sum(grad_v * tl.load(qkv + values, mask=inside, other=0.0).to(tl.float32), 1)
+    tl.store(grad_qkv + values, (grad_v * scale[:, None]).to(grad_qkv.dtype.element_ty), mask=inside)
+    tl.store(rowdot + head * total + rows, dots, mask=rows < total)
+
+
+@triton.jit
+def swiglu_forward(gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
+    """out = silu(gate) * up; gate_up is [T, 2I], gate first."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < numel
+    source = at // I * (2 * I) + at % I
+    gate = tl.load(gate_up + source, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + source + I, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + at, (gate * tl.sigmoid(gate) * up).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
+    """Gradient of gate and up; out is computed again here, so that the forward need not keep it."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < numel
+    source = at // I * (2 * I) + at % I
+    gate = tl.load(gate_up + source, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + source + I, mask=inside, other=0.0).to(tl.float32)
+    grad = tl.load(grad_out + at, mask=inside, other=0.0).to(tl.float32)
+    open_ = tl.sigmoid(gate)
+    silu = gate * open_
+    tl.store(out + at, (silu * up).to(out.dtype.element_ty), mask=inside)
+    slope = open_ * (1 + gate * (1 - open_))
+    tl.store(grad_gate_up + source, (grad * up * slope).to(grad_gate_up.dtype.element_ty), mask=inside)
+    tl.store(grad_gate_up + source + I, (grad * silu).to(grad_gate_up.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def fold_weight(weight, gain, out, D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, HAS_GAIN: tl.constexpr):
+    """out = weight * gain in the product's dtype; with HALF > 0, row r of either half goes to row 2r or 2r + 1."""
+    row = tl.program_id(0).to(tl.int64)
+    cols = tl.arange(0, WIDTH)
+    value = tl.load(weight + row * D + cols, mask=cols < D, other=0.0).to(tl.float32)
+    if HAS_GAIN:
+        value *= tl.load(gain + cols, mask=cols < D, other=0.0).to(tl.float32)
+    goal = row
+    if HALF > 0:
+        goal = (row % HALF) * 2 + row // HALF
+    tl.store(out + goal * D + cols, value.to(out.dtype.element_ty), mask=cols < D)
+
+
+@triton.jit
+def unfold_gradient(
+    grad_folded, weight, gain, grad_weight, partial, num_rows, D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """Undo fold_weight for the gradient: grad_weight = grad_folded * gain, partial sums of grad_folded * weight."""
+    cols = tl.arange(0, WIDTH)
+    scale = tl.load(gain + cols, mask=cols < D, other=0.0).to(tl.float32)
+    gain_sum = tl.zeros((WIDTH,), tl.float32)
+    for start in range(tl.program_id(0), num_rows, tl.num_programs(0)):
+        row = start + tl.full((), 0, tl.int64)
+        source = row
+        if HALF > 0:
+            source = (row % HALF) * 2 + row // HALF
+        grad = tl.load(grad_folded + source * D + cols, mask=cols < D, other=0.0).to(tl.float32)
+        gain_sum += grad * tl.load(weight + row * D + cols, mask=cols < D, other=0.0).to(tl.float32)
+        tl.store(grad_weight + row * D + cols, (grad * scale).to(grad_weight.dtype.element_ty), mask=cols < D)
+    tl.store(partial + tl.program_id(0) * D + cols, gain_sum, mask=cols < D)

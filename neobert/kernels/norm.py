@@ -1,0 +1,86 @@
+"""RMSNorm with the residual addition in the same pass over memory. M rows, D hidden."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ROWS = 4
+NUM_PARTIALS = 528
+"""Programs of the backward pass, four per multiprocessor of a Hopper card: each leaves one partial sum of the weight's gradient."""
+
+
+def _width(size: int) -> int:
+    return 1 << (size - 1).bit_length()
+
+
+@torch.library.custom_op("neobert::add_rms_norm", mutates_args=())
+def _add_rms_norm(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    from neobert.kernels.jit.norm import add_norm_forward
+
+    num_rows, size = x.shape
+    out = x.new_empty(0) if branch is None else torch.empty_like(x)
+    normed, rstd = torch.empty_like(x), x.new_empty(num_rows, dtype=torch.float32)
+    add_norm_forward[((num_rows + ROWS - 1) // ROWS,)](
+        x, branch, weight, out, normed, rstd, num_rows, eps,
+        D=size, WIDTH=_width(size), ROWS=ROWS, HAS_BRANCH=branch is not None, num_warps=4,
+    )  # fmt: skip
+    return out, normed, rstd
+
+
+@_add_rms_norm.register_fake
+def _(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+    out = x.new_empty(0) if branch is None else torch.empty_like(x)
+    return out, torch.empty_like(x), x.new_empty(x.shape[0], dtype=torch.float32)
+
+
+@torch.library.custom_op("neobert::add_rms_norm_backward", mutates_args=())
+def _add_rms_norm_backward(
+    grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor]:
+    from neobert.kernels.jit.norm import add_norm_backward
+
+    num_rows, size = out.shape
+    grad_x = torch.empty_like(out)
+    programs = min(NUM_PARTIALS, (num_rows + ROWS - 1) // ROWS)
+    partial = out.new_empty(programs, size, dtype=torch.float32)
+    add_norm_backward[(programs,)](
+        grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
+        D=size, WIDTH=_width(size), ROWS=ROWS, HAS_BRANCH=grad_out is not None, num_warps=4,
+    )  # fmt: skip
+    return grad_x, partial.sum(0).to(weight.dtype)
+
+
+@_add_rms_norm_backward.register_fake
+def _(grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    return torch.empty_like(out), torch.empty_like(weight)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    x, branch, weight, _ = inputs
+    out, _, rstd = output
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(rstd)
+    ctx.has_branch = branch is not None
+    ctx.save_for_backward(out if ctx.has_branch else x, weight, rstd)
+
+
+def _differentiate(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    out, weight, rstd = ctx.saved_tensors
+    past = grad_out.contiguous() if ctx.has_branch else None
+    grad_x, grad_weight = _add_rms_norm_backward(grad_normed.contiguous(), past, out, weight, rstd)
+    return grad_x, grad_x if ctx.has_branch else None, grad_weight, None
+
+
+_add_rms_norm.register_autograd(_differentiate, setup_context=_save)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise rows [M, D]: statistics in float32, result in x's dtype."""
+    return _add_rms_norm(x, None, weight, eps)[1]
+
+
+def add_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return (x + branch, its RMSNorm): one read of both addends, one write of both results."""
+    out, normed, _ = _add_rms_norm(x, branch, weight, eps)
+    return out, normed

@@ -1,0 +1,51 @@
+"""Plain formulas the kernels are held against, in whatever dtype their inputs have. T tokens, D hidden, H heads, E head size."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.double() if x.dtype == torch.float64 else x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """Rotate interleaved pairs of x [T, H, E]."""
+    size = x.shape[-1]
+    exponent = torch.arange(0, size, 2, device=x.device, dtype=torch.float64) / size
+    angle = (positions.double()[:, None] * theta**-exponent)[:, None, :]
+    work = torch.float64 if x.dtype == torch.float64 else torch.float32
+    cos, sin = angle.cos().to(work), angle.sin().to(work)
+    even, odd = x[..., ::2].to(work), x[..., 1::2].to(work)
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2).to(x.dtype)
+
+
+def attention(qkv: Tensor, positions: Tensor, cu_seqlens: Tensor, num_heads: int, theta: float) -> Tensor:
+    """Attend within segments over unrotated qkv [T, 3 * H * E], one segment after another."""
+    total = qkv.shape[0]
+    q, k, v = qkv.view(total, num_heads, 3, -1).unbind(2)
+    q, k = rotate(q, positions, theta), rotate(k, positions, theta)
+    bounds = [*cu_seqlens.tolist(), total]
+    parts = [
+        F.scaled_dot_product_attention(*(t[a:b].transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
+        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+        if b > a
+    ]
+    return torch.cat(parts).reshape(total, -1)
+
+
+def swiglu(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+def block(x: Tensor, weights, positions: Tensor, cu_seqlens: Tensor, num_heads: int, theta: float, eps: float) -> Tensor:
+    """One pre-norm encoder block; weights as `fused_block.Weights`."""
+    attended = attention(rms_norm(x, weights.attention_norm, eps) @ weights.qkv.t(), positions, cu_seqlens, num_heads, theta)
+    x = x + attended @ weights.wo.t()
+    return x + swiglu(rms_norm(x, weights.ffn_norm, eps) @ weights.w12.t()) @ weights.w3.t()
+
+
+def relative_error(value: Tensor, truth: Tensor) -> float:
+    return ((value.double() - truth.double()).norm() / truth.double().norm()).item()

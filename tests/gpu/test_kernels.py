@@ -1,0 +1,235 @@
+"""Every kernel against float64, its error measured in units of the plain bfloat16 formula's own error.
+
+Without a GPU the Triton programs run under triton's interpreter where TRITON_INTERPRET=1 and triton is installed, in float32.
+"""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+
+from tests.gpu import reference
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = pytest.mark.skipif(
+    not HAS_TRITON or not (torch.cuda.is_available() or INTERPRETED), reason="needs triton and a CUDA device"
+)
+DEVICE = "cpu" if INTERPRETED else "cuda"
+DTYPE = torch.float32 if INTERPRETED else torch.bfloat16
+HEADS, SIZE, THETA, EPS = 3, 64, 10000.0, 1e-5
+SEGMENTS = (1, 130, 128, 40, 0, 200, 0)
+TOTAL = 512
+SLACK = 1.5
+"""A kernel may err this many times as much as the plain formula in the same dtype."""
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def draw(*shape, scale=1.0):
+    return torch.randn(*shape, device=DEVICE, dtype=torch.float64) * scale
+
+
+def packed():
+    cu = torch.tensor([0, *torch.tensor(SEGMENTS).cumsum(0).tolist()], dtype=torch.int32, device=DEVICE)
+    bounds = [*cu.tolist(), TOTAL]
+    positions = torch.cat([torch.arange(b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]).to(DEVICE)
+    return cu, positions
+
+
+def grads_of(function, inputs, grad):
+    leaves = [t.detach().clone().requires_grad_() for t in inputs]
+    out = function(*leaves)
+    out.backward(grad.to(out.dtype))
+    return [out.detach(), *(leaf.grad for leaf in leaves)]
+
+
+def assert_as_good(kernel, plain, inputs, grad, cast=lambda t: t.to(DTYPE)):
+    """Compare value and gradients of kernel and plain formula, both in DTYPE, with the plain formula in float64."""
+    truth = grads_of(plain, inputs, grad)
+    low = [cast(t) for t in inputs]
+    ours, theirs = grads_of(kernel, low, grad), grads_of(plain, low, grad)
+    for index, (a, b, t) in enumerate(zip(ours, theirs, truth, strict=True)):
+        bound = SLACK * reference.relative_error(b, t) + 1e-6
+        assert reference.relative_error(a, t) <= bound, (index, reference.relative_error(a, t), bound)
+
+
+def test_tiles_cover_every_row_once():
+    from neobert.kernels.tiles import attention_tiles
+
+    cu, _ = packed()
+    first, begin, end = attention_tiles(cu, TOTAL, 128).tolist()
+    rows = [r for f, e in zip(first, end, strict=True) for r in range(f, min(f + 128, e))]
+    assert sorted(rows) == list(range(TOTAL))
+    bounds = set(cu.tolist()) | {TOTAL}
+    assert all(b in bounds and e in bounds for f, b, e in zip(first, begin, end, strict=True) if f < e)
+    lengths = [e - b for f, b, e in zip(first, begin, end, strict=True) if f < e]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_rotary_attention():
+    from neobert.kernels.attention import BLOCK, rotary_attention
+    from neobert.kernels.tiles import attention_tiles, rotary_table
+
+    cu, positions = packed()
+    rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, BLOCK)
+    assert_as_good(
+        lambda qkv: rotary_attention(qkv, rotary, tiles, HEADS),
+        lambda qkv: reference.attention(qkv, positions, cu, HEADS, THETA),
+        [draw(TOTAL, 3 * HEADS * SIZE)], draw(TOTAL, HEADS * SIZE),
+    )  # fmt: skip
+
+
+def test_attention_stays_inside_its_segment():
+    from neobert.kernels.attention import BLOCK, rotary_attention
+    from neobert.kernels.tiles import attention_tiles, rotary_table
+
+    cu, positions = packed()
+    rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, BLOCK)
+    qkv = draw(TOTAL, 3 * HEADS * SIZE).to(DTYPE)
+    changed = qkv.clone()
+    changed[1:131] += 1
+    before, after = (rotary_attention(t, rotary, tiles, HEADS) for t in (qkv, changed))
+    same = (before == after).all(1)
+    assert same[:1].all()
+    assert same[131:].all()
+    assert not same[1:131].any()
+
+
+def test_attention_gradient_carries_a_folded_norm():
+    from neobert.kernels import attention
+    from neobert.kernels.tiles import attention_tiles, rotary_table
+
+    cu, positions = packed()
+    rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, attention.BLOCK)
+    qkv = attention.rotate(draw(TOTAL, 3 * HEADS * SIZE).to(DTYPE), rotary, HEADS)
+    grad = draw(TOTAL, HEADS * SIZE).to(DTYPE)
+    out, lse = attention.run_forward(qkv, tiles, HEADS)
+    bare, nothing = attention.run_backward(grad, qkv, out, lse, rotary, tiles)
+    rstd = torch.rand(TOTAL, device=DEVICE) + 0.5
+    scaled, rowdot = attention.run_backward(grad, qkv, out, lse, rotary, tiles, rstd)
+    turned = attention.rotate(bare, rotary, HEADS)
+    expected = (turned.double() * qkv.double()).view(TOTAL, HEADS, -1).sum(-1).t()
+    assert nothing is None
+    assert reference.relative_error(scaled, bare.double() * rstd.double()[:, None]) < 5e-3
+    assert reference.relative_error(rowdot, expected) < 2e-2
+
+
+@pytest.mark.parametrize("rows", [1, 77, 300])
+def test_add_rms_norm(rows):
+    from neobert.kernels.norm import add_rms_norm
+
+    def plain(x, branch, weight):
+        y = x + branch
+        return torch.cat([y, reference.rms_norm(y, weight, EPS)], 1)
+
+    assert_as_good(
+        lambda x, branch, weight: torch.cat(add_rms_norm(x, branch, weight, EPS), 1), plain,
+        [draw(rows, 192), draw(rows, 192), 1 + draw(192, scale=0.1)], draw(rows, 384),
+    )  # fmt: skip
+
+
+def test_rms_norm_without_branch():
+    from neobert.kernels.norm import rms_norm
+
+    assert_as_good(
+        lambda x, w: rms_norm(x, w, EPS), lambda x, w: reference.rms_norm(x, w, EPS),
+        [draw(33, 96), 1 + draw(96, scale=0.1)], draw(33, 96),
+    )  # fmt: skip
+
+
+def test_swiglu_down():
+    from neobert.kernels.swiglu import swiglu_down
+
+    assert_as_good(
+        swiglu_down, lambda gate_up, weight: reference.swiglu(gate_up) @ weight.t(),
+        [draw(70, 256), draw(64, 128, scale=0.1)], draw(70, 64),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows_per_chunk", [16, 100])
+def test_linear_cross_entropy(rows_per_chunk):
+    from neobert.kernels.loss import linear_cross_entropy
+
+    labels = torch.randint(0, 1000, (41,), device=DEVICE)
+    labels[::5] = -100
+
+    def plain(hidden, weight, bias):
+        return torch.nn.functional.cross_entropy(
+            (hidden @ weight.t() + bias).to(torch.promote_types(hidden.dtype, torch.float32)), labels, reduction="sum"
+        )
+
+    assert_as_good(
+        lambda h, w, b: linear_cross_entropy(h, w, b, labels, rows_per_chunk), plain,
+        [draw(41, 64), draw(1000, 64, scale=0.2), draw(1000, scale=0.1)], torch.tensor(0.5, device=DEVICE),
+    )  # fmt: skip
+
+
+def test_loss_of_no_targets_is_zero():
+    from neobert.kernels.loss import linear_cross_entropy
+
+    hidden = draw(8, 64).to(DTYPE).requires_grad_()
+    loss = linear_cross_entropy(hidden, draw(100, 64).to(DTYPE), None, torch.full((8,), -100, device=DEVICE))
+    loss.backward()
+    assert loss.item() == 0
+    assert not hidden.grad.any()
+
+
+@pytest.mark.parametrize("interleave", [False, True])
+def test_folding_and_back(interleave):
+    from neobert.kernels.folding import fold, unfold
+
+    weight, gain = draw(256, 96).float(), (1 + draw(96, scale=0.1)).float()
+    folded = fold(weight, gain, torch.float32, interleave=interleave)
+    wide = weight.double() * gain.double()
+    expected = torch.stack(wide.chunk(2), 1).flatten(0, 1) if interleave else wide
+    assert reference.relative_error(folded, expected) < 1e-6
+    grad = draw(256, 96).float()
+    grad_weight, grad_gain = unfold(grad, weight, gain, interleave=interleave)
+    flat = torch.cat([grad[::2], grad[1::2]]) if interleave else grad
+    assert reference.relative_error(grad_weight, flat.double() * gain.double()) < 1e-6
+    assert reference.relative_error(grad_gain, (flat.double() * weight.double()).sum(0)) < 1e-5
+
+
+def has_quack():
+    return DEVICE == "cuda" and importlib.util.find_spec("quack") is not None
+
+
+@pytest.mark.skipif("not has_quack()", reason="needs quack-kernels and a Hopper card")
+@pytest.mark.parametrize("flash4", [False, True])
+def test_fused_block(flash4):
+    from neobert.kernels import attention
+    from neobert.kernels.flash4 import is_installed
+    from neobert.kernels.fused_block import Weights, encoder_block, row_rstd
+    from neobert.kernels.tiles import attention_tiles, rotary_table
+
+    if flash4 and not is_installed():
+        pytest.skip("needs flash-attn-4")
+    size, inner, heads = 768, 2048, 12
+    cu, positions = packed()
+    rotary = rotary_table(positions, 64, THETA)
+    cu_all = torch.cat([cu, cu.new_tensor([TOTAL])])
+    segments = cu_all if flash4 else attention_tiles(cu, TOTAL, attention.BLOCK)
+    shapes = ((size,), (3 * size, size), (size, size), (size,), (2 * inner, size), (size, inner))
+    weights = [1 + draw(*s, scale=0.1) if len(s) == 1 else draw(*s, scale=0.02) for s in shapes]
+
+    def ours(x, *w):
+        x = x.to(DTYPE)
+        return encoder_block(
+            x, row_rstd(x.detach(), EPS), Weights(*w), rotary, segments,
+            num_heads=heads, eps=EPS, max_seqlen=200 if flash4 else 0,
+        )[0]  # fmt: skip
+
+    def plain(x, *w):
+        return reference.block(x, Weights(*w), positions, cu, heads, THETA, EPS)
+
+    inputs, grad = [draw(TOTAL, size), *weights], draw(TOTAL, size)
+    truth = grads_of(plain, inputs, grad)
+    low = grads_of(plain, [t.to(DTYPE) for t in inputs], grad)
+    mixed = grads_of(ours, [inputs[0].to(DTYPE), *(t.float() for t in weights)], grad)
+    for index, (a, b, t) in enumerate(zip(mixed, low, truth, strict=True)):
+        assert reference.relative_error(a, t) <= SLACK * reference.relative_error(b, t), index
