@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BLOCK = 128
+BLOCK = 64
 """Rows of one tile; the block of `tiles.attention_tiles`."""
 
-FORWARD = {"BLOCK_K": 64, "STAGES": 2, "num_warps": 8}
-BACKWARD_QUERIES = {"BLOCK_K": 64, "STAGES": 2, "num_warps": 8}
-BACKWARD_KEYS = {"BLOCK_Q": 64, "STAGES": 2, "num_warps": 8}
+FORWARD = {"BLOCK_K": 64, "STAGES": 3, "num_warps": 4}
+BACKWARD_QUERIES = {"BLOCK_K": 32, "STAGES": 3, "num_warps": 4}
+BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 168}
 
 
 def _scales(head_dim: int) -> tuple[float, float]:
@@ -52,13 +52,13 @@ def run_backward(
 
     num_heads, total = lse.shape
     head_dim, num_tiles = out.shape[1] // num_heads, tiles.shape[1]
-    grad_qkv, delta = torch.empty_like(qkv), torch.empty_like(lse)
+    grad_qkv, stats = torch.empty_like(qkv), lse.new_empty(*lse.shape, 2)
     rowdot = None if rstd is None else torch.empty_like(lse)
     shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None}
-    tail = (delta, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_scales(head_dim))
+    tail = (stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_scales(head_dim))
     grid = (num_tiles * num_heads,)
     attention_backward_queries[grid](qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES)
-    attention_backward_keys[grid](qkv, grad_out, lse, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
+    attention_backward_keys[grid](qkv, grad_out, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
     return grad_qkv, rowdot
 
 

@@ -40,20 +40,13 @@ def norm_swiglu(acc, rstd):
 
 
 @gemm_epilogue(
-    outputs=("activated",),
-    ops={"rstd": ColVecLoad("rstd")},
-    reduces={"dots": ColVecReduce("dots")},
-    mode="packed_cd_b16x2",
+    ops={"rstd": ColVecLoad("rstd")}, reduces={"dots": ColVecReduce("dots")}, mode="packed_cd_b16x2"
 )
 def swiglu_gradient(acc, c, rstd):
-    """From d(activated): rstd * d(gate, up), the activation again, and the row sums the norm's gradient needs."""
+    """From d(activated): rstd * d(gate, up), and the row sums that the norm's gradient needs."""
     gate, up = unpack(c)
-    grad_gate, grad_up, activated = dswiglu(gate, up, acc)
-    return {
-        "D": pack(grad_gate * rstd, grad_up * rstd),
-        "activated": activated,
-        "dots": grad_gate * gate + grad_up * up,
-    }
+    grad_gate, grad_up, _ = dswiglu(gate, up, acc)
+    return {"D": pack(grad_gate * rstd, grad_up * rstd), "dots": grad_gate * gate + grad_up * up}
 
 
 @gemm_epilogue(ops={"correction": ColVecLoad("correction")})

@@ -8,7 +8,7 @@ N rows, D columns of a weight.
 import torch
 from torch import Tensor
 
-NUM_PARTIALS = 132
+NUM_PARTIALS, ROWS = 264, 2
 
 
 def _width(size: int) -> int:
@@ -32,10 +32,10 @@ def unfold(grad_folded: Tensor, weight: Tensor, gain: Tensor, *, interleave: boo
 
     rows, size = weight.shape
     grad_weight = torch.empty_like(weight)
-    programs = min(NUM_PARTIALS, rows)
+    programs = min(NUM_PARTIALS, -(-rows // ROWS))
     partial = torch.empty((programs, size), dtype=torch.float32, device=weight.device)
     half = rows // 2 if interleave else 0
     unfold_gradient[(programs,)](
-        grad_folded, weight, gain, grad_weight, partial, rows, D=size, WIDTH=_width(size), HALF=half
+        grad_folded, weight, gain, grad_weight, partial, rows, D=size, WIDTH=_width(size), HALF=half, ROWS=ROWS
     )
     return grad_weight, partial.sum(0).to(gain.dtype)

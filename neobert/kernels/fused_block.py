@@ -34,14 +34,13 @@ class Tile:
 
 
 TILES = {
-    "qkv": Tile(128, 192, 2, 1, True),
+    "qkv": Tile(128, 192, 1, 2, True),
     "out": Tile(128, 192, 2, 1, True),
     "up": Tile(128, 192, 2, 1, True),
     "down": Tile(128, 192, 2, 1, True),
-    "down_gradient": Tile(128, 192, 2, 1, True),
-    "up_gradient": Tile(128, 192, 2, 1, True),
-    "out_gradient": Tile(128, 192, 2, 1, True),
-    "qkv_gradient": Tile(128, 192, 2, 1, True),
+    "down_gradient": Tile(128, 128, 2, 1, True),
+    "up_gradient": Tile(128, 192, 1, 2, True),
+    "qkv_gradient": Tile(128, 192, 1, 2, True),
 }
 """Fastest of quack's configurations at T = 32,768, D = 768, I = 2,048 on an H200."""
 
@@ -134,15 +133,14 @@ def _gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return gate_up, activated
 
 
-def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
     from neobert.kernels.epilogues import swiglu_gradient
 
     tile, grad_gate_up = TILES["down_gradient"], torch.empty_like(gate_up)
-    activated = grad.new_empty(grad.shape[0], weight.shape[1])
     dots = _partials(grad, weight.shape[1], tile)
-    inputs = {"rstd": rstd[None], "activated": activated, "dots": dots}
+    inputs = {"rstd": rstd[None], "dots": dots}
     swiglu_gradient.gemm(grad, weight, grad_gate_up, gate_up, epi_args=inputs, b_kn=True, **tile.arguments())
-    return grad_gate_up, activated, dots
+    return grad_gate_up, dots
 
 
 def _stream_gradient(name: str, grad: Tensor, weight: Tensor, past: Tensor, x: Tensor, correction: Tensor) -> Tensor:
@@ -185,7 +183,7 @@ def _block(
     middle, middle_rstd = _project_back("out", attended, folded.wo, x, eps)
     gate_up, activated = _gate(middle, middle_rstd, folded.w12)
     out, out_rstd = _project_back("down", activated, folded.w3, middle, eps)
-    return [out, out_rstd, qkv, attended, lse, middle, middle_rstd, gate_up, *folded]
+    return [out, out_rstd, qkv, attended, lse, middle, middle_rstd, gate_up, activated, *folded]
 
 
 @_block.register_fake
@@ -195,18 +193,19 @@ def _(
     total, size = x.shape
     lse = x.new_empty(num_heads, total, dtype=torch.float32)
     gate_up = x.new_empty(total, weights[4].shape[0])
+    activated = x.new_empty(total, weights[4].shape[0] // 2)
     folded = [weight.new_empty(weight.shape, dtype=x.dtype) for weight in (weights[1], weights[2], weights[4], weights[5])]
     new = torch.empty_like
-    return [new(x), new(rstd), x.new_empty(total, 3 * size), new(x), lse, new(x), new(rstd), gate_up, *folded]
+    return [new(x), new(rstd), x.new_empty(total, 3 * size), new(x), lse, new(x), new(rstd), gate_up, activated, *folded]
 
 
 @torch.library.custom_op("neobert::block_backward", mutates_args=())
 def _block_backward(
     grad: Tensor, x: Tensor, rstd: Tensor, weights: list[Tensor], tables: list[Tensor], kept: list[Tensor], max_seqlen: int
 ) -> list[Tensor]:
-    parameters, folded, size = Weights(*weights), Folded(*kept[6:]), x.shape[1]
-    qkv, attended, lse, middle, middle_rstd, gate_up = kept[:6]
-    grad_gate_up, activated, dots = _gate_gradient(grad, folded.w3, gate_up, middle_rstd)
+    parameters, folded, size = Weights(*weights), Folded(*kept[7:]), x.shape[1]
+    qkv, attended, lse, middle, middle_rstd, gate_up, activated = kept[:7]
+    grad_gate_up, dots = _gate_gradient(grad, folded.w3, gate_up, middle_rstd)
     grad_w3 = _weight_gradient(grad, activated)
     correction = _correction(dots, middle_rstd, size)
     grad_middle = _stream_gradient("up_gradient", grad_gate_up, folded.w12, grad, middle, correction)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+NUM_WARPS = 16
+
 
 def _width(size: int) -> int:
     return 1 << (size - 1).bit_length()
@@ -30,7 +32,7 @@ def _linear_cross_entropy(
         logits = rows @ matrix.t()
         cross_entropy_in_place[(rows.shape[0],)](
             logits, bias, labels[start:], losses[start:], logits.stride(0),
-            V=vocab, WIDTH=_width(vocab), HAS_BIAS=bias is not None, num_warps=32,
+            V=vocab, WIDTH=_width(vocab), HAS_BIAS=bias is not None, num_warps=NUM_WARPS,
         )  # fmt: skip
         torch.mm(logits, matrix, out=grad_hidden[start : start + rows_per_chunk])
         _accumulate(grad_weight, logits, rows, is_first=start == 0)

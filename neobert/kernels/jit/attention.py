@@ -21,19 +21,20 @@ def _tile(tiles, num_tiles, H: tl.constexpr):
 
 
 @triton.jit
-def _rows(base, rows, total, stride, E: tl.constexpr):
-    """Load whole rows; an index past the buffer reads its last row, which a mask elsewhere keeps out of the sums."""
-    safe = tl.minimum(rows, total - 1).to(tl.int64)
-    return tl.load(base + safe[:, None] * stride + tl.arange(0, E)[None, :])
+def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.constexpr):
+    """Load BLOCK whole rows from row `start`; rows past the buffer come as zeros, rows past the segment as they are."""
+    local = tl.arange(0, BLOCK)[:, None]
+    at = local * stride + tl.arange(0, E)[None, :]
+    wide = tl.full((), 0, tl.int64) + start
+    return tl.load(base + wide * stride + at, mask=start + local < total, other=0.0)
 
 
 @triton.jit
 def _rotate_back(grad, rotary, rows, total, BLOCK: tl.constexpr, E: tl.constexpr):
     """Turn each interleaved pair back by its position's angle: the transpose of the forward rotation."""
-    safe = tl.minimum(rows, total - 1).to(tl.int64)
-    half = tl.arange(0, E // 2)
-    cos = tl.load(rotary + safe[:, None] * (3 * E) + 2 * half[None, :]).to(tl.float32)
-    sin = tl.load(rotary + safe[:, None] * (3 * E) + 2 * half[None, :] + 1).to(tl.float32)
+    wide = tl.minimum(rows, total - 1).to(tl.int64)
+    table = tl.load(rotary + wide[:, None] * (3 * E) + tl.arange(0, E)[None, :]).to(tl.float32)
+    cos, sin = tl.split(tl.reshape(table, (BLOCK, E // 2, 2)))
     even, odd = tl.split(tl.reshape(grad, (BLOCK, E // 2, 2)))
     return tl.reshape(tl.join(even * cos + odd * sin, odd * cos - even * sin), (BLOCK, E))
 
@@ -49,40 +50,36 @@ def attention_forward(
     stride: tl.constexpr = 3 * H * E
     base = qkv + head * 3 * E
     rows = first + tl.arange(0, BLOCK_Q)
-    q = _rows(base, rows, total, stride, E)
+    q = _rows(base, first, total, stride, BLOCK_Q, E)
     peak = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     mass = tl.zeros((BLOCK_Q,), tl.float32)
     acc = tl.zeros((BLOCK_Q, E), tl.float32)
     for start in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        cols = start + tl.arange(0, BLOCK_K)
-        k = _rows(base + E, cols, total, stride, E)
-        v = _rows(base + 2 * E, cols, total, stride, E)
-        scores = tl.dot(q, tl.trans(k)) * scale_log2
-        scores = tl.where(cols[None, :] < end, scores, float("-inf"))
-        new_peak = tl.maximum(peak, tl.max(scores, 1))
-        p = tl.exp2(scores - new_peak[:, None])
+        k = _rows(base + E, start, total, stride, BLOCK_K, E)
+        v = _rows(base + 2 * E, start, total, stride, BLOCK_K, E)
+        scores = tl.dot(q, tl.trans(k))
+        scores = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], scores, float("-inf"))
+        new_peak = tl.maximum(peak, tl.max(scores, 1) * scale_log2)
+        p = tl.exp2(scores * scale_log2 - new_peak[:, None])
         fade = tl.exp2(peak - new_peak)
         mass = mass * fade + tl.sum(p, 1)
         acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None])
         peak = new_peak
     inside = rows < end
-    wide = rows.to(tl.int64)
     result = acc / mass[:, None]
-    tl.store(
-        out + wide[:, None] * (H * E) + head * E + tl.arange(0, E)[None, :],
-        result.to(out.dtype.element_ty),
-        mask=inside[:, None],
-    )
+    at = tl.arange(0, BLOCK_Q)[:, None] * (H * E) + tl.arange(0, E)[None, :]
+    target = out + first.to(tl.int64) * (H * E) + head * E
+    tl.store(target + at, result.to(out.dtype.element_ty), mask=inside[:, None])
     tl.store(lse + head * total + rows, peak + tl.log2(mass), mask=inside)
 
 
 @triton.jit
 def attention_backward_queries(
-    qkv, out, grad_out, lse, delta, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, scale, scale_log2,
+    qkv, out, grad_out, lse, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     FOLD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the queries of one tile; leaves delta = sum(out * grad_out) for the keys' program."""
+    """Gradient of the queries of one tile; leaves (lse, delta = sum(out * grad_out)) by row for the keys' program."""
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
         return
@@ -90,42 +87,40 @@ def attention_backward_queries(
     base = qkv + head * 3 * E
     rows = first + tl.arange(0, BLOCK_Q)
     inside = rows < end
-    q = _rows(base, rows, total, stride, E)
-    do = _rows(grad_out + head * E, rows, total, H * E, E)
-    o = _rows(out + head * E, rows, total, H * E, E)
-    row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
-    tl.store(delta + head * total + rows, row_delta, mask=inside)
+    q = _rows(base, first, total, stride, BLOCK_Q, E)
+    do = _rows(grad_out + head * E, first, total, H * E, BLOCK_Q, E)
+    o = _rows(out + head * E, first, total, H * E, BLOCK_Q, E)
+    delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     row_lse = tl.load(lse + head * total + rows, mask=inside, other=0.0)
+    pair = stats + (head * total + rows)[:, None] * 2 + tl.arange(0, 2)[None, :]
+    tl.store(pair, tl.join(row_lse, delta), mask=inside[:, None])
     dq = tl.zeros((BLOCK_Q, E), tl.float32)
     for start in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        cols = start + tl.arange(0, BLOCK_K)
-        k = _rows(base + E, cols, total, stride, E)
-        v = _rows(base + 2 * E, cols, total, stride, E)
-        scores = tl.dot(q, tl.trans(k)) * scale_log2
-        p = tl.where(cols[None, :] < end, tl.exp2(scores - row_lse[:, None]), 0.0)
+        k = _rows(base + E, start, total, stride, BLOCK_K, E)
+        v = _rows(base + 2 * E, start, total, stride, BLOCK_K, E)
+        scores = tl.dot(q, tl.trans(k))
         dp = tl.dot(do, tl.trans(v))
-        ds = p * (dp - row_delta[:, None])
+        p = tl.exp2(scores * scale_log2 - row_lse[:, None])
+        p = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], p, 0.0)
+        ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = dq * scale
     if FOLD_NORM:
         tl.store(rowdot + head * total + rows, tl.sum(dq * q.to(tl.float32), 1), mask=inside)
         dq = dq * tl.load(rstd + rows, mask=inside, other=0.0)[:, None]
     dq = _rotate_back(dq, rotary, rows, total, BLOCK_Q, E)
-    wide = rows.to(tl.int64)
-    tl.store(
-        grad_qkv + head * 3 * E + wide[:, None] * stride + tl.arange(0, E)[None, :],
-        dq.to(grad_qkv.dtype.element_ty),
-        mask=inside[:, None],
-    )
+    at = tl.arange(0, BLOCK_Q)[:, None] * stride + tl.arange(0, E)[None, :]
+    target = grad_qkv + first.to(tl.int64) * stride + head * 3 * E
+    tl.store(target + at, dq.to(grad_qkv.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
 def attention_backward_keys(
-    qkv, grad_out, lse, delta, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, scale, scale_log2,
+    qkv, grad_out, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     FOLD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the keys and values of one tile. Rows past the segment meet an infinite log-sum-exp: weight zero."""
+    """Gradients of the keys and values of one tile. A row past the segment gets an infinite log-sum-exp: weight zero."""
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
         return
@@ -133,21 +128,21 @@ def attention_backward_keys(
     base = qkv + head * 3 * E
     cols = first + tl.arange(0, BLOCK_K)
     inside = cols < end
-    k = _rows(base + E, cols, total, stride, E)
-    v = _rows(base + 2 * E, cols, total, stride, E)
+    k = _rows(base + E, first, total, stride, BLOCK_K, E)
+    v = _rows(base + 2 * E, first, total, stride, BLOCK_K, E)
     dk = tl.zeros((BLOCK_K, E), tl.float32)
     dv = tl.zeros((BLOCK_K, E), tl.float32)
     for start in tl.range(begin, end, BLOCK_Q, num_stages=STAGES):
-        rows = start + tl.arange(0, BLOCK_Q)
-        valid = rows < end
-        q = _rows(base, rows, total, stride, E)
-        do = _rows(grad_out + head * E, rows, total, H * E, E)
-        row_lse = tl.load(lse + head * total + rows, mask=valid, other=float("inf"))
-        row_delta = tl.load(delta + head * total + rows, mask=valid, other=0.0)
-        p = tl.exp2(tl.dot(k, tl.trans(q)) * scale_log2 - row_lse[None, :])
-        dv = tl.dot(p.to(do.dtype), do, dv)
+        q = _rows(base, start, total, stride, BLOCK_Q, E)
+        do = _rows(grad_out + head * E, start, total, H * E, BLOCK_Q, E)
+        # One load of both columns: two loads of a column each would be repeated by every thread that needs it.
+        row_lse, delta = tl.split(_rows(stats + head * total * 2, start, total, 2, BLOCK_Q, 2))
+        row_lse = tl.where(start + tl.arange(0, BLOCK_Q) < end, row_lse, float("inf"))
+        scores = tl.dot(k, tl.trans(q))
         dp = tl.dot(v, tl.trans(do))
-        ds = p * (dp - row_delta[None, :])
+        p = tl.exp2(scores * scale_log2 - row_lse[None, :])
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        ds = p * (dp - delta[None, :])
         dk = tl.dot(ds.to(q.dtype), q, dk)
     dk = dk * scale
     if FOLD_NORM:
@@ -158,6 +153,7 @@ def attention_backward_keys(
         dk = dk * by
         dv = dv * by
     dk = _rotate_back(dk, rotary, cols, total, BLOCK_K, E)
-    target = grad_qkv + head * 3 * E + cols.to(tl.int64)[:, None] * stride + tl.arange(0, E)[None, :]
-    tl.store(target + E, dk.to(grad_qkv.dtype.element_ty), mask=inside[:, None])
-    tl.store(target + 2 * E, dv.to(grad_qkv.dtype.element_ty), mask=inside[:, None])
+    at = tl.arange(0, BLOCK_K)[:, None] * stride + tl.arange(0, E)[None, :]
+    target = grad_qkv + first.to(tl.int64) * stride + head * 3 * E
+    tl.store(target + E + at, dk.to(grad_qkv.dtype.element_ty), mask=inside[:, None])
+    tl.store(target + 2 * E + at, dv.to(grad_qkv.dtype.element_ty), mask=inside[:, None])

@@ -101,18 +101,21 @@ def fold_weight(weight, gain, out, D: tl.constexpr, WIDTH: tl.constexpr, HALF: t
 
 @triton.jit
 def unfold_gradient(
-    grad_folded, weight, gain, grad_weight, partial, num_rows, D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr,
+    grad_folded, weight, gain, grad_weight, partial, num_rows,
+    D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Undo fold_weight for the gradient: grad_weight = grad_folded * gain, partial sums of grad_folded * weight."""
-    cols = tl.arange(0, WIDTH)
+    cols = tl.arange(0, WIDTH)[None, :]
     scale = tl.load(gain + cols, mask=cols < D, other=0.0).to(tl.float32)
-    gain_sum = tl.zeros((WIDTH,), tl.float32)
-    for start in range(tl.program_id(0), num_rows, tl.num_programs(0)):
-        row = start + tl.full((), 0, tl.int64)
-        source = row
+    gain_sum = tl.zeros((ROWS, WIDTH), tl.float32)
+    for start in range(tl.program_id(0) * ROWS, num_rows, tl.num_programs(0) * ROWS):
+        rows = (start + tl.arange(0, ROWS))[:, None]
+        inside = (rows < num_rows) & (cols < D)
+        source = rows
         if HALF > 0:
-            source = (row % HALF) * 2 + row // HALF
-        grad = tl.load(grad_folded + source * D + cols, mask=cols < D, other=0.0).to(tl.float32)
-        gain_sum += grad * tl.load(weight + row * D + cols, mask=cols < D, other=0.0).to(tl.float32)
-        tl.store(grad_weight + row * D + cols, (grad * scale).to(grad_weight.dtype.element_ty), mask=cols < D)
-    tl.store(partial + tl.program_id(0) * D + cols, gain_sum, mask=cols < D)
+            source = (rows % HALF) * 2 + rows // HALF
+        grad = tl.load(grad_folded + source * D + cols, mask=inside, other=0.0).to(tl.float32)
+        gain_sum += grad * tl.load(weight + rows * D + cols, mask=inside, other=0.0).to(tl.float32)
+        tl.store(grad_weight + rows * D + cols, (grad * scale).to(grad_weight.dtype.element_ty), mask=inside)
+    total = tl.sum(gain_sum, 0)
+    tl.store(partial + tl.program_id(0) * D + tl.arange(0, WIDTH), total, mask=tl.arange(0, WIDTH) < D)
