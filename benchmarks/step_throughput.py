@@ -6,8 +6,9 @@
 
 A step is forward, backward and fused AdamW on float32 masters over T = 32,768 tokens, bfloat16 products. "packed" draws
 documents from a lognormal (median 150, sigma 0.86, mean about 217 tokens, at most 1,024); "4096" and "1024" are full rows.
-MFU counts 6 * N_linear * T + 6 * V * D * 0.2 * T + 12 * L * D * sum(length ** 2) over true segments, against the bfloat16
-rate of an 8192 ** 3 product: the higher of its rates before and after the steps, in the same process.
+MFU counts 6 * N_linear * T + 6 * V * D * 0.2 * T + 12 * L * D * sum(length ** 2) over true segments. Its scale is the
+bfloat16 rate of an 8192 ** 3 product: the median of bursts between the rounds of steps, so that both are held to the same power
+limit; the rate of the still cold card, before the first step, stands beside it.
 """
 
 from __future__ import annotations
@@ -269,31 +270,44 @@ def capture(step: Step, batch: Batch) -> Callable[..., Tensor]:
     return replay
 
 
-def measured_peak_tflops() -> float:
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2 * 8192**3 / median_ms(lambda: a @ b, 30) / 1e9
+class Gemm:
+    """The product that sets the scale: 8192 ** 3 in bfloat16."""
+
+    def __init__(self) -> None:
+        self.a, self.b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+
+    def __call__(self) -> Tensor:
+        return self.a @ self.b
+
+    def tflops(self, repeats: int) -> float:
+        return 2 * 8192**3 / statistics.median(times_ms(self, repeats)) / 1e9
 
 
-def median_ms(function: Callable[[], object], repeats: int) -> float:
-    for _ in range(5):
-        function()
+def times_ms(function: Callable[[], object], repeats: int) -> list[float]:
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     marks[0].record()
     for mark in marks[1:]:
         function()
         mark.record()
     torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in zip(marks[:-1], marks[1:], strict=True))
+    return [a.elapsed_time(b) for a, b in zip(marks[:-1], marks[1:], strict=True)]
+
+
+def card_state() -> str:
+    query = "power.draw,clocks.sm,temperature.gpu,clocks_event_reasons.active"
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def flops(sum_squares: float) -> float:
     return 6 * LINEAR * TOKENS + 6 * VOCAB * HIDDEN * MASKED + 12 * LAYERS * HIDDEN * sum_squares
 
 
-def measure(name: str, kind: str, steps: int, profile: bool) -> dict[str, object]:
+def measure(name: str, kind: str, rounds: int, profile: bool) -> dict[str, object]:
     torch.manual_seed(0)
-    variant, batches = VARIANTS[name], [draw_batch(kind, seed) for seed in range(4)]
-    before = measured_peak_tflops()
+    variant, batches, gemm = VARIANTS[name], [draw_batch(kind, seed) for seed in range(4)], Gemm()
+    gemm.tflops(5)
+    cold_tflops = gemm.tflops(20)
     if variant.attention == "flash3":
         torch.nn.attention.activate_flash_attention_impl("FA3")
     start = time.perf_counter()
@@ -302,6 +316,7 @@ def measure(name: str, kind: str, steps: int, profile: bool) -> dict[str, object
     losses = [run(*batches[index % 4].tensors()).clone() for index in range(6)]
     torch.cuda.synchronize()
     warm_s = time.perf_counter() - start
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     gc.collect()
     gc.freeze()
     torch.cuda.reset_peak_memory_stats()
@@ -311,19 +326,30 @@ def measure(name: str, kind: str, steps: int, profile: bool) -> dict[str, object
         run(*batches[state["index"] % 4].tensors())
         state["index"] += 1
 
-    step_ms = median_ms(one, steps)
-    after = measured_peak_tflops()
+    series, rates = [], []
+    for _ in range(rounds):
+        series += times_ms(one, 8)
+        rates.append(gemm.tflops(10))
+    for _ in range(12):
+        one()
+    card = card_state()
+    torch.cuda.synchronize()
+    step_ms, warm_tflops = statistics.median(series), statistics.median(rates)
     work = flops(statistics.mean(batch.sum_squares for batch in batches))
     rate = work / step_ms / 1e9
     if profile:
         report(one)
     return {
         "variant": name, "lengths": kind, "step_ms": round(step_ms, 2), "tokens_per_second": round(TOKENS / step_ms * 1e3),
-        "mfu_of_measured_peak": round(rate / max(before, after), 4), "mfu_of_989": round(rate / 989, 4),
-        "peak_tflops": [round(before, 1), round(after, 1)], "tflop_per_step": round(work / 1e12, 2),
+        "mfu_of_measured_peak": round(rate / warm_tflops, 4), "mfu_of_cold_peak": round(rate / cold_tflops, 4),
+        "mfu_of_989": round(rate / 989, 4), "peak_tflops": round(warm_tflops, 1), "cold_peak_tflops": round(cold_tflops, 1),
+        "first_round_ms": round(statistics.median(series[:8]), 2), "last_round_ms": round(statistics.median(series[-8:]), 2),
+        "peak_tflops_by_round": [round(r, 1) for r in rates], "tflop_per_step": round(work / 1e12, 2),
         "losses": [round(loss.item(), 4) for loss in losses], "warm_up_s": round(warm_s, 1),
-        "memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1),
-        "recompiles": torch._dynamo.utils.counters["stats"].get("unique_graphs", 0),
+        "memory_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1), "card": card,
+        "graphs_compiled": graphs,
+        "graphs_compiled_after_warm_up": torch._dynamo.utils.counters["stats"]["unique_graphs"] - graphs,
+        "graph_breaks": sum(torch._dynamo.utils.counters["graph_break"].values()),
     }  # fmt: skip
 
 
@@ -341,7 +367,7 @@ def report(one: Callable[[], None]) -> None:
 
 def run_apart(name: str, kind: str, arguments: argparse.Namespace) -> dict[str, object]:
     """Measure in a child process: one variant's failure or leftover state must not touch the next."""
-    command = [sys.executable, __file__, "--child", "--only", name, "--lengths", kind, "--steps", str(arguments.steps)]
+    command = [sys.executable, __file__, "--child", "--only", name, "--lengths", kind, "--rounds", str(arguments.rounds)]
     command += ["--profile"] if arguments.profile else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=arguments.timeout_s, check=False)
@@ -354,15 +380,15 @@ def run_apart(name: str, kind: str, arguments: argparse.Namespace) -> dict[str, 
 
 
 def table(results: list[dict[str, object]]) -> str:
-    lines = [f"{'variant':24}{'lengths':>9}{'ms':>9}{'tokens/s':>10}{'MFU':>8}{'of 989':>8}{'GiB':>7}{'warm s':>8}"]
+    lines = [f"{'variant':28}{'lengths':>9}{'ms':>9}{'tokens/s':>10}{'MFU':>8}{'of cold':>9}{'of 989':>8}{'GiB':>7}{'warm s':>8}"]
     for r in results:
-        head = f"{r['variant']:24}{r['lengths']:>9}"
+        head = f"{r['variant']:28}{r['lengths']:>9}"
         if "error" in r:
             lines.append(f"{head}  {str(r['error']).strip().splitlines()[-1][:150]}")
             continue
         lines.append(
-            f"{head}{r['step_ms']:>9}{r['tokens_per_second']:>10}{r['mfu_of_measured_peak']:>8}{r['mfu_of_989']:>8}"
-            f"{r['memory_gib']:>7}{r['warm_up_s']:>8}"
+            f"{head}{r['step_ms']:>9}{r['tokens_per_second']:>10}{r['mfu_of_measured_peak']:>8}{r['mfu_of_cold_peak']:>9}"
+            f"{r['mfu_of_989']:>8}{r['memory_gib']:>7}{r['warm_up_s']:>8}"
         )
     return "\n".join(lines)
 
@@ -371,14 +397,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--lengths", nargs="+", default=["packed", "4096"])
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5, help="of eight steps each")
     parser.add_argument("--timeout-s", type=float, default=240)
     parser.add_argument("--output", type=pathlib.Path)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(measure(arguments.only[0], arguments.lengths[0], arguments.steps, arguments.profile)))
+        print(json.dumps(measure(arguments.only[0], arguments.lengths[0], arguments.rounds, arguments.profile)))
         return
     results = [run_apart(name, kind, arguments) for kind in arguments.lengths for name in arguments.only]
     if arguments.output:

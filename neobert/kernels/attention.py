@@ -70,7 +70,7 @@ def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_pla
 
     total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
     target = qkv if in_place else torch.empty_like(qkv)
-    rows = 16
+    rows = 8
     rotate_heads[(triton.cdiv(total, rows), num_heads)](
         qkv, target, rotary, total, SIGN=sign, H=num_heads, E=head_dim, ROWS=rows, COPY_V=not in_place
     )

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 NUM_PARTIALS, ROWS = 264, 2
+"""Programs that unfold one gradient, two per multiprocessor of a Hopper card, and the rows each takes at a time."""
 
 
 def _width(size: int) -> int:
@@ -26,16 +27,30 @@ def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave:
     return out
 
 
-def unfold(grad_folded: Tensor, weight: Tensor, gain: Tensor, *, interleave: bool = False) -> tuple[Tensor, Tensor]:
-    """Turn the gradient of a folded weight into those of the weight [N, D] and the gain [D], each in its own dtype."""
+def unfold(
+    grad_folded: Tensor, weight: Tensor, gain: Tensor, partial: Tensor, *, interleave: bool = False
+) -> Tensor:
+    """Return the gradient of the weight [N, D], in its dtype, from that of its folded copy.
+
+    The gain's gradient is left as partial sums in partial [P, D], float32, so that a block can finish both norms at once.
+    """
     from neobert.kernels.jit.pointwise import unfold_gradient
 
     rows, size = weight.shape
     grad_weight = torch.empty_like(weight)
-    programs = min(NUM_PARTIALS, -(-rows // ROWS))
-    partial = torch.empty((programs, size), dtype=torch.float32, device=weight.device)
     half = rows // 2 if interleave else 0
-    unfold_gradient[(programs,)](
+    unfold_gradient[(partial.shape[0],)](
         grad_folded, weight, gain, grad_weight, partial, rows, D=size, WIDTH=_width(size), HALF=half, ROWS=ROWS
     )
-    return grad_weight, partial.sum(0).to(gain.dtype)
+    return grad_weight
+
+
+def finish_gains(partials: Tensor, gains: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Sum partials [2, P, D] into the gradients of two gains [D], each in its gain's dtype."""
+    from neobert.kernels.jit.pointwise import sum_partials
+
+    _, parts, size = partials.shape
+    grads = (torch.empty_like(gains[0]), torch.empty_like(gains[1]))
+    columns = 32
+    sum_partials[(2, -(-size // columns))](partials, *grads, parts, D=size, COLS=columns, ROWS=64)
+    return grads

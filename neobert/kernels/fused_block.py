@@ -9,6 +9,7 @@ Needs quack-kernels and a Hopper card or newer. Weights keep the published names
 weights' dtype, summed in float32.
 """
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from neobert.kernels import attention, flash4
-from neobert.kernels.folding import fold, unfold
+from neobert.kernels.folding import NUM_PARTIALS, finish_gains, fold, unfold
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,25 @@ TILES = {
     "qkv_gradient": Tile(128, 192, 1, 2, True),
 }
 """Fastest of quack's configurations at T = 32,768, D = 768, I = 2,048 on an H200."""
+
+
+HEAD_DIM = 64
+"""The rotation's epilogue covers a head's queries, keys and values in one tile of 192 columns."""
+
+
+def why_not(hidden_size: int, num_heads: int, inner_size: int, dtype: torch.dtype) -> str | None:
+    """Say why the fused block cannot run here, or None where it can. Touches the CUDA device."""
+    if importlib.util.find_spec("quack") is None or importlib.util.find_spec("triton") is None:
+        return "the packages quack-kernels and triton are not both installed"
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
+        return "there is no Hopper card (compute capability 9.0), for which its tiles are chosen"
+    if dtype != torch.bfloat16:
+        return f"it computes in bfloat16, and this is {dtype}"
+    if hidden_size != HEAD_DIM * num_heads:
+        return f"it is written for heads of {HEAD_DIM}, and these are {hidden_size / num_heads:g}"
+    if hidden_size % 64 or inner_size % 64:
+        return f"hidden ({hidden_size}) and intermediate ({inner_size}) sizes must divide by 64"
+    return None
 
 
 class Weights(NamedTuple):
@@ -205,19 +225,21 @@ def _block_backward(
 ) -> list[Tensor]:
     parameters, folded, size = Weights(*weights), Folded(*kept[7:]), x.shape[1]
     qkv, attended, lse, middle, middle_rstd, gate_up, activated = kept[:7]
+    partials = rstd.new_empty(2, NUM_PARTIALS, size)
     grad_gate_up, dots = _gate_gradient(grad, folded.w3, gate_up, middle_rstd)
     grad_w3 = _weight_gradient(grad, activated)
     correction = _correction(dots, middle_rstd, size)
     grad_middle = _stream_gradient("up_gradient", grad_gate_up, folded.w12, grad, middle, correction)
-    grad_w12, grad_ffn_norm = unfold(
-        _weight_gradient(grad_gate_up, middle), parameters.w12, parameters.ffn_norm, interleave=True
-    )
+    grad_folded = _weight_gradient(grad_gate_up, middle)
+    grad_w12 = unfold(grad_folded, parameters.w12, parameters.ffn_norm, partials[1], interleave=True)
     grad_wo = _weight_gradient(grad_middle, attended)
     grad_attended = grad_middle @ folded.wo
     grad_qkv, rowdot = _attend_gradient(grad_attended, qkv, attended, lse, tables, rstd, max_seqlen)
     correction = _correction(rowdot.t(), rstd, size)
     grad_x = _stream_gradient("qkv_gradient", grad_qkv, folded.qkv, grad_middle, x, correction)
-    grad_w_qkv, grad_attention_norm = unfold(_weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm)
+    grad_w_qkv = unfold(_weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm, partials[0])
+    gains = (parameters.attention_norm, parameters.ffn_norm)
+    grad_attention_norm, grad_ffn_norm = finish_gains(partials, gains)
     grads = Weights(grad_attention_norm, grad_w_qkv, grad_wo, grad_ffn_norm, grad_w12, grad_w3)
     return [grad_x, *(g.to(w.dtype) for g, w in zip(grads, weights, strict=True))]
 

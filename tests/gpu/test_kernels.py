@@ -181,7 +181,7 @@ def test_loss_of_no_targets_is_zero():
 
 @pytest.mark.parametrize("interleave", [False, True])
 def test_folding_and_back(interleave):
-    from neobert.kernels.folding import fold, unfold
+    from neobert.kernels.folding import NUM_PARTIALS, finish_gains, fold, unfold
 
     weight, gain = draw(256, 96).float(), (1 + draw(96, scale=0.1)).float()
     folded = fold(weight, gain, torch.float32, interleave=interleave)
@@ -189,10 +189,14 @@ def test_folding_and_back(interleave):
     expected = torch.stack(wide.chunk(2), 1).flatten(0, 1) if interleave else wide
     assert reference.relative_error(folded, expected) < 1e-6
     grad = draw(256, 96).float()
-    grad_weight, grad_gain = unfold(grad, weight, gain, interleave=interleave)
+    partials = torch.full((2, NUM_PARTIALS, 96), float("nan"), device=DEVICE)
+    grad_weight = unfold(grad, weight, gain, partials[0], interleave=interleave)
+    partials[1] = 1
+    grad_gain, ones = finish_gains(partials, (gain, gain))
     flat = torch.cat([grad[::2], grad[1::2]]) if interleave else grad
     assert reference.relative_error(grad_weight, flat.double() * gain.double()) < 1e-6
     assert reference.relative_error(grad_gain, (flat.double() * weight.double()).sum(0)) < 1e-5
+    assert (ones == NUM_PARTIALS).all()
 
 
 def has_quack():

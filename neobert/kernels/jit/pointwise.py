@@ -119,3 +119,18 @@ def unfold_gradient(
         tl.store(grad_weight + rows * D + cols, (grad * scale).to(grad_weight.dtype.element_ty), mask=inside)
     total = tl.sum(gain_sum, 0)
     tl.store(partial + tl.program_id(0) * D + tl.arange(0, WIDTH), total, mask=tl.arange(0, WIDTH) < D)
+
+
+@triton.jit
+def sum_partials(partials, first, second, parts, D: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr):
+    """first = sum(partials[0], 0), second = sum(partials[1], 0); partials is [2, parts, D]."""
+    which = tl.program_id(0)
+    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    total = tl.zeros((ROWS, COLS), tl.float32)
+    for start in range(0, parts, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        inside = (rows < parts)[:, None] & (cols < D)[None, :]
+        total += tl.load(partials + (which * parts + rows)[:, None] * D + cols[None, :], mask=inside, other=0.0)
+    result = tl.sum(total, 0)
+    tl.store(first + cols, result.to(first.dtype.element_ty), mask=(cols < D) & (which == 0))
+    tl.store(second + cols, result.to(second.dtype.element_ty), mask=(cols < D) & (which == 1))
