@@ -6,6 +6,6 @@ Importing this package needs neither triton nor a GPU: an operator's program is 
     attention     rotary attention inside packed segments (Triton)
     norm, swiglu  residual addition with RMSNorm; SwiGLU (Triton)
     loss          decoder and cross-entropy on the masked rows, logits never kept
-    fused_block   a whole encoder block whose elementwise work happens in the products' epilogues (quack-kernels)
+    fused_block   an encoder block whose elementwise work happens in its products' epilogues (quack-kernels)
     flash4        FlashAttention 4 for long segments, in the layout of `attention`
 """

@@ -1,10 +1,10 @@
 """Rotary attention inside packed segments, on Triton programs made for short segments.
 
 T packed tokens, H heads, E head size. qkv is the fused product, [T, 3 * H * E], rows of a head in the order
-[query, key, value]; rotary comes from `tiles.rotary_table`, tiles from `tiles.attention_tiles(..., block=BLOCK)`.
-Several small programs share a multiprocessor, so a tile's loads run under its neighbour's products: on segments of a few
-hundred rows this is what FlashAttention's one large program per multiprocessor cannot do. The gradient uses two programs
-(queries; keys and values) and no atomics, so it is deterministic.
+[query, key, value]; rotary comes from `tiles.rotary_table`, tiles from `tiles.attention_tiles(...,
+block=BLOCK)`. Several small programs share a multiprocessor, so a tile's loads run under its neighbour's
+products: on segments of a few hundred rows this is what FlashAttention's one large program per multiprocessor
+cannot do. The gradient uses two programs (queries; keys and values) and no atomics, so it is deterministic.
 """
 
 import math
@@ -41,12 +41,18 @@ def run_forward(qkv: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Ten
 
 
 def run_backward(
-    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor, rstd: Tensor | None = None
+    grad_out: Tensor,
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    rotary: Tensor,
+    tiles: Tensor,
+    rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Gradient of the product before rotation, [T, 3 * H * E].
 
-    With rstd [T], the rows come out scaled by it, beside the sums of (gradient * value) over each head before scaling,
-    [H, T]: what the gradient of a norm folded into the product needs.
+    With rstd [T], the rows come out scaled by it, beside the sums of (gradient * value) over each head before
+    scaling, [H, T]: what the gradient of a norm folded into the product needs.
     """
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 
@@ -57,7 +63,9 @@ def run_backward(
     shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None}
     tail = (stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_scales(head_dim))
     grid = (num_tiles * num_heads,)
-    attention_backward_queries[grid](qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES)
+    attention_backward_queries[grid](
+        qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES
+    )
     attention_backward_keys[grid](qkv, grad_out, *tail, BLOCK_K=BLOCK, **shared, **BACKWARD_KEYS)
     return grad_qkv, rowdot
 
@@ -78,15 +86,21 @@ def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_pla
 
 
 @torch.library.custom_op("neobert::rotary_attention", mutates_args=())
-def _rotary_attention(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def _rotary_attention(
+    qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
     turned = rotate(qkv, rotary, num_heads)
     return *run_forward(turned, tiles, num_heads), turned
 
 
 @_rotary_attention.register_fake
-def _(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+def _(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     total = qkv.shape[0]
-    return qkv.new_empty(total, qkv.shape[1] // 3), qkv.new_empty(num_heads, total, dtype=torch.float32), qkv.new_empty(qkv.shape)
+    return (
+        qkv.new_empty(total, qkv.shape[1] // 3),
+        qkv.new_empty(num_heads, total, dtype=torch.float32),
+        qkv.new_empty(qkv.shape),
+    )
 
 
 @torch.library.custom_op("neobert::rotary_attention_backward", mutates_args=())
@@ -97,7 +111,7 @@ def _rotary_attention_backward(
 
 
 @_rotary_attention_backward.register_fake
-def _(grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor) -> Tensor:  # noqa: ARG001
+def _(grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, tiles: Tensor) -> Tensor:
     return torch.empty_like(qkv)
 
 

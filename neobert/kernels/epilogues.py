@@ -1,7 +1,8 @@
-"""What the block's matrix products do to their results before these leave the chip (quack's epilogue language).
+"""What the block's products do to their results before these leave the chip (quack's epilogue language).
 
-T tokens, D hidden, I intermediate. Every function sees one accumulator (or one adjacent pair of columns) in float32.
-The module needs quack-kernels and a Hopper card or newer; `neobert.kernels.fused_block` imports it on first use.
+T tokens, D hidden, I intermediate. Every function sees one accumulator (or one adjacent pair of columns) in
+float32. The module needs quack-kernels and a Hopper card or newer; `neobert.kernels.fused_block` imports it
+on first use.
 """
 
 from quack.activation import dswiglu, swiglu
@@ -19,7 +20,10 @@ def plain(acc):
 
 @gemm_epilogue(ops={"rstd": ColVecLoad("rstd"), "rotary": rotary_cos_sin_load("rotary")}, mode="acc_pair")
 def norm_rotate(acc, rstd, rotary):
-    """Scale rows by the norm's rstd, then rotate adjacent pairs; the table turns values by nothing (cos 1, sin 0)."""
+    """Scale rows by the norm's rstd, then rotate adjacent pairs.
+
+    The table turns values by nothing (cos 1, sin 0).
+    """
     even, odd = unpack(acc * rstd)
     cos, sin = unpack(rotary)
     return {"D": pack(even * cos - odd * sin, even * sin + odd * cos)}
@@ -27,7 +31,7 @@ def norm_rotate(acc, rstd, rotary):
 
 @gemm_epilogue(reduces={"squares": ColVecReduce("squares", scaled=True)})
 def residual_squares(acc, c):
-    """Add the residual stream and leave the partial sums of squares from which the next norm's rstd follows."""
+    """Add the residual stream; leave partial sums of squares, from which the next norm's rstd follows."""
     y = acc + c
     return {"D": y, "squares": (y, y)}
 

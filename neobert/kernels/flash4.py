@@ -1,9 +1,12 @@
-"""FlashAttention 4 in the layout of `neobert.kernels.attention`: the better choice once segments are thousands of rows long.
+"""FlashAttention 4 in the layout of `neobert.kernels.attention`.
+
+The better choice once segments are thousands of rows long.
 
 T packed tokens, H heads, E head size. Needs the flash-attn-4 package and a Hopper card or newer.
 """
 
 import importlib.util
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,9 +42,15 @@ def run_forward(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
 
 
 def run_backward(
-    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int,
+    grad_out: Tensor,
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    rotary: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
     rstd: Tensor | None = None,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+) -> tuple[Tensor, Tensor | None]:
     """Gradient of the product before rotation, as `attention.run_backward` returns it."""
     from flash_attn.cute.interface import _flash_attn_bwd
 
@@ -80,24 +89,44 @@ def _flash4(
 
 
 @_flash4.register_fake
-def _(qkv, rotary, cu_seqlens, max_seqlen, num_heads):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+def _(
+    qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
     total = qkv.shape[0]
-    return qkv.new_empty(total, qkv.shape[1] // 3), qkv.new_empty(num_heads, total, dtype=torch.float32), torch.empty_like(qkv)
+    return (
+        qkv.new_empty(total, qkv.shape[1] // 3),
+        qkv.new_empty(num_heads, total, dtype=torch.float32),
+        torch.empty_like(qkv),
+    )
 
 
 @torch.library.custom_op("neobert::flash4_backward", mutates_args=())
 def _flash4_backward(
-    grad_out: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int
+    grad_out: Tensor,
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    rotary: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
 ) -> Tensor:
     return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, cu_seqlens, max_seqlen)[0]
 
 
 @_flash4_backward.register_fake
-def _(grad_out, qkv, out, lse, rotary, cu_seqlens, max_seqlen):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, ARG001
+def _(
+    grad_out: Tensor,
+    qkv: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    rotary: Tensor,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+) -> Tensor:
     return torch.empty_like(qkv)
 
 
-def _save(ctx, inputs, output):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     out, lse, turned = output
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(lse, turned)
@@ -105,13 +134,15 @@ def _save(ctx, inputs, output):  # type: ignore[no-untyped-def]  # noqa: ANN001,
     ctx.save_for_backward(turned, out, lse, inputs[1], inputs[2])
 
 
-def _differentiate(ctx, grad_out, *_):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+def _differentiate(ctx: Any, grad_out: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     return _flash4_backward(grad_out, *ctx.saved_tensors, ctx.max_seqlen), None, None, None, None
 
 
 _flash4.register_autograd(_differentiate, setup_context=_save)
 
 
-def rotary_attention(qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int) -> Tensor:
+def rotary_attention(
+    qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
+) -> Tensor:
     """Rotate queries and keys, then attend within segments: [T, 3 * H * E] to [T, H * E]."""
     return _flash4(qkv, rotary, cu_seqlens, max_seqlen, num_heads)[0]

@@ -1,15 +1,17 @@
-"""The compute copy of a weight: cast, with the preceding norm's weight multiplied in and gate and up rows interleaved.
+"""The compute copy of a weight.
+
+Cast, with the preceding norm's weight multiplied in and gate and up rows interleaved.
 
 RMSNorm's row scale commutes with the product that follows and its weight belongs to that product's columns:
-norm(x) @ W.T = rstd * (x @ (W * gain).T). So the product reads the residual stream itself and the norm costs no pass.
-N rows, D columns of a weight.
+norm(x) @ W.T = rstd * (x @ (W * gain).T). So the product reads the residual stream itself and the norm costs
+no pass. N rows, D columns of a weight.
 """
 
 import torch
 from torch import Tensor
 
 NUM_PARTIALS, ROWS = 264, 2
-"""Programs that unfold one gradient, two per multiprocessor of a Hopper card, and the rows each takes at a time."""
+"""Programs that unfold a gradient, two per multiprocessor of a Hopper card; rows each takes at a time."""
 
 
 def _width(size: int) -> int:
@@ -32,7 +34,8 @@ def unfold(
 ) -> Tensor:
     """Return the gradient of the weight [N, D], in its dtype, from that of its folded copy.
 
-    The gain's gradient is left as partial sums in partial [P, D], float32, so that a block can finish both norms at once.
+    The gain's gradient is left as partial sums in partial [P, D], float32, so that a block can finish both
+    norms at once.
     """
     from neobert.kernels.jit.pointwise import unfold_gradient
 
@@ -40,7 +43,16 @@ def unfold(
     grad_weight = torch.empty_like(weight)
     half = rows // 2 if interleave else 0
     unfold_gradient[(partial.shape[0],)](
-        grad_folded, weight, gain, grad_weight, partial, rows, D=size, WIDTH=_width(size), HALF=half, ROWS=ROWS
+        grad_folded,
+        weight,
+        gain,
+        grad_weight,
+        partial,
+        rows,
+        D=size,
+        WIDTH=_width(size),
+        HALF=half,
+        ROWS=ROWS,
     )
     return grad_weight
 

@@ -1,50 +1,22 @@
 """A whole encoder block whose elementwise work happens where its matrix products end.
 
-T packed tokens, D hidden, H heads, I intermediate. Between two products nothing passes over memory by itself: rotation,
-residual addition, the sums of squares of the next norm, SwiGLU and both norms' gradients are epilogues
-(`neobert.kernels.epilogues`), attention rotates its gradient back on the way out. The residual stream keeps its reciprocal
-root mean square beside it: a block takes (x, rstd) and returns the next pair.
+T packed tokens, D hidden, H heads, I intermediate. Between two products nothing passes over memory by itself:
+rotation, residual addition, the sums of squares of the next norm, SwiGLU and both norms' gradients are
+epilogues (`neobert.kernels.epilogues`), attention rotates its gradient back on the way out. The residual
+stream keeps its reciprocal root mean square beside it: a block takes (x, rstd) and returns the next pair.
 
-Needs quack-kernels and a Hopper card or newer. Weights keep the published names and layouts; gradients come out in the
-weights' dtype, summed in float32.
+Needs quack-kernels and a Hopper card or newer. Weights keep the published names and layouts; gradients come
+out in the weights' dtype, summed in float32.
 """
 
 import importlib.util
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from neobert.kernels import attention, flash4
+from neobert.kernels import attention, flash4, products
 from neobert.kernels.folding import NUM_PARTIALS, finish_gains, fold, unfold
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The shape of a product's work on one multiprocessor, as quack names it."""
-
-    tile_M: int  # noqa: N815
-    tile_N: int  # noqa: N815
-    cluster_M: int  # noqa: N815
-    cluster_N: int  # noqa: N815
-    pingpong: bool
-
-    def arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-TILES = {
-    "qkv": Tile(128, 192, 1, 2, True),
-    "out": Tile(128, 192, 2, 1, True),
-    "up": Tile(128, 192, 2, 1, True),
-    "down": Tile(128, 192, 2, 1, True),
-    "down_gradient": Tile(128, 128, 2, 1, True),
-    "up_gradient": Tile(128, 192, 1, 2, True),
-    "qkv_gradient": Tile(128, 192, 1, 2, True),
-}
-"""Fastest of quack's configurations at T = 32,768, D = 768, I = 2,048 on an H200."""
-
 
 HEAD_DIM = 64
 """The rotation's epilogue covers a head's queries, keys and values in one tile of 192 columns."""
@@ -95,87 +67,6 @@ def fold_weights(weights: Weights, dtype: torch.dtype) -> Folded:
     )
 
 
-def row_rstd(x: Tensor, eps: float) -> Tensor:
-    """Return 1 / sqrt(mean of squares + eps) of each row, float32 [T]."""
-    return torch.rsqrt(x.float().square().mean(-1) + eps)
-
-
-def _partials(x: Tensor, columns: int, tile: Tile) -> Tensor:
-    return x.new_empty(x.shape[0], -(-columns // tile.tile_N), dtype=torch.float32)
-
-
-def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
-    from neobert.kernels.jit.norm import finish_rstd
-
-    rows, parts = squares.shape
-    rstd = squares.new_empty(rows)
-    finish_rstd[(-(-rows // 256),)](squares, rstd, rows, parts, width, eps, PARTS=max(2, 1 << (parts - 1).bit_length()), ROWS=256)
-    return rstd
-
-
-def _correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
-    """dots: [T, parts] in any strides."""
-    from neobert.kernels.jit.norm import norm_correction
-
-    rows, parts = dots.shape
-    out = torch.empty_like(rstd)
-    norm_correction[(-(-rows // 256),)](
-        dots, rstd, out, rows, parts, dots.stride(0), dots.stride(1), width,
-        PARTS=max(2, 1 << (parts - 1).bit_length()), ROWS=256,
-    )  # fmt: skip
-    return out
-
-
-def _project_in(x: Tensor, rstd: Tensor, weight: Tensor, rotary: Tensor) -> Tensor:
-    from neobert.kernels.epilogues import norm_rotate
-
-    qkv = x.new_empty(x.shape[0], weight.shape[0])
-    norm_rotate.gemm(x, weight, qkv, epi_args={"rstd": rstd[None], "rotary": rotary}, **TILES["qkv"].arguments())
-    return qkv
-
-
-def _project_back(name: str, branch: Tensor, weight: Tensor, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return x + branch @ weight.T and its row rstd."""
-    from neobert.kernels.epilogues import residual_squares
-
-    tile, out = TILES[name], torch.empty_like(x)
-    squares = _partials(x, x.shape[1], tile)
-    residual_squares.gemm(branch, weight, out, x, epi_args={"squares": squares}, **tile.arguments())
-    return out, _finish_rstd(squares, x.shape[1], eps)
-
-
-def _gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    from neobert.kernels.epilogues import norm_swiglu
-
-    gate_up = x.new_empty(x.shape[0], weight.shape[0])
-    activated = x.new_empty(x.shape[0], weight.shape[0] // 2)
-    norm_swiglu.gemm(x, weight, gate_up, epi_args={"rstd": rstd[None], "activated": activated}, **TILES["up"].arguments())
-    return gate_up, activated
-
-
-def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    from neobert.kernels.epilogues import swiglu_gradient
-
-    tile, grad_gate_up = TILES["down_gradient"], torch.empty_like(gate_up)
-    dots = _partials(grad, weight.shape[1], tile)
-    inputs = {"rstd": rstd[None], "dots": dots}
-    swiglu_gradient.gemm(grad, weight, grad_gate_up, gate_up, epi_args=inputs, b_kn=True, **tile.arguments())
-    return grad_gate_up, dots
-
-
-def _stream_gradient(name: str, grad: Tensor, weight: Tensor, past: Tensor, x: Tensor, correction: Tensor) -> Tensor:
-    from neobert.kernels.epilogues import norm_gradient
-
-    out = torch.empty_like(x)
-    inputs = {"x": x, "correction": correction[None]}
-    norm_gradient.gemm(grad, weight, out, past, epi_args=inputs, b_kn=True, **TILES[name].arguments())
-    return out
-
-
-def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    return torch.mm(grad.t(), x, out_dtype=torch.float32)
-
-
 def _attend(qkv: Tensor, tables: list[Tensor], num_heads: int, max_seqlen: int) -> tuple[Tensor, Tensor]:
     if max_seqlen:
         return flash4.run_forward(qkv, tables[1], max_seqlen, num_heads)
@@ -195,49 +86,83 @@ def _attend_gradient(
 
 @torch.library.custom_op("neobert::block", mutates_args=())
 def _block(
-    x: Tensor, rstd: Tensor, weights: list[Tensor], tables: list[Tensor], num_heads: int, max_seqlen: int, eps: float
+    x: Tensor,
+    rstd: Tensor,
+    weights: list[Tensor],
+    tables: list[Tensor],
+    num_heads: int,
+    max_seqlen: int,
+    eps: float,
 ) -> list[Tensor]:
     folded = fold_weights(Weights(*weights), x.dtype)
-    qkv = _project_in(x, rstd, folded.qkv, tables[0])
+    qkv = products.project_in(x, rstd, folded.qkv, tables[0])
     attended, lse = _attend(qkv, tables, num_heads, max_seqlen)
-    middle, middle_rstd = _project_back("out", attended, folded.wo, x, eps)
-    gate_up, activated = _gate(middle, middle_rstd, folded.w12)
-    out, out_rstd = _project_back("down", activated, folded.w3, middle, eps)
+    middle, middle_rstd = products.project_back("out", attended, folded.wo, x, eps)
+    gate_up, activated = products.gate(middle, middle_rstd, folded.w12)
+    out, out_rstd = products.project_back("down", activated, folded.w3, middle, eps)
     return [out, out_rstd, qkv, attended, lse, middle, middle_rstd, gate_up, activated, *folded]
 
 
 @_block.register_fake
 def _(
-    x: Tensor, rstd: Tensor, weights: list[Tensor], tables: list[Tensor], num_heads: int, max_seqlen: int, eps: float  # noqa: ARG001
+    x: Tensor,
+    rstd: Tensor,
+    weights: list[Tensor],
+    tables: list[Tensor],
+    num_heads: int,
+    max_seqlen: int,
+    eps: float,
 ) -> list[Tensor]:
     total, size = x.shape
     lse = x.new_empty(num_heads, total, dtype=torch.float32)
     gate_up = x.new_empty(total, weights[4].shape[0])
     activated = x.new_empty(total, weights[4].shape[0] // 2)
-    folded = [weight.new_empty(weight.shape, dtype=x.dtype) for weight in (weights[1], weights[2], weights[4], weights[5])]
+    folded = [
+        weight.new_empty(weight.shape, dtype=x.dtype)
+        for weight in (weights[1], weights[2], weights[4], weights[5])
+    ]
     new = torch.empty_like
-    return [new(x), new(rstd), x.new_empty(total, 3 * size), new(x), lse, new(x), new(rstd), gate_up, activated, *folded]
+    return [
+        new(x),
+        new(rstd),
+        x.new_empty(total, 3 * size),
+        new(x),
+        lse,
+        new(x),
+        new(rstd),
+        gate_up,
+        activated,
+        *folded,
+    ]
 
 
 @torch.library.custom_op("neobert::block_backward", mutates_args=())
 def _block_backward(
-    grad: Tensor, x: Tensor, rstd: Tensor, weights: list[Tensor], tables: list[Tensor], kept: list[Tensor], max_seqlen: int
+    grad: Tensor,
+    x: Tensor,
+    rstd: Tensor,
+    weights: list[Tensor],
+    tables: list[Tensor],
+    kept: list[Tensor],
+    max_seqlen: int,
 ) -> list[Tensor]:
     parameters, folded, size = Weights(*weights), Folded(*kept[7:]), x.shape[1]
     qkv, attended, lse, middle, middle_rstd, gate_up, activated = kept[:7]
     partials = rstd.new_empty(2, NUM_PARTIALS, size)
-    grad_gate_up, dots = _gate_gradient(grad, folded.w3, gate_up, middle_rstd)
-    grad_w3 = _weight_gradient(grad, activated)
-    correction = _correction(dots, middle_rstd, size)
-    grad_middle = _stream_gradient("up_gradient", grad_gate_up, folded.w12, grad, middle, correction)
-    grad_folded = _weight_gradient(grad_gate_up, middle)
+    grad_gate_up, dots = products.gate_gradient(grad, folded.w3, gate_up, middle_rstd)
+    grad_w3 = products.weight_gradient(grad, activated)
+    correction = products.correction(dots, middle_rstd, size)
+    grad_middle = products.stream_gradient("up_gradient", grad_gate_up, folded.w12, grad, middle, correction)
+    grad_folded = products.weight_gradient(grad_gate_up, middle)
     grad_w12 = unfold(grad_folded, parameters.w12, parameters.ffn_norm, partials[1], interleave=True)
-    grad_wo = _weight_gradient(grad_middle, attended)
+    grad_wo = products.weight_gradient(grad_middle, attended)
     grad_attended = grad_middle @ folded.wo
     grad_qkv, rowdot = _attend_gradient(grad_attended, qkv, attended, lse, tables, rstd, max_seqlen)
-    correction = _correction(rowdot.t(), rstd, size)
-    grad_x = _stream_gradient("qkv_gradient", grad_qkv, folded.qkv, grad_middle, x, correction)
-    grad_w_qkv = unfold(_weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm, partials[0])
+    correction = products.correction(rowdot.t(), rstd, size)
+    grad_x = products.stream_gradient("qkv_gradient", grad_qkv, folded.qkv, grad_middle, x, correction)
+    grad_w_qkv = unfold(
+        products.weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm, partials[0]
+    )
     gains = (parameters.attention_norm, parameters.ffn_norm)
     grad_attention_norm, grad_ffn_norm = finish_gains(partials, gains)
     grads = Weights(grad_attention_norm, grad_w_qkv, grad_wo, grad_ffn_norm, grad_w12, grad_w3)
@@ -246,7 +171,13 @@ def _block_backward(
 
 @_block_backward.register_fake
 def _(
-    grad: Tensor, x: Tensor, rstd: Tensor, weights: list[Tensor], tables: list[Tensor], kept: list[Tensor], max_seqlen: int  # noqa: ARG001
+    grad: Tensor,
+    x: Tensor,
+    rstd: Tensor,
+    weights: list[Tensor],
+    tables: list[Tensor],
+    kept: list[Tensor],
+    max_seqlen: int,
 ) -> list[Tensor]:
     return [torch.empty_like(x), *(torch.empty_like(weight) for weight in weights)]
 
@@ -262,7 +193,9 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     x, rstd, *rest = ctx.saved_tensors
     weights, tables, kept = rest[:6], rest[6 : 6 + ctx.num_tables], rest[6 + ctx.num_tables :]
     assert grads[0] is not None
-    grad_x, *grad_weights = _block_backward(grads[0].contiguous(), x, rstd, weights, tables, kept, ctx.max_seqlen)
+    grad_x, *grad_weights = _block_backward(
+        grads[0].contiguous(), x, rstd, weights, tables, kept, ctx.max_seqlen
+    )
     return grad_x, None, grad_weights, [None] * ctx.num_tables, None, None, None
 
 
@@ -270,13 +203,21 @@ _block.register_autograd(_differentiate, setup_context=_save)
 
 
 def encoder_block(
-    x: Tensor, rstd: Tensor, weights: Weights, rotary: Tensor, segments: Tensor, *, num_heads: int, eps: float, max_seqlen: int = 0
+    x: Tensor,
+    rstd: Tensor,
+    weights: Weights,
+    rotary: Tensor,
+    segments: Tensor,
+    *,
+    num_heads: int,
+    eps: float,
+    max_seqlen: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Run one pre-norm block: (x [T, D] bfloat16, rstd [T]) to the next such pair.
 
-    rotary: `tiles.rotary_table`. segments: `tiles.attention_tiles` for this project's attention, or, with max_seqlen > 0,
-    int32 cu_seqlens for FlashAttention 4. rstd of the first block: `row_rstd`; no gradient flows through it, because the
-    block's own gradient already contains the norm's.
+    rotary: `tiles.rotary_table`. segments: `tiles.attention_tiles` for this project's attention, or, with
+    max_seqlen > 0, int32 cu_seqlens for FlashAttention 4. rstd of the first block: `row_rstd`; no gradient
+    flows through it, because the block's own gradient already contains the norm's.
     """
     outputs = _block(x, rstd, list(weights), [rotary, segments], num_heads, max_seqlen, eps)
     return outputs[0], outputs[1]

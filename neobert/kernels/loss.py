@@ -52,11 +52,20 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_fi
 
 @_linear_cross_entropy.register_fake
 def _(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, rows_per_chunk: int  # noqa: ARG001
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    rows_per_chunk: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     single = {"dtype": torch.float32}
     grad_bias = weight.new_empty(weight.shape[0] if bias is not None else 0, **single)
-    return hidden.new_empty((), **single), torch.empty_like(hidden), torch.empty_like(weight, **single), grad_bias
+    return (
+        hidden.new_empty((), **single),
+        torch.empty_like(hidden),
+        torch.empty_like(weight, **single),
+        grad_bias,
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -82,7 +91,7 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Sum of -log softmax(hidden @ weight.T + bias)[label] over rows whose label is not negative.
 
-    hidden [M, D], weight [V, D], labels [M] int64. Gradients are computed with the loss, chunk by chunk, and only scaled by
-    the backward pass; the weight's accumulates in float32.
+    hidden [M, D], weight [V, D], labels [M] int64. Gradients are computed with the loss, chunk by chunk, and
+    only scaled by the backward pass; the weight's accumulates in float32.
     """
     return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk)[0]

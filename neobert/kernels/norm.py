@@ -7,7 +7,7 @@ from torch import Tensor
 
 ROWS = 4
 NUM_PARTIALS = 528
-"""Programs of the backward pass, four per multiprocessor of a Hopper card: each leaves one partial sum of the weight's gradient."""
+"""Programs of the backward pass, four per multiprocessor of a Hopper card, each with its partial sum."""
 
 
 def _width(size: int) -> int:
@@ -15,7 +15,9 @@ def _width(size: int) -> int:
 
 
 @torch.library.custom_op("neobert::add_rms_norm", mutates_args=())
-def _add_rms_norm(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _add_rms_norm(
+    x: Tensor, branch: Tensor | None, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     from neobert.kernels.jit.norm import add_norm_forward
 
     num_rows, size = x.shape
@@ -29,7 +31,7 @@ def _add_rms_norm(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) 
 
 
 @_add_rms_norm.register_fake
-def _(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+def _(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     out = x.new_empty(0) if branch is None else torch.empty_like(x)
     return out, torch.empty_like(x), x.new_empty(x.shape[0], dtype=torch.float32)
 
@@ -52,7 +54,9 @@ def _add_rms_norm_backward(
 
 
 @_add_rms_norm_backward.register_fake
-def _(grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+def _(
+    grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor]:
     return torch.empty_like(out), torch.empty_like(weight)
 
 

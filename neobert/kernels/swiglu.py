@@ -1,6 +1,9 @@
-"""SwiGLU on the fused product of the published layout: gate in the first half of the columns, up in the second.
+"""SwiGLU on the fused product of the published layout.
 
-M rows, I intermediate. The backward pass computes the activation again, so the forward pass keeps only its input.
+Gate in the first half of the columns, up in the second.
+
+M rows, I intermediate. The backward pass computes the activation again, so the forward pass keeps only its
+input.
 """
 
 from typing import Any
@@ -17,7 +20,9 @@ def _swiglu(gate_up: Tensor) -> Tensor:
 
     rows, width = gate_up.shape
     out = gate_up.new_empty(rows, width // 2)
-    swiglu_forward[((out.numel() + BLOCK - 1) // BLOCK,)](gate_up, out, out.numel(), I=width // 2, BLOCK=BLOCK, num_warps=8)
+    swiglu_forward[((out.numel() + BLOCK - 1) // BLOCK,)](
+        gate_up, out, out.numel(), I=width // 2, BLOCK=BLOCK, num_warps=8
+    )
     return out
 
 
@@ -43,7 +48,10 @@ def _(gate_up: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _GatedDown(torch.autograd.Function):
-    """down(silu(gate) * up), keeping gate_up alone: the activation returns from the backward pass's own kernel."""
+    """down(silu(gate) * up), keeping gate_up alone.
+
+    The activation returns from the backward pass's own kernel.
+    """
 
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor, weight: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Tables that every layer of a microbatch reads: which rows an attention tile covers, and each row's rotary angles.
+"""Tables that every layer of a microbatch reads.
+
+Which rows an attention tile covers, and each row's rotary angles.
 
 T packed tokens, S segments, E head size.
 """
@@ -10,9 +12,10 @@ from torch import Tensor
 def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
     """Cut segments into tiles of at most `block` rows, longest segments first.
 
-    cu_seqlens: [S + 1] integers; trailing entries may repeat. Rows past the last entry count as one more segment, so that
-    every row of the `total` rows is covered. Returns int32 [3, total // block + S + 1]: first row of the tile, first row of
-    its segment, end of its segment; unused tiles have first row = end. The shape depends on nothing but the arguments' shapes.
+    cu_seqlens: [S + 1] integers; trailing entries may repeat. Rows past the last entry count as one more
+    segment, so that every row of the `total` rows is covered. Returns int32 [3, total // block + S + 1]:
+    first row of the tile, first row of its segment, end of its segment; unused tiles have first row = end.
+    The shape depends on nothing but the arguments' shapes.
     """
     begins = cu_seqlens.to(torch.int64)
     ends = torch.cat([begins[1:], begins.new_full((1,), total)])
@@ -28,11 +31,13 @@ def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
     return torch.stack([torch.where(used, first, end), begin, end])[:, order].to(torch.int32).contiguous()
 
 
-def rotary_table(position_ids: Tensor, head_dim: int, theta: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Cosines and sines by row, interleaved (cos, sin, cos, sin, ...), for queries, keys and values side by side.
+def rotary_table(
+    position_ids: Tensor, head_dim: int, theta: float, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Tabulate cosines and sines by row, (cos, sin) pairs for queries, keys and values side by side.
 
-    position_ids: [T]. Returns [T, 3 * head_dim]: twice the angles theta ** (-2k / head_dim) * position, then (1, 0) pairs,
-    which leave the values as they are.
+    position_ids: [T]. Returns [T, 3 * head_dim]: twice the angles theta ** (-2k / head_dim) * position, then
+    (1, 0) pairs, which leave the values as they are.
     """
     exponent = torch.arange(0, head_dim, 2, device=position_ids.device, dtype=torch.float32) / head_dim
     angle = position_ids.to(torch.float32)[:, None] * theta**-exponent

@@ -1,21 +1,27 @@
 """Every kernel against float64, its error measured in units of the plain bfloat16 formula's own error.
 
-Without a GPU the Triton programs run under triton's interpreter where TRITON_INTERPRET=1 and triton is installed, in float32.
+Without a GPU the Triton programs run under triton's interpreter where TRITON_INTERPRET=1 and triton is
+installed, in float32.
 """
 
 import importlib.util
 import os
+from itertools import pairwise
 
 import pytest
 import torch
 
-from tests.gpu import reference
+from neobert.kernels import reference
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = pytest.mark.skipif(
-    not HAS_TRITON or not (torch.cuda.is_available() or INTERPRETED), reason="needs triton and a CUDA device"
-)
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not HAS_TRITON or not (torch.cuda.is_available() or INTERPRETED),
+        reason="needs triton and a CUDA device",
+    ),
+]
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPE = torch.float32 if INTERPRETED else torch.bfloat16
 HEADS, SIZE, THETA, EPS = 3, 64, 10000.0, 1e-5
@@ -37,8 +43,12 @@ def draw(*shape, scale=1.0):
 def packed():
     cu = torch.tensor([0, *torch.tensor(SEGMENTS).cumsum(0).tolist()], dtype=torch.int32, device=DEVICE)
     bounds = [*cu.tolist(), TOTAL]
-    positions = torch.cat([torch.arange(b - a) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]).to(DEVICE)
+    positions = torch.cat([torch.arange(b - a) for a, b in pairwise(bounds)]).to(DEVICE)
     return cu, positions
+
+
+def relative_error(value, truth):
+    return ((value.double() - truth.double()).norm() / truth.double().norm()).item()
 
 
 def grads_of(function, inputs, grad):
@@ -49,13 +59,13 @@ def grads_of(function, inputs, grad):
 
 
 def assert_as_good(kernel, plain, inputs, grad, cast=lambda t: t.to(DTYPE)):
-    """Compare value and gradients of kernel and plain formula, both in DTYPE, with the plain formula in float64."""
+    """Compare value and gradients of kernel and plain formula, in DTYPE, with the formula in float64."""
     truth = grads_of(plain, inputs, grad)
     low = [cast(t) for t in inputs]
     ours, theirs = grads_of(kernel, low, grad), grads_of(plain, low, grad)
     for index, (a, b, t) in enumerate(zip(ours, theirs, truth, strict=True)):
-        bound = SLACK * reference.relative_error(b, t) + 1e-6
-        assert reference.relative_error(a, t) <= bound, (index, reference.relative_error(a, t), bound)
+        bound = SLACK * relative_error(b, t) + 1e-6
+        assert relative_error(a, t) <= bound, (index, relative_error(a, t), bound)
 
 
 def test_tiles_cover_every_row_once():
@@ -115,8 +125,8 @@ def test_attention_gradient_carries_a_folded_norm():
     turned = attention.rotate(bare, rotary, HEADS)
     expected = (turned.double() * qkv.double()).view(TOTAL, HEADS, -1).sum(-1).t()
     assert nothing is None
-    assert reference.relative_error(scaled, bare.double() * rstd.double()[:, None]) < 5e-3
-    assert reference.relative_error(rowdot, expected) < 2e-2
+    assert relative_error(scaled, bare.double() * rstd.double()[:, None]) < 5e-3
+    assert relative_error(rowdot, expected) < 2e-2
 
 
 @pytest.mark.parametrize("rows", [1, 77, 300])
@@ -160,7 +170,9 @@ def test_linear_cross_entropy(rows_per_chunk):
 
     def plain(hidden, weight, bias):
         return torch.nn.functional.cross_entropy(
-            (hidden @ weight.t() + bias).to(torch.promote_types(hidden.dtype, torch.float32)), labels, reduction="sum"
+            (hidden @ weight.t() + bias).to(torch.promote_types(hidden.dtype, torch.float32)),
+            labels,
+            reduction="sum",
         )
 
     assert_as_good(
@@ -187,15 +199,15 @@ def test_folding_and_back(interleave):
     folded = fold(weight, gain, torch.float32, interleave=interleave)
     wide = weight.double() * gain.double()
     expected = torch.stack(wide.chunk(2), 1).flatten(0, 1) if interleave else wide
-    assert reference.relative_error(folded, expected) < 1e-6
+    assert relative_error(folded, expected) < 1e-6
     grad = draw(256, 96).float()
     partials = torch.full((2, NUM_PARTIALS, 96), float("nan"), device=DEVICE)
     grad_weight = unfold(grad, weight, gain, partials[0], interleave=interleave)
     partials[1] = 1
     grad_gain, ones = finish_gains(partials, (gain, gain))
     flat = torch.cat([grad[::2], grad[1::2]]) if interleave else grad
-    assert reference.relative_error(grad_weight, flat.double() * gain.double()) < 1e-6
-    assert reference.relative_error(grad_gain, (flat.double() * weight.double()).sum(0)) < 1e-5
+    assert relative_error(grad_weight, flat.double() * gain.double()) < 1e-6
+    assert relative_error(grad_gain, (flat.double() * weight.double()).sum(0)) < 1e-5
     assert (ones == NUM_PARTIALS).all()
 
 
@@ -208,7 +220,8 @@ def has_quack():
 def test_fused_block(flash4):
     from neobert.kernels import attention
     from neobert.kernels.flash4 import is_installed
-    from neobert.kernels.fused_block import Weights, encoder_block, row_rstd
+    from neobert.kernels.fused_block import Weights, encoder_block
+    from neobert.kernels.products import row_rstd
     from neobert.kernels.tiles import attention_tiles, rotary_table
 
     if flash4 and not is_installed():
@@ -236,4 +249,4 @@ def test_fused_block(flash4):
     low = grads_of(plain, [t.to(DTYPE) for t in inputs], grad)
     mixed = grads_of(ours, [inputs[0].to(DTYPE), *(t.float() for t in weights)], grad)
     for index, (a, b, t) in enumerate(zip(mixed, low, truth, strict=True)):
-        assert reference.relative_error(a, t) <= SLACK * reference.relative_error(b, t), index
+        assert relative_error(a, t) <= SLACK * relative_error(b, t), index

@@ -1,1 +1,4 @@
-"""Triton programs. Importing a module of this folder needs triton; the operators above it import them on first use."""
+"""Triton programs.
+
+Importing a module of this folder needs triton; the operators above it import them on first use.
+"""

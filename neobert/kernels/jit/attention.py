@@ -1,9 +1,9 @@
 """Triton programs for attention inside packed segments.
 
-T packed tokens, H heads, E head size. Queries, keys and values arrive as the rows of one fused product, [T, H, 3, E],
-already rotated; gradients leave in the same layout, rotated back. A tile is a run of rows of one segment; the table of
-tiles is [3, num_tiles] int32: first row, first row of its segment, end of its segment (an empty tile has first row >= end).
-Log-sum-exps are kept in base 2, [H, T].
+T packed tokens, H heads, E head size. Queries, keys and values arrive as the rows of one fused product, [T,
+H, 3, E], already rotated; gradients leave in the same layout, rotated back. A tile is a run of rows of one
+segment; the table of tiles is [3, num_tiles] int32: first row, first row of its segment, end of its segment
+(an empty tile has first row >= end). Log-sum-exps are kept in base 2, [H, T].
 """
 
 import triton
@@ -22,7 +22,10 @@ def _tile(tiles, num_tiles, H: tl.constexpr):
 
 @triton.jit
 def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.constexpr):
-    """Load BLOCK whole rows from row `start`; rows past the buffer come as zeros, rows past the segment as they are."""
+    """Load BLOCK whole rows from row `start`.
+
+    Rows past the buffer come as zeros, rows past the segment as they are.
+    """
     local = tl.arange(0, BLOCK)[:, None]
     at = local * stride + tl.arange(0, E)[None, :]
     wide = tl.full((), 0, tl.int64) + start
@@ -44,6 +47,7 @@ def attention_forward(
     qkv, out, lse, tiles, total, num_tiles, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
+    """Output and log-sum-exps of one tile of queries."""
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
         return
@@ -75,11 +79,15 @@ def attention_forward(
 
 @triton.jit
 def attention_backward_queries(
-    qkv, out, grad_out, lse, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, scale, scale_log2,
+    qkv, out, grad_out, lse, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles,
+    scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     FOLD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the queries of one tile; leaves (lse, delta = sum(out * grad_out)) by row for the keys' program."""
+    """Gradient of the queries of one tile.
+
+    Leaves (lse, delta = sum(out * grad_out)) by row for the keys' program.
+    """
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
         return
@@ -116,11 +124,15 @@ def attention_backward_queries(
 
 @triton.jit
 def attention_backward_keys(
-    qkv, grad_out, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, scale, scale_log2,
+    qkv, grad_out, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles,
+    scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     FOLD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the keys and values of one tile. A row past the segment gets an infinite log-sum-exp: weight zero."""
+    """Gradients of the keys and values of one tile.
+
+    A row past the segment gets an infinite log-sum-exp: weight zero.
+    """
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
         return
@@ -135,7 +147,7 @@ def attention_backward_keys(
     for start in tl.range(begin, end, BLOCK_Q, num_stages=STAGES):
         q = _rows(base, start, total, stride, BLOCK_Q, E)
         do = _rows(grad_out + head * E, start, total, H * E, BLOCK_Q, E)
-        # One load of both columns: two loads of a column each would be repeated by every thread that needs it.
+        # One load of both columns: a load of either would be repeated by every thread that needs it.
         row_lse, delta = tl.split(_rows(stats + head * total * 2, start, total, 2, BLOCK_Q, 2))
         row_lse = tl.where(start + tl.arange(0, BLOCK_Q) < end, row_lse, float("inf"))
         scores = tl.dot(k, tl.trans(q))

@@ -8,7 +8,10 @@ import triton.language as tl
 def cross_entropy_in_place(
     logits, bias, labels, loss, row_stride, V: tl.constexpr, WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr,
 ):  # fmt: skip
-    """loss[m] = logsumexp - logit of the label; logits become softmax - one_hot. A negative label: zero loss and gradient."""
+    """loss[m] = logsumexp - logit of the label; logits become softmax - one_hot.
+
+    A negative label: zero loss and gradient.
+    """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
     cols = tl.arange(0, WIDTH)

@@ -1,4 +1,7 @@
-"""Triton programs for RMSNorm with the residual addition in the same pass. Rows of D values, statistics in float32."""
+"""Triton programs for RMSNorm with the residual addition in the same pass.
+
+Rows of D values, statistics in float32.
+"""
 
 import triton
 import triton.language as tl
@@ -9,7 +12,10 @@ def add_norm_forward(
     x, branch, weight, out, normed, rstd, num_rows, eps,
     D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
 ):  # fmt: skip
-    """out = x + branch, normed = out / rms(out) * weight. Without a branch, out is x itself and is not written."""
+    """out = x + branch, normed = out / rms(out) * weight.
+
+    Without a branch, out is x itself and is not written.
+    """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, WIDTH)
     inside = (rows < num_rows)[:, None] & (cols < D)[None, :]
@@ -32,7 +38,7 @@ def add_norm_backward(
     grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
     D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of both addends, and one partial sum of the weight's gradient per program (summed by the caller)."""
+    """Gradient of both addends; a partial sum of the weight's gradient by program, for the caller to add."""
     cols = tl.arange(0, WIDTH)
     gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
     weight_sum = tl.zeros((WIDTH,), tl.float32)
@@ -53,8 +59,13 @@ def add_norm_backward(
 
 
 @triton.jit
-def norm_correction(dots, rstd, out, num_rows, parts, row_stride, part_stride, width, PARTS: tl.constexpr, ROWS: tl.constexpr):
-    """out[m] = -rstd[m]^2 / width * sum(dots[m, :]): what the norm's own gradient subtracts, per unit of its input."""
+def norm_correction(
+    dots, rstd, out, num_rows, parts, row_stride, part_stride, width, PARTS: tl.constexpr, ROWS: tl.constexpr
+):
+    """out[m] = -rstd[m]^2 / width * sum(dots[m, :]).
+
+    What the norm's own gradient subtracts, per unit of its input.
+    """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, PARTS)
     inside = (rows < num_rows)[:, None] & (cols < parts)[None, :]

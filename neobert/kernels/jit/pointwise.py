@@ -1,4 +1,4 @@
-"""Triton programs for the rotation of queries and keys, SwiGLU, and the folding of a norm's weight into a product's."""
+"""Triton programs for rotation, SwiGLU, and folding a norm's weight into a product's."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,8 @@ import triton.language as tl
 
 @triton.jit
 def rotate_heads(
-    source, target, rotary, total, SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, COPY_V: tl.constexpr,
+    source, target, rotary, total,
+    SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, COPY_V: tl.constexpr,
 ):  # fmt: skip
     """Rotate the queries and keys of [T, H, 3, E] by SIGN times their angle; values are copied when COPY_V.
 
@@ -17,11 +18,16 @@ def rotate_heads(
     half = tl.arange(0, E // 2)[None, :]
     wide = rows.to(tl.int64)[:, None]
     cos = tl.load(rotary + wide * (3 * E) + 2 * half, mask=inside, other=0.0).to(tl.float32)[:, None, :]
-    sin = tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :] * SIGN
+    sin = (
+        tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :]
+        * SIGN
+    )
     head = tl.program_id(1)
     both = tl.arange(0, 2)[None, :, None]
     at = wide[:, :, None] * (3 * H * E) + head * 3 * E + both * E + tl.arange(0, E)[None, None, :]
-    pairs = tl.reshape(tl.load(source + at, mask=inside[:, :, None], other=0.0).to(tl.float32), (ROWS, 2, E // 2, 2))
+    pairs = tl.reshape(
+        tl.load(source + at, mask=inside[:, :, None], other=0.0).to(tl.float32), (ROWS, 2, E // 2, 2)
+    )
     even, odd = tl.split(pairs)
     turned = tl.reshape(tl.join(even * cos - odd * sin, odd * cos + even * sin), (ROWS, 2, E))
     tl.store(target + at, turned.to(target.dtype.element_ty), mask=inside[:, :, None])
@@ -34,7 +40,10 @@ def rotate_heads(
 def finish_attention_gradient(
     qkv, grad_qkv, rstd, rotary, rowdot, total, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """In place on grad_qkv: rotate back, scale rows by rstd; rowdot[h, t] = sum(grad * value) over q, k and v of a head."""
+    """In place on grad_qkv: rotate back, scale rows by rstd.
+
+    Rowdot[h, t] = sum(grad * value) over q, k and v of a head.
+    """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
     inside = (rows < total)[:, None]
@@ -43,7 +52,12 @@ def finish_attention_gradient(
     cos = tl.load(rotary + wide * (3 * E) + 2 * half, mask=inside, other=0.0).to(tl.float32)[:, None, :]
     sin = tl.load(rotary + wide * (3 * E) + 2 * half + 1, mask=inside, other=0.0).to(tl.float32)[:, None, :]
     scale = tl.load(rstd + rows, mask=rows < total, other=0.0)
-    at = wide[:, :, None] * (3 * H * E) + head * 3 * E + tl.arange(0, 2)[None, :, None] * E + tl.arange(0, E)[None, None, :]
+    at = (
+        wide[:, :, None] * (3 * H * E)
+        + head * 3 * E
+        + tl.arange(0, 2)[None, :, None] * E
+        + tl.arange(0, E)[None, None, :]
+    )
     grad = tl.load(grad_qkv + at, mask=inside[:, :, None], other=0.0).to(tl.float32)
     value = tl.load(qkv + at, mask=inside[:, :, None], other=0.0).to(tl.float32)
     dots = tl.sum(tl.sum(grad * value, 2), 1)
@@ -86,8 +100,13 @@ def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr
 
 
 @triton.jit
-def fold_weight(weight, gain, out, D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, HAS_GAIN: tl.constexpr):
-    """out = weight * gain in the product's dtype; with HALF > 0, row r of either half goes to row 2r or 2r + 1."""
+def fold_weight(
+    weight, gain, out, D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, HAS_GAIN: tl.constexpr
+):
+    """out = weight * gain in the product's dtype.
+
+    With HALF > 0, row r of either half goes to row 2r or 2r + 1.
+    """
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, WIDTH)
     value = tl.load(weight + row * D + cols, mask=cols < D, other=0.0).to(tl.float32)
@@ -104,7 +123,10 @@ def unfold_gradient(
     grad_folded, weight, gain, grad_weight, partial, num_rows,
     D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Undo fold_weight for the gradient: grad_weight = grad_folded * gain, partial sums of grad_folded * weight."""
+    """Undo fold_weight for the gradient.
+
+    Grad_weight = grad_folded * gain, partial sums of grad_folded * weight.
+    """
     cols = tl.arange(0, WIDTH)[None, :]
     scale = tl.load(gain + cols, mask=cols < D, other=0.0).to(tl.float32)
     gain_sum = tl.zeros((ROWS, WIDTH), tl.float32)
@@ -130,7 +152,9 @@ def sum_partials(partials, first, second, parts, D: tl.constexpr, COLS: tl.const
     for start in range(0, parts, ROWS):
         rows = start + tl.arange(0, ROWS)
         inside = (rows < parts)[:, None] & (cols < D)[None, :]
-        total += tl.load(partials + (which * parts + rows)[:, None] * D + cols[None, :], mask=inside, other=0.0)
+        total += tl.load(
+            partials + (which * parts + rows)[:, None] * D + cols[None, :], mask=inside, other=0.0
+        )
     result = tl.sum(total, 0)
     tl.store(first + cols, result.to(first.dtype.element_ty), mask=(cols < D) & (which == 0))
     tl.store(second + cols, result.to(second.dtype.element_ty), mask=(cols < D) & (which == 1))

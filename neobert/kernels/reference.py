@@ -1,4 +1,9 @@
-"""Plain formulas the kernels are held against, in whatever dtype their inputs have. T tokens, D hidden, H heads, E head size."""
+"""Plain formulas the kernels are held against, in whatever dtype their inputs have.
+
+T tokens, D hidden, H heads, E head size.
+"""
+
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -6,6 +11,7 @@ from torch import Tensor
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Normalise rows, statistics in float32 or wider."""
     wide = x.double() if x.dtype == torch.float64 else x.float()
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
@@ -29,23 +35,24 @@ def attention(qkv: Tensor, positions: Tensor, cu_seqlens: Tensor, num_heads: int
     bounds = [*cu_seqlens.tolist(), total]
     parts = [
         F.scaled_dot_product_attention(*(t[a:b].transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
-        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+        for a, b in pairwise(bounds)
         if b > a
     ]
     return torch.cat(parts).reshape(total, -1)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up, gate in the first half of the columns."""
     gate, up = gate_up.chunk(2, -1)
     return F.silu(gate) * up
 
 
-def block(x: Tensor, weights, positions: Tensor, cu_seqlens: Tensor, num_heads: int, theta: float, eps: float) -> Tensor:
+def block(
+    x: Tensor, weights, positions: Tensor, cu_seqlens: Tensor, num_heads: int, theta: float, eps: float
+) -> Tensor:
     """One pre-norm encoder block; weights as `fused_block.Weights`."""
-    attended = attention(rms_norm(x, weights.attention_norm, eps) @ weights.qkv.t(), positions, cu_seqlens, num_heads, theta)
+    attended = attention(
+        rms_norm(x, weights.attention_norm, eps) @ weights.qkv.t(), positions, cu_seqlens, num_heads, theta
+    )
     x = x + attended @ weights.wo.t()
     return x + swiglu(rms_norm(x, weights.ffn_norm, eps) @ weights.w12.t()) @ weights.w3.t()
-
-
-def relative_error(value: Tensor, truth: Tensor) -> float:
-    return ((value.double() - truth.double()).norm() / truth.double().norm()).item()

@@ -1,0 +1,132 @@
+"""The matrix products of an encoder block, each with what happens to its result on the way out.
+
+T tokens, D hidden, I intermediate. The epilogues themselves are in `neobert.kernels.epilogues`; here each
+gets its buffers, its tile and a name. Weights are the copies that `folding.fold` makes.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The shape of a product's work on one multiprocessor, as quack names it."""
+
+    tile_M: int  # noqa: N815
+    tile_N: int  # noqa: N815
+    cluster_M: int  # noqa: N815
+    cluster_N: int  # noqa: N815
+    pingpong: bool
+
+    def arguments(self) -> dict[str, Any]:
+        """Name the fields as quack's call does."""
+        return asdict(self)
+
+
+TILES = {
+    "qkv": Tile(128, 192, 1, 2, True),
+    "out": Tile(128, 192, 2, 1, True),
+    "up": Tile(128, 192, 2, 1, True),
+    "down": Tile(128, 192, 2, 1, True),
+    "down_gradient": Tile(128, 128, 2, 1, True),
+    "up_gradient": Tile(128, 192, 1, 2, True),
+    "qkv_gradient": Tile(128, 192, 1, 2, True),
+}
+"""Fastest of quack's configurations at T = 32,768, D = 768, I = 2,048 on an H200."""
+
+
+def row_rstd(x: Tensor, eps: float) -> Tensor:
+    """Return 1 / sqrt(mean of squares + eps) of each row, float32 [T]."""
+    return torch.rsqrt(x.float().square().mean(-1) + eps)
+
+
+def _partials(x: Tensor, columns: int, tile: Tile) -> Tensor:
+    return x.new_empty(x.shape[0], -(-columns // tile.tile_N), dtype=torch.float32)
+
+
+def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
+    from neobert.kernels.jit.norm import finish_rstd
+
+    rows, parts = squares.shape
+    rstd = squares.new_empty(rows)
+    finish_rstd[(-(-rows // 256),)](
+        squares, rstd, rows, parts, width, eps, PARTS=max(2, 1 << (parts - 1).bit_length()), ROWS=256
+    )
+    return rstd
+
+
+def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
+    """Turn row sums of gradient * value, [T, parts] in any strides, into the factor of x in its gradient."""
+    from neobert.kernels.jit.norm import norm_correction
+
+    rows, parts = dots.shape
+    out = torch.empty_like(rstd)
+    norm_correction[(-(-rows // 256),)](
+        dots, rstd, out, rows, parts, dots.stride(0), dots.stride(1), width,
+        PARTS=max(2, 1 << (parts - 1).bit_length()), ROWS=256,
+    )  # fmt: skip
+    return out
+
+
+def project_in(x: Tensor, rstd: Tensor, weight: Tensor, rotary: Tensor) -> Tensor:
+    """Return rotated queries, keys and values of norm(x): [T, 3D]."""
+    from neobert.kernels.epilogues import norm_rotate
+
+    qkv = x.new_empty(x.shape[0], weight.shape[0])
+    norm_rotate.gemm(
+        x, weight, qkv, epi_args={"rstd": rstd[None], "rotary": rotary}, **TILES["qkv"].arguments()
+    )
+    return qkv
+
+
+def project_back(name: str, branch: Tensor, weight: Tensor, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return x + branch @ weight.T and its row rstd."""
+    from neobert.kernels.epilogues import residual_squares
+
+    tile, out = TILES[name], torch.empty_like(x)
+    squares = _partials(x, x.shape[1], tile)
+    residual_squares.gemm(branch, weight, out, x, epi_args={"squares": squares}, **tile.arguments())
+    return out, _finish_rstd(squares, x.shape[1], eps)
+
+
+def gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return gate and up in neighbouring columns [T, 2I], and silu(gate) * up [T, I], of norm(x)."""
+    from neobert.kernels.epilogues import norm_swiglu
+
+    gate_up = x.new_empty(x.shape[0], weight.shape[0])
+    activated = x.new_empty(x.shape[0], weight.shape[0] // 2)
+    norm_swiglu.gemm(
+        x, weight, gate_up, epi_args={"rstd": rstd[None], "activated": activated}, **TILES["up"].arguments()
+    )
+    return gate_up, activated
+
+
+def gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rstd * the gradient of gate and up [T, 2I], and the partial row sums for `correction`."""
+    from neobert.kernels.epilogues import swiglu_gradient
+
+    tile, grad_gate_up = TILES["down_gradient"], torch.empty_like(gate_up)
+    dots = _partials(grad, weight.shape[1], tile)
+    inputs = {"rstd": rstd[None], "dots": dots}
+    swiglu_gradient.gemm(grad, weight, grad_gate_up, gate_up, epi_args=inputs, b_kn=True, **tile.arguments())
+    return grad_gate_up, dots
+
+
+def stream_gradient(
+    name: str, grad: Tensor, weight: Tensor, past: Tensor, x: Tensor, factor: Tensor
+) -> Tensor:
+    """Return the residual stream's gradient: past + grad @ weight + x * factor, grad being rstd-scaled."""
+    from neobert.kernels.epilogues import norm_gradient
+
+    out = torch.empty_like(x)
+    inputs = {"x": x, "correction": factor[None]}
+    norm_gradient.gemm(grad, weight, out, past, epi_args=inputs, b_kn=True, **TILES[name].arguments())
+    return out
+
+
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """Return grad.T @ x in float32."""
+    return torch.mm(grad.t(), x, out_dtype=torch.float32)
