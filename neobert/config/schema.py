@@ -65,8 +65,10 @@ class ModelConfig:
         "auto",
         "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently.",
     )
-    kernel_backend: Literal["auto", "torch", "liger"] = key(
-        "auto", "Norm and activation kernels; auto takes liger on CUDA where it is installed, else torch."
+    kernel_backend: Literal["auto", "torch", "liger", "triton", "fused"] = key(
+        "auto",
+        "Kernels of the blocks. auto takes, for packed bf16 training on CUDA with attn_backend auto, fused "
+        "(quack-kernels, Hopper), else triton; elsewhere liger where it is installed, else torch.",
     )
     pretrained_checkpoint: str | None = key(
         None, "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule."

@@ -1,5 +1,7 @@
 """What a run minimises: modules from a microbatch to a summed loss."""
 
+from neobert.objectives.build import build_objective
 from neobert.objectives.masked_lm import MaskedLMObjective, check_labels
+from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
 
-__all__ = ["MaskedLMObjective", "check_labels"]
+__all__ = ["MaskedLMObjective", "StepKernels", "build_objective", "check_labels", "resolve_step_kernels"]

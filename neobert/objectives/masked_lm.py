@@ -5,6 +5,7 @@ Shapes: B rows, S row length, T packed tokens, M targets, D hidden size, V vocab
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neobert.model import NeoBERTLMHead
+from neobert.objectives.capacity import rows_for
 
 IGNORED = -100
 
@@ -28,12 +30,21 @@ class MaskedLMObjective(nn.Module):
 
     With `masked_logits_only` the decoder runs on the M targets alone, else on every token, which costs more
     and gives the same. The cross-entropy is computed in fp32, whatever the encoder computes in.
+
+    With a capacity the decoder gets that many rows in every microbatch, those behind the targets without a
+    label: shapes then never change, and the whole objective can be compiled.
     """
 
-    def __init__(self, model: NeoBERTLMHead, masked_logits_only: bool) -> None:
+    def __init__(self, model: NeoBERTLMHead, masked_logits_only: bool, capacity: int | None = None) -> None:
         super().__init__()
         self.model = model
         self.masked_logits_only = masked_logits_only
+        self.capacity = capacity
+        self._loss: Callable[..., Tensor] = self._summed_loss
+
+    def compile_loss(self, backend: str) -> None:
+        """Compile forward and loss as one graph of static shapes. Needs a capacity."""
+        self._loss = torch.compile(self._summed_loss, backend=backend, dynamic=False, fullgraph=True)
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch, fp32; without any target, zero with its graph intact.
@@ -44,27 +55,47 @@ class MaskedLMObjective(nn.Module):
                 `IndexError` on a CPU; `check_labels` finds it before a GPU would trip over it.
             inputs: what the encoder takes, packed or padded.
         """
-        return summed_loss(*self._predict(num_targets, labels, inputs))
+        return self._loss(self._rows(num_targets, labels), labels, inputs)
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
         """Return the summed loss and the hits, without a graph. Arguments as for `forward`."""
-        logits, labels = self._predict(num_targets, labels, inputs)
+        hidden, labels = self._targets(self._rows(num_targets, labels), labels, inputs)
+        logits = self._logits(hidden)
         return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
 
-    def _predict(self, num_targets: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """Return logits and labels: of the M targets, or of all T tokens."""
-        hidden = self.model.model(**inputs).last_hidden_state.flatten(0, -2)
-        labels = labels.flatten()
-        if self.masked_logits_only:
-            hidden, labels = gather_targets(hidden, labels, num_targets)
-        return self.model.decoder(hidden), labels
+    def _rows(self, num_targets: int, labels: Tensor) -> int:
+        if self.capacity is None:
+            return num_targets
+        return rows_for(num_targets, self.capacity, labels.numel())
+
+    def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
+        hidden, labels = self._targets(num_rows, labels, inputs)
+        return summed_loss(self._logits(hidden), labels)
+
+    def _targets(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return hidden rows and labels: of the targets and what fills them up, or of all T tokens."""
+        hidden, labels = self._encode(inputs), labels.flatten()
+        return gather_targets(hidden, labels, num_rows) if self.masked_logits_only else (hidden, labels)
+
+    def _encode(self, inputs: dict[str, Any]) -> Tensor:
+        return self.model.model(**inputs).last_hidden_state.flatten(0, -2)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self.model.decoder(hidden)
 
 
-def gather_targets(hidden: Tensor, labels: Tensor, num_targets: int) -> tuple[Tensor, Tensor]:
-    """Take the targets out of [T, D] and [T]: [M, D] and [M]."""
-    places = torch.nonzero_static(labels != IGNORED, size=num_targets).squeeze(1)
-    return hidden.index_select(0, places), labels.index_select(0, places)
+def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Take the targets out of [T, D] and [T]: [M, D] and [M], M being num_rows.
+
+    Rows beyond the targets are others of the T, without a label; there are no more rows than T.
+    """
+    places = torch.nonzero_static(labels != IGNORED, size=num_rows).squeeze(1)
+    is_target = places >= 0
+    # Fillers are all different: one row that many of them came from would queue up their gradients.
+    places = torch.where(is_target, places, torch.arange(num_rows, device=places.device))
+    picked = torch.where(is_target, labels.index_select(0, places), IGNORED)
+    return hidden.index_select(0, places), picked
 
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -16,8 +16,8 @@ from neobert.data.store import TokenStore
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.export.weights import load_weights
-from neobert.model import NeoBERTLMHead, build_model_config, resolve_attention_backend, resolve_kernel_backend
-from neobert.objectives import MaskedLMObjective, check_labels
+from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.objectives import StepKernels, build_objective, check_labels, resolve_step_kernels
 from neobert.parallel import World
 from neobert.plan.parameters import count_parameters
 from neobert.training.progress import Progress
@@ -32,16 +32,16 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *
     A fresh run begins with the weights of `model.pretrained_checkpoint`; one that is resumed has its own.
     Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's.
     """
-    kernel = resolve_attention_backend(config.model.attn_backend, world.device.type, world.compute_dtype)
-    log.info("attention: %s (%s)", kernel.name, kernel.reason)
-    model = build_model(config, prepared, world, kernel.name)
+    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
+    log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
+    model = build_model(config, prepared, kernels)
     if is_fresh and config.model.pretrained_checkpoint is not None:
         report = load_weights(model, Path(config.model.pretrained_checkpoint))
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
     data = PretrainingData(config, prepared, world, model.config.vocab_size)
     return Task(
         model=model,
-        objective=MaskedLMObjective(model, config.trainer.masked_logits_only_loss),
+        objective=build_objective(config, model, kernels, world.device.type),
         batches=data.batches,
         evaluation=None if prepared.eval is None else data.evaluation,
         inputs=data.inputs,
@@ -50,16 +50,17 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *
         epoch=data.epoch,
         tokenizer_dir=prepared.tokenizer_dir,
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
-        attention_kernel=kernel.name,
+        attention_kernel=kernels.attention,
     )
 
 
-def build_model(config: RunConfig, prepared: PreparedData, world: World, attn_backend: str) -> NeoBERTLMHead:
+def build_model(config: RunConfig, prepared: PreparedData, kernels: StepKernels) -> NeoBERTLMHead:
     """Build the encoder with its decoder, with initial weights."""
-    kernels = resolve_kernel_backend(config.model.kernel_backend, world.device.type)
     vocab_size = vocabulary_rows(config, prepared.tokenizer.vocab_size)
     pad_id = prepared.tokenizer.pad_id
-    model = NeoBERTLMHead(build_model_config(config.model, vocab_size, pad_id, attn_backend, kernels.name))
+    model = NeoBERTLMHead(
+        build_model_config(config.model, vocab_size, pad_id, kernels.model_attention, kernels.modules)
+    )
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     log.info("model: %s parameters, %d tokens", f"{model.num_parameters():,}", vocab_size)

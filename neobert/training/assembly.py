@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from neobert.config.schema import RunConfig
 from neobert.data.windows import Cursor
@@ -80,7 +79,6 @@ def build_trainer(
         refuse_other_data(start.folder, start.state, task.identity)
     optimizer = build_optimizer(config.optimizer, task.model.to(world.device))
     progress = _progress(start, run_dir, world.device)
-    compile_encoder(task.model, config)
     trainer = Trainer(
         config=config,
         run_dir=run_dir,
@@ -100,12 +98,6 @@ def build_trainer(
     if start is not None:
         restore(trainer, start.folder, start.state)
     return trainer
-
-
-def compile_encoder(model: nn.Module, config: RunConfig) -> None:
-    """Compile the encoder in place: its shapes are static, the decoder's follow the number of targets."""
-    if config.trainer.torch_compile:
-        model.model.compile(backend=config.trainer.torch_compile_backend, dynamic=False, fullgraph=True)
 
 
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
