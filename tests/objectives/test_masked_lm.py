@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, check_labels
+from neobert.objectives.masked_lm import gather_targets
 
 VOCAB = 61
 LENGTHS = [7, 1, 5, 11]
@@ -173,3 +174,36 @@ def test_gradients_repeat_to_the_bit_on_two_threads():
 
 def test_legal_labels_pass():
     check_labels(torch.tensor([-100, 0, VOCAB - 1]), VOCAB)
+
+
+@pytest.mark.parametrize("capacity", [1, 4, 16, 24])
+@pytest.mark.parametrize("chance", [0.0, 0.4, 1.0])
+def test_a_capacity_changes_nothing_but_the_shape(capacity, chance):
+    """Below the capacity rows are filled up; above it there are more of them, and no target is lost."""
+    batch, exact = packed(chance=chance), build()
+    roomy = MaskedLMObjective(exact.model, True, capacity)
+    assert_same(loss_and_gradients(exact, batch), loss_and_gradients(roomy, batch))
+    assert roomy.evaluate(**batch).num_correct == exact.evaluate(**batch).num_correct
+
+
+def test_fillers_repeat_no_row_and_carry_no_label():
+    hidden, labels = torch.arange(6.0)[:, None], torch.tensor([-100, 3, -100, 5, -100, -100])
+    rows, picked = gather_targets(hidden, labels, 5)
+    assert picked.tolist() == [3, 5, -100, -100, -100]
+    assert rows[:2, 0].tolist() == [1.0, 3.0]
+    assert len(set(rows[2:, 0].tolist())) == 3
+
+
+def test_the_number_of_targets_recompiles_nothing_within_the_capacity():
+    torch._dynamo.reset()
+    objective = MaskedLMObjective(build().model, True, 16)
+    objective.compile_loss("eager")
+    counts = []
+    for seed, chance in enumerate((0.1, 0.2, 0.0, 0.3, 1.0)):
+        batch = padded(packed(chance=chance, seed=seed))
+        plain = MaskedLMObjective(objective.model, True)(**batch)
+        assert objective(**batch).item() == pytest.approx(plain.item(), rel=1e-6)
+        counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    first = counts[0]
+    assert counts == [first] * 4 + [first + 1], "only the microbatch beyond the capacity compiles"
+    torch._dynamo.reset()

@@ -1,0 +1,220 @@
+"""The training step on a CUDA device: the same losses on every kernel, one graph, no wait for the device."""
+
+from __future__ import annotations
+
+import json
+import random
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+from neobert.config import digest, from_dict, to_dict
+from neobert.kernels.fused_block import why_not
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.objectives import MaskedLMObjective, StepKernels, resolve_step_kernels
+from neobert.objectives.capacity import target_capacity
+from neobert.objectives.packed_encoder import KernelObjective
+from neobert.optim import build_optimizer
+from neobert.parallel import World
+from neobert.receipt import Receipt, utc_now, write_receipt
+from neobert.training.loop import run_step
+from neobert.training.session import assemble, run_session
+from neobert.training.signals import Signals
+
+HIDDEN, HEADS, INTERMEDIATE, VOCAB, TOKENS, SLOTS = 768, 12, 3072, 1024, 2048, 48
+MASKED = 0.2
+
+
+def fused_obstacle() -> str | None:
+    return why_not(HIDDEN, HEADS, 2 * INTERMEDIATE // 3, torch.bfloat16)
+
+
+FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))
+KERNELS = ["triton", FUSED]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
+]
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    torch._dynamo.reset()
+
+
+def make_model(attn_backend: str) -> NeoBERTLMHead:
+    torch.manual_seed(1)
+    shape = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": INTERMEDIATE}
+    config = NeoBERTConfig(vocab_size=VOCAB, num_hidden_layers=2, attn_backend=attn_backend, **shape)
+    return NeoBERTLMHead(config).cuda()
+
+
+def make_batch(seed: int) -> dict[str, object]:
+    """Documents of 3 to 200 tokens whose next token follows from the last: something to learn."""
+    draw = random.Random(seed)
+    lengths: list[int] = []
+    while (left := TOKENS - sum(lengths)) > 0:
+        lengths.append(min(left, draw.randint(3, 200)))
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    bounds = torch.cat([bounds, bounds.new_full((SLOTS - len(lengths),), TOKENS)]).to(torch.int32)
+    ids = torch.cat([(draw.randint(5, 40) + torch.arange(length)) % 90 + 5 for length in lengths])
+    is_target = torch.rand(TOKENS, generator=torch.Generator().manual_seed(seed)) < MASKED
+    return {
+        "num_targets": int(is_target.sum()),
+        "labels": torch.where(is_target, ids, -100).cuda(),
+        "input_ids": torch.where(is_target, 4, ids).cuda(),
+        "position_ids": torch.cat([torch.arange(length) for length in lengths]).cuda(),
+        "attention_mask": None,
+        "cu_seqlens": bounds.cuda(),
+        "max_seqlen": 200,
+    }
+
+
+def make_objective(name: str) -> MaskedLMObjective:
+    capacity = target_capacity(TOKENS, MASKED)
+    if name == "torch":
+        return MaskedLMObjective(make_model("torch_varlen"), True, capacity)
+    return KernelObjective(make_model("sdpa"), StepKernels(name, "triton_packed", "sdpa", ""), capacity)
+
+
+def losses(objective: MaskedLMObjective, steps: int, dtype: torch.dtype) -> list[float]:
+    optimizer = build_optimizer(from_dict({}).optimizer, objective)
+    seen = []
+    for step in range(steps):
+        batch = make_batch(step)
+        with torch.autocast("cuda", dtype=dtype, enabled=dtype == torch.bfloat16):
+            loss = objective(**batch) / batch["num_targets"]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seen.append(loss.item())
+    return seen
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "torch"])
+def test_losses_are_those_of_eager_fp32(name):
+    exact = losses(MaskedLMObjective(make_model("sdpa"), True), 10, torch.float32)
+    objective = make_objective(name)
+    objective.compile_loss("inductor")
+    seen = losses(objective, 10, torch.bfloat16)
+    assert exact[-1] < 0.9 * exact[0]
+    assert seen == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "torch"])
+def test_one_graph_and_no_recompiling(name):
+    objective = make_objective(name)
+    objective.compile_loss("inductor")
+    counters = torch._dynamo.utils.counters
+    losses(objective, 2, torch.bfloat16)
+    graphs = counters["stats"]["unique_graphs"]
+    losses(objective, 8, torch.bfloat16)
+    assert counters["stats"]["unique_graphs"] == graphs
+    assert not counters["graph_break"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_target_is_lost_beyond_the_capacity(name):
+    batch = make_batch(0)
+    batch["labels"] = torch.randint(5, 95, (TOKENS,), device="cuda")
+    batch["num_targets"] = TOKENS
+    exact = MaskedLMObjective(make_model("sdpa"), True)(**batch).item()
+    assert make_objective(name)(**batch).item() == pytest.approx(exact, rel=0.01)
+
+
+def write_run(folder, **changes):
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=4)) for _ in range(80)]
+    texts = (" ".join(draw.choices(words, k=draw.randint(5, 150))) for _ in range(400))
+    (folder / "text.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    shape = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": INTERMEDIATE}
+    config = from_dict(
+        {
+            "model": {"num_hidden_layers": 2, "max_position_embeddings": 256, **shape, **changes},
+            "tokenizer": {"vocab_size": 256},
+            "dataset": {
+                "path": str(folder / "text.jsonl"),
+                "cache_dir": str(folder / "cache"),
+                "max_seq_length": 256,
+                "eval_samples": 20,
+            },
+            "trainer": {
+                "output_dir": str(folder),
+                "max_steps": 12,
+                "per_device_train_batch_size": 8,
+                "gradient_accumulation_steps": 2,
+                "torch_compile": True,
+                "logging_steps": 4,
+                "eval_steps": 6,
+            },
+        }
+    )
+    (folder / "resolved.json").write_text(json.dumps(to_dict(config)))
+    now = utc_now()
+    receipt = Receipt(
+        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
+        expires_utc=(now + timedelta(hours=1)).isoformat(), verdict="pass", levels=("static",), checks=(),
+        waivers=(), hostname="", versions={},
+    )  # fmt: skip
+    write_receipt(receipt, folder / "receipt.json")
+    return config
+
+
+@contextmanager
+def waiting_is_an_error():
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "torch"])
+def test_a_step_never_waits_for_the_device(name, tmp_path):
+    config = write_run(tmp_path, kernel_backend=name)
+    trainer = assemble(config, tmp_path, World("bf16"), Signals(), None)
+    try:
+        assert next(trainer.batches).input_ids.is_pinned()
+        for _ in range(3):
+            run_step(trainer)
+        with waiting_is_an_error():
+            for _ in range(3):
+                run_step(trainer)
+        trainer.guard.check()
+    finally:
+        trainer.batches.close()
+
+
+def test_a_planted_wait_is_caught():
+    value = torch.ones((), device="cuda")
+    with waiting_is_an_error(), pytest.raises(RuntimeError, match="synchroniz"):
+        value.item()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_whole_run_says_what_ran(name, tmp_path):
+    config = write_run(tmp_path, kernel_backend=name)
+    assert run_session(config, tmp_path, Signals()) == 0
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    trained = [line["train/loss"] for line in lines if "train/loss" in line]
+    assert trained[-1] < trained[0]
+    assert all(line["eval/loss"] > 0 for line in lines if "eval/loss" in line)
+    beat = json.loads((tmp_path / "heartbeat_rank0.jsonl").read_text().splitlines()[-1])
+    assert (beat["attention_kernel"], beat["compute_dtype"]) == ("triton_packed", "bfloat16")
+    assert all(p.dtype == torch.float32 for p in make_model("sdpa").parameters())
+
+
+def test_auto_takes_this_projects_kernels():
+    wanted = "triton" if fused_obstacle() else "fused"
+    assert resolve_step_kernels(from_dict({}), "cuda", torch.bfloat16).name == wanted
+    assert resolve_step_kernels(from_dict({}), "cuda", torch.float32).name in ("torch", "liger")

@@ -1,0 +1,37 @@
+"""Room for the targets: enough for all but one microbatch in a billion, and never too little."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.objectives.capacity import MULTIPLE, rows_for, target_capacity
+
+TOKENS = st.integers(1, 300_000)
+
+
+@given(TOKENS, st.floats(0.001, 1.0))
+def test_the_capacity_is_a_round_size_or_all_tokens(num_tokens, probability):
+    capacity = target_capacity(num_tokens, probability)
+    assert num_tokens * probability <= capacity + 1e-6
+    assert capacity == num_tokens or capacity % MULTIPLE == 0
+
+
+@given(TOKENS, st.floats(0.001, 1.0), st.floats(0.0, 1.0))
+def test_no_target_is_left_without_a_row(num_tokens, probability, share):
+    num_targets = int(share * num_tokens)
+    rows = rows_for(num_targets, target_capacity(num_tokens, probability), num_tokens)
+    assert num_targets <= rows <= num_tokens
+
+
+def test_the_measured_shape():
+    assert target_capacity(32_768, 0.2) == 7040
+    assert rows_for(0, 7040, 32_768) == rows_for(7040, 7040, 32_768) == 7040
+    assert rows_for(7041, 7040, 32_768) == 14_080
+    assert rows_for(30_000, 7040, 32_768) == 32_768
+
+
+def test_draws_stay_inside():
+    draws = np.random.default_rng(0).binomial(4096, 0.2, size=20_000)
+    assert draws.max() <= target_capacity(4096, 0.2) < 1.4 * draws.mean()

@@ -1,0 +1,125 @@
+"""Which kernels run a step is decided once, by what the config, the device and the packages allow."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+from neobert.config import from_dict
+from neobert.errors import ProjectError
+from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.objectives import step_kernels
+from neobert.objectives.build import build_objective
+from neobert.objectives.step_kernels import obstacle_in_config, obstacle_to, resolve_step_kernels
+
+BF16 = torch.bfloat16
+
+
+def config(**sections):
+    return from_dict(sections)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """Pretend to have a device with every package but the ones named."""
+
+    def pretend(*missing: str, fused_obstacle: str | None = None) -> None:
+        found = importlib.util.find_spec
+
+        def find(name, *rest):
+            return None if name in missing else (found("json") if name == "triton" else found(name, *rest))
+
+        monkeypatch.setattr(importlib.util, "find_spec", find)
+        monkeypatch.setattr(step_kernels, "why_not", lambda *_: fused_obstacle)
+
+    return pretend
+
+
+def test_a_cpu_runs_torch_and_says_why():
+    kernels = resolve_step_kernels(config(), "cpu", torch.float32)
+    assert (kernels.name, kernels.attention, kernels.modules) == ("torch", "sdpa", "torch")
+    assert not kernels.replace_blocks
+    assert "not fused: it needs a CUDA device, and this is cpu" in kernels.reason
+
+
+def test_auto_prefers_fused_then_triton(on_a_gpu):
+    on_a_gpu()
+    kernels = resolve_step_kernels(config(), "cuda", BF16)
+    assert (kernels.name, kernels.attention, kernels.modules) == ("fused", "triton_packed", "torch")
+    on_a_gpu(fused_obstacle="there is no Hopper card")
+    kernels = resolve_step_kernels(config(), "cuda", BF16)
+    assert (kernels.name, kernels.attention) == ("triton", "triton_packed")
+    assert "not fused: there is no Hopper card" in kernels.reason
+
+
+def test_without_triton_auto_is_torch(on_a_gpu):
+    on_a_gpu("triton")
+    kernels = resolve_step_kernels(config(), "cuda", BF16)
+    assert not kernels.replace_blocks
+    assert "not triton: the package triton is not installed" in kernels.reason
+
+
+@pytest.mark.parametrize(("length", "attention"), [(1024, "triton_packed"), (4096, "flash_attn_4")])
+def test_long_rows_take_flash_attention_4_where_it_is(on_a_gpu, monkeypatch, length, attention):
+    on_a_gpu()
+    monkeypatch.setattr(step_kernels.flash4, "is_installed", lambda: True)
+    long = config(dataset={"max_seq_length": length}, model={"max_position_embeddings": length})
+    assert resolve_step_kernels(long, "cuda", BF16).attention == attention
+    monkeypatch.setattr(step_kernels.flash4, "is_installed", lambda: False)
+    assert resolve_step_kernels(long, "cuda", BF16).attention == "triton_packed"
+
+
+@pytest.mark.parametrize("name", ["triton", "fused"])
+def test_asked_for_and_impossible_is_an_error_with_a_way_out(name):
+    with pytest.raises(ProjectError) as caught:
+        resolve_step_kernels(config(model={"kernel_backend": name}), "cpu", torch.float32)
+    assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
+    assert "it needs a CUDA device" in caught.value.message
+    assert "model.kernel_backend" in caught.value.hint
+
+
+def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
+    on_a_gpu(fused_obstacle="the packages quack-kernels and triton are not both installed")
+    with pytest.raises(ProjectError) as caught:
+        resolve_step_kernels(config(model={"kernel_backend": "fused"}), "cuda", BF16)
+    assert "quack-kernels" in caught.value.message
+    assert "pip install 'neobert-launch[fused]'" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("model", "attn_backend", "sdpa"),
+        ("datacollator", "pack_sequences", False),
+        ("trainer", "masked_logits_only_loss", False),
+        ("trainer", "gradient_checkpointing", True),
+        ("model", "rope", False),
+        ("model", "rms_norm", False),
+        ("model", "hidden_act", "gelu"),
+    ],
+)
+def test_what_the_kernels_do_not_do_is_named(on_a_gpu, section, key, value):
+    on_a_gpu()
+    asked = config(**{section: {key: value}})
+    assert f"it needs {section}.{key}:" in obstacle_in_config(asked)
+    assert not resolve_step_kernels(asked, "cuda", BF16).replace_blocks
+
+
+def test_other_heads_and_other_types_are_named(on_a_gpu):
+    on_a_gpu()
+    assert "heads of 64, and these are 96" in obstacle_in_config(config(model={"num_attention_heads": 8}))
+    assert "bf16, and this is float32" in obstacle_to("triton", config(), "cuda", torch.float32)
+    assert obstacle_to("triton", config(), "cuda", BF16) == ""
+
+
+def test_compiling_packed_sdpa_is_refused_before_the_first_step():
+    tiny = {"hidden_size": 64, "num_attention_heads": 1, "num_hidden_layers": 1, "intermediate_size": 96}
+    asked = config(model=tiny, trainer={"torch_compile": True})
+    kernels = resolve_step_kernels(asked, "cpu", torch.float32)
+    model = NeoBERTLMHead(build_model_config(asked.model, 128, 0, kernels.model_attention, kernels.modules))
+    with pytest.raises(ProjectError) as caught:
+        build_objective(asked, model, kernels, "cpu")
+    assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
+    assert "sdpa is a loop over documents" in caught.value.message
