@@ -7,7 +7,7 @@
 Documents of made-up words, lengths from a lognormal (median 150 tokens, sigma 0.86, cut at 1,024), tokenised
 and packed by the project into T = 32,768; every run reads the same prepared data. Each is
 `python -m neobert.train` in a process of its own. Tokens a second and MFU are the medians of the lines of
-`metrics.jsonl` in the second half of the run, behind compilation; MFU is of the data sheet's peak.
+`metrics.jsonl` in the second half of the run, behind compilation; MFU is of the data sheet's peak. A short run before fills the compilers' caches.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def write_documents(path: Path, count: int) -> None:
             file.write(json.dumps({"text": " ".join(chosen)}) + "\n")
 
 
-def run_config(work: Path, name: str, kernels: dict[str, str], steps: int, is_tiny: bool) -> dict[str, Any]:
+def run_config(
+    work: Path, run_dir: Path, kernels: dict[str, str], steps: int, is_tiny: bool
+) -> dict[str, Any]:
     layers, hidden = (2, 128) if is_tiny else (28, 768)
     model = {"num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": hidden // 64}
     return {
@@ -75,7 +77,7 @@ def run_config(work: Path, name: str, kernels: dict[str, str], steps: int, is_ti
         },
         "scheduler": {"warmup_steps": steps // 5},
         "trainer": {
-            "output_dir": str(work / name),
+            "output_dir": str(run_dir),
             "max_steps": steps,
             "per_device_train_batch_size": 1 if is_tiny else 32,
             "torch_compile": not is_tiny,
@@ -146,12 +148,14 @@ def main() -> None:
     chosen = parser.parse_args()
     work = chosen.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    write_tokenizer(work / "tokenizer.json")
-    write_documents(work / "documents.jsonl", 200 if chosen.tiny else NUM_DOCUMENTS)
+    if not (work / "documents.jsonl").exists():
+        write_tokenizer(work / "tokenizer.json")
+        write_documents(work / "documents.jsonl", 200 if chosen.tiny else NUM_DOCUMENTS)
     results = {}
     for name in chosen.kernels:
-        write_run(work / name, run_config(work, name, KERNELS[name], chosen.steps, chosen.tiny))
-        results[name] = train(work / name)
+        run_dir = work / f"{name}-{chosen.steps}"
+        write_run(run_dir, run_config(work, run_dir, KERNELS[name], chosen.steps, chosen.tiny))
+        results[name] = train(run_dir)
         print(name, json.dumps(results[name], indent=1), flush=True)
     if chosen.output:
         chosen.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
