@@ -7,7 +7,8 @@
 Documents of made-up words, lengths from a lognormal (median 150 tokens, sigma 0.86, cut at 1,024), tokenised
 and packed by the project into T = 32,768; every run reads the same prepared data. Each is
 `python -m neobert.train` in a process of its own. Tokens a second and MFU are the medians of the lines of
-`metrics.jsonl` in the second half of the run, behind compilation; MFU is of the data sheet's peak. A short run before fills the compilers' caches.
+`metrics.jsonl` in the second half of the run, behind compilation; MFU is of the data sheet's peak. A short
+run before (--steps 4) fills the compilers' caches.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ pytestmark = [
         not HAS_TRITON or not (torch.cuda.is_available() or INTERPRETED),
         reason="needs triton and a CUDA device",
     ),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what quack-kernels is built on
 ]
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPE = torch.float32 if INTERPRETED else torch.bfloat16
