@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from neobert.config.schema import ModelConfig, RunConfig
+from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.kernels import flash4
-from neobert.kernels.fused_block import HEAD_DIM, why_not
+from neobert.kernels.fused_block import why_not
 from neobert.model import resolve_attention_backend, resolve_kernel_backend
-from neobert.plan.parameters import feed_forward_width
+from neobert.plan import feed_forward_width
+from neobert.plan.kernels import OWN_KERNELS, obstacle_to_own_kernels
 
 LONG_ROWS = 2048
 """Rows longer than this go to FlashAttention 4 where it is installed; shorter ones are faster here."""
@@ -41,7 +42,7 @@ class StepKernels:
     @property
     def replace_blocks(self) -> bool:
         """Whether the blocks run on this project's kernels."""
-        return self.name in HINTS
+        return self.name in OWN_KERNELS
 
     @property
     def modules(self) -> str:
@@ -56,14 +57,14 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
     """
     requested, attention = config.model.kernel_backend, config.model.attn_backend
     own = resolve_attention_backend(attention, device_type, dtype)
-    if requested in HINTS:
+    if requested in OWN_KERNELS:
         obstacle = obstacle_to(requested, config, device_type, dtype)
         if obstacle:
             message = f"kernel_backend {requested} cannot run this: {obstacle}"
             raise ProjectError("ATT001", message, HINTS[requested], "model.kernel_backend")
         return _own_kernels(requested, config, own.name, "asked for")
     reasons = []
-    for name in ("fused", "triton") if requested == "auto" else ():
+    for name in OWN_KERNELS if requested == "auto" else ():
         obstacle = obstacle_to(name, config, device_type, dtype)
         if not obstacle:
             return _own_kernels(name, config, own.name, "; ".join(["auto: it runs here", *reasons]))
@@ -82,7 +83,7 @@ def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str
 
 def obstacle_to(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> str:
     """Say what keeps these kernels from running; empty where nothing does."""
-    obstacle = obstacle_in_config(config)
+    obstacle = obstacle_to_own_kernels(config)
     if obstacle:
         return obstacle
     if device_type != "cuda":
@@ -96,30 +97,3 @@ def obstacle_to(name: str, config: RunConfig, device_type: str, dtype: torch.dty
     model = config.model
     width = feed_forward_width(model)
     return why_not(model.hidden_size, model.num_attention_heads, width, dtype) or ""
-
-
-def obstacle_in_config(config: RunConfig) -> str:
-    """Say which key asks for what these kernels do not do; empty where none does."""
-    model = config.model
-    wanted = (
-        ("model.attn_backend", model.attn_backend, "auto"),
-        ("datacollator.pack_sequences", config.datacollator.pack_sequences, True),
-        ("trainer.masked_logits_only_loss", config.trainer.masked_logits_only_loss, True),
-        ("trainer.gradient_checkpointing", config.trainer.gradient_checkpointing, False),
-        ("model.rope", model.rope, True),
-        ("model.rms_norm", model.rms_norm, True),
-        ("model.hidden_act", model.hidden_act, "swiglu"),
-    )
-    for key, value, needed in wanted:
-        if value != needed:
-            return f"it needs {key}: {_yaml(needed)}, and this is {_yaml(value)}"
-    return _obstacle_in_heads(model)
-
-
-def _obstacle_in_heads(model: ModelConfig) -> str:
-    size = model.hidden_size / model.num_attention_heads
-    return "" if size == HEAD_DIM else f"it is written for heads of {HEAD_DIM}, and these are {size:g}"
-
-
-def _yaml(value: object) -> str:
-    return str(value).lower()

@@ -12,7 +12,8 @@ from neobert.errors import ProjectError
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import step_kernels
 from neobert.objectives.build import build_objective
-from neobert.objectives.step_kernels import obstacle_in_config, obstacle_to, resolve_step_kernels
+from neobert.objectives.step_kernels import obstacle_to, resolve_step_kernels
+from neobert.plan.kernels import obstacle_to_own_kernels
 
 BF16 = torch.bfloat16
 
@@ -103,13 +104,15 @@ def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
 def test_what_the_kernels_do_not_do_is_named(on_a_gpu, section, key, value):
     on_a_gpu()
     asked = config(**{section: {key: value}})
-    assert f"it needs {section}.{key}:" in obstacle_in_config(asked)
+    assert f"it needs {section}.{key}:" in obstacle_to_own_kernels(asked)
     assert not resolve_step_kernels(asked, "cuda", BF16).replace_blocks
 
 
 def test_other_heads_and_other_types_are_named(on_a_gpu):
     on_a_gpu()
-    assert "heads of 64, and these are 96" in obstacle_in_config(config(model={"num_attention_heads": 8}))
+    assert "heads of 64, and these are 96" in obstacle_to_own_kernels(
+        config(model={"num_attention_heads": 8})
+    )
     assert "bf16, and this is float32" in obstacle_to("triton", config(), "cuda", torch.float32)
     assert obstacle_to("triton", config(), "cuda", BF16) == ""
 

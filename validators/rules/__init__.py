@@ -2,6 +2,7 @@
 
 from validators.rules import (  # noqa: F401
     att,
+    att_kernels,
     bud,
     cfg,
     cfg_file,
