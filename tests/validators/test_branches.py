@@ -127,6 +127,20 @@ def test_a_lesser_violation_warns(code, situation, judge_situation):
     assert {finding.severity for finding in judge_situation(situation).of(code)} == {Severity.WARN}
 
 
+def test_fused_blocks_need_their_package_and_their_card(judge_situation):
+    packages = {"torch": "2.13.0", "quack-kernels": "0.6.5"}
+    asked = {"config.model.kernel_backend": "fused", "config.model.attn_backend": "auto"}
+
+    def said(**changes):
+        return [finding.message for finding in judge_situation(asked | changes).of("ATT001")]
+
+    assert said(**{"facts.software.packages": {"torch": "2.13.0"}}) == [
+        "fused cannot run here: it needs quack-kernels, which is not installed"
+    ]
+    on_ampere = said(**{"facts.software.packages": packages})
+    assert any("its tiles are made for compute capability 9.0" in message for message in on_ampere)
+
+
 def test_a_smoke_run_may_do_without_a_varlen_kernel(judge_situation):
     without = {"config.model.attn_backend": "auto", "facts.software.packages": {}}
     assert judge_situation(without).of("ATT001")

@@ -10,6 +10,7 @@ from validators.rule import Violations, rule
 
 VARLEN_CAPABILITY = (8, 0)
 LARGEST_HEAD = 256
+HOPPER = 9
 PACKAGES = {"flash_attn_varlen": "flash-attn", "torch_varlen": "torch"}
 PATH = "model.attn_backend"
 
@@ -107,7 +108,8 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## What it does
     Looks for the package of the requested kernel and compares precision, head size and compute capability
-    with what it takes. With `auto`, at least one varlen kernel has to be legal in a production run.
+    with what it takes. With `auto`, at least one varlen kernel has to be legal in a production run. Looks
+    likewise for the packages and the card of `kernel_backend: fused`.
 
     ## Why is this bad?
     A trainer that falls back in silence trains on the slow kernel for a week, and on the one that mixes
@@ -124,6 +126,10 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     backend = run.config.model.attn_backend
+    fused_obstacle = _obstacle_to_fused(facts) if run.config.model.kernel_backend == "fused" else ""
+    if fused_obstacle:
+        hint = "pip install 'neobert-launch[fused]' on a Hopper card, or set it to auto"
+        yield Violation("model.kernel_backend", f"fused cannot run here: {fused_obstacle}", hint)
     if backend == "auto":
         obstacles = [_obstacle(run, facts, kernel) for kernel in PACKAGES]
         obstacle = "; ".join(obstacles) if run.is_production and all(obstacles) else ""
@@ -133,15 +139,24 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         yield Violation(PATH, f"{backend} cannot run here: {obstacle}", "install the kernel, or name another")
 
 
+def _obstacle_to_fused(facts: Facts) -> str:
+    """Say what keeps the fused blocks from running; empty where nothing does."""
+    if "quack-kernels" not in _installed(facts):
+        return "it needs quack-kernels, which is not installed"
+    other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] != HOPPER), None)
+    return f"its tiles are made for compute capability 9.0: {_describe(other)}" if other else ""
+
+
+def _installed(facts: Facts) -> set[str]:
+    return {name.lower().replace("_", "-") for name in facts.software.packages} if facts.software else set()
+
+
 def _obstacle(run: ResolvedRun, facts: Facts, kernel: str) -> str:
     """Say what stands in the way of a kernel; empty where nothing does."""
     model, package = run.config.model, PACKAGES[kernel]
     head_size = model.hidden_size // model.num_attention_heads
-    installed = (
-        {name.lower().replace("_", "-") for name in facts.software.packages} if facts.software else set()
-    )
     too_old = next((gpu for gpu in facts.gpus or () if gpu.compute_capability < VARLEN_CAPABILITY), None)
-    if package not in installed:
+    if package not in _installed(facts):
         return f"{kernel} needs {package}, which is not installed"
     if run.config.trainer.mixed_precision != "bf16":
         return f"{kernel} takes bf16, not {run.config.trainer.mixed_precision}"
