@@ -17,7 +17,8 @@ from validators.facts import SoftwareFacts
 DISTRIBUTIONS = (
     "accelerate", "annotated-types", "datasets", "flash-attn", "flash-attn-4", "kernels", "liger-kernel",
     "neobert-launch", "numpy", "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml", "quack-kernels",
-    "rich", "safetensors", "tokenizers", "torch", "torchao", "trackio", "transformers", "triton", "typer", "wandb",
+    "rich", "safetensors", "tokenizers", "torch", "torchao", "trackio", "transformers", "triton", "typer",
+    "wandb",
 )  # fmt: skip
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
 
