@@ -93,7 +93,8 @@ def test_hardware_processes_and_lengths_agree(name: str) -> None:
     if profile.requires.device == "cpu":
         assert config.model.attn_backend == "sdpa"
     else:
-        assert config.model.attn_backend == "flash_attn_varlen"
+        names_a_kernel = (config.model.attn_backend, config.model.kernel_backend)
+        assert names_a_kernel in (("flash_attn_varlen", "torch"), ("auto", "fused"))
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
@@ -115,7 +116,7 @@ def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
 @pytest.mark.parametrize("name", PRODUCTION)
 def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
     profile = load_profile(name)
-    assert profile.expects.is_estimate
+    assert profile.expects.is_estimate == (name != "h200-prod")
     assert profile.expects.tokens_per_second is not None
     low, high = profile.expects.tokens_per_second
     assert low < plan_of(profile).tokens_per_second.value < high
