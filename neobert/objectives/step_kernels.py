@@ -18,6 +18,8 @@ from neobert.plan.kernels import OWN_KERNELS, obstacle_to_own_kernels
 LONG_ROWS = 2048
 """Rows longer than this go to FlashAttention 4 where it is installed; shorter ones are faster here."""
 
+FLASH4_CAPABILITY = 9
+
 HINTS = {
     "fused": "pip install 'neobert-launch[fused]' on a Hopper card, or set model.kernel_backend to auto",
     "triton": "set model.kernel_backend to auto, torch or liger",
@@ -76,9 +78,14 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
 def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
     length = config.datacollator.max_length or config.dataset.max_seq_length
-    attention = "flash_attn_4" if length > LONG_ROWS and flash4.is_installed() else "triton_packed"
+    attention = "flash_attn_4" if length > LONG_ROWS and flash4_runs() else "triton_packed"
     rows = f"attention {attention}: rows of {length}"
     return StepKernels(name, attention, model_attention, f"{reason}; {rows}")
+
+
+def flash4_runs() -> bool:
+    """Tell whether FlashAttention 4 is installed, on a card that it is made for."""
+    return flash4.is_installed() and torch.cuda.get_device_capability()[0] >= FLASH4_CAPABILITY
 
 
 def obstacle_to(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> str:

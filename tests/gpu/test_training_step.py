@@ -80,11 +80,11 @@ def make_batch(seed: int) -> dict[str, object]:
     }
 
 
-def make_objective(name: str) -> MaskedLMObjective:
+def make_objective(name: str, attention: str = "triton_packed") -> MaskedLMObjective:
     capacity = target_capacity(TOKENS, MASKED)
     if name == "torch":
         return MaskedLMObjective(make_model("torch_varlen"), True, capacity)
-    return KernelObjective(make_model("sdpa"), StepKernels(name, "triton_packed", "sdpa", ""), capacity)
+    return KernelObjective(make_model("sdpa"), StepKernels(name, attention, "sdpa", ""), capacity)
 
 
 def losses(objective: MaskedLMObjective, steps: int, dtype: torch.dtype) -> list[float]:
@@ -109,6 +109,14 @@ def test_losses_are_those_of_eager_fp32(name):
     seen = losses(objective, 10, torch.bfloat16)
     assert exact[-1] < 0.9 * exact[0]
     assert seen == pytest.approx(exact, rel=0.01)
+
+
+@pytest.mark.skipif("not flash4_runs()", reason="needs flash-attn-4 on Hopper")
+@pytest.mark.parametrize("name", KERNELS)
+def test_flash_attention_4_gives_the_losses_of_this_projects_attention(name):
+    wanted = losses(make_objective(name), 3, torch.bfloat16)
+    seen = losses(make_objective(name, "flash_attn_4"), 3, torch.bfloat16)
+    assert seen == pytest.approx(wanted, rel=0.002)
 
 
 @pytest.mark.parametrize("name", [*KERNELS, "torch"])

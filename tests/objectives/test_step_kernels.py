@@ -65,10 +65,10 @@ def test_without_triton_auto_is_torch(on_a_gpu):
 @pytest.mark.parametrize(("length", "attention"), [(1024, "triton_packed"), (4096, "flash_attn_4")])
 def test_long_rows_take_flash_attention_4_where_it_is(on_a_gpu, monkeypatch, length, attention):
     on_a_gpu()
-    monkeypatch.setattr(step_kernels.flash4, "is_installed", lambda: True)
+    monkeypatch.setattr(step_kernels, "flash4_runs", lambda: True)
     long = config(dataset={"max_seq_length": length}, model={"max_position_embeddings": length})
     assert resolve_step_kernels(long, "cuda", BF16).attention == attention
-    monkeypatch.setattr(step_kernels.flash4, "is_installed", lambda: False)
+    monkeypatch.setattr(step_kernels, "flash4_runs", lambda: False)
     assert resolve_step_kernels(long, "cuda", BF16).attention == "triton_packed"
 
 
