@@ -65,7 +65,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
             message = f"kernel_backend {requested} cannot run this: {obstacle}"
             raise ProjectError("ATT001", message, HINTS[requested], "model.kernel_backend")
         return _own_kernels(requested, config, own.name, "asked for")
-    reasons = []
+    reasons: list[str] = []
     for name in OWN_KERNELS if requested == "auto" else ():
         obstacle = obstacle_to(name, config, device_type, dtype)
         if not obstacle:

@@ -37,6 +37,8 @@ def sound_runs(draw):
     profile = load_profile(name).config
     length = profile.dataset.max_seq_length
     heads = draw(st.integers(10, 16))
+    attention = draw(st.sampled_from(["auto", "flash_attn_varlen", "torch_varlen"]))
+    kernels = ["auto", "torch", "triton", "fused"] if attention == "auto" else ["auto", "torch"]
     rows = draw(st.sampled_from([8, 16, 24])) * 1024 // length
     accumulation = draw(st.integers(32, 64))
     max_steps = draw(st.integers(60_000, 200_000))
@@ -49,7 +51,8 @@ def sound_runs(draw):
             "num_hidden_layers": draw(st.integers(12, 28)),
             "intermediate_size": 256 * heads,
             "tie_word_embeddings": draw(st.booleans()),
-            "attn_backend": draw(st.sampled_from(["auto", "flash_attn_varlen", "torch_varlen"])),
+            "attn_backend": attention,
+            "kernel_backend": draw(st.sampled_from(kernels)),
             "max_position_embeddings": draw(st.sampled_from([length, 2 * length])),
         },
         "optimizer": {
