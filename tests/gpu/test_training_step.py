@@ -17,6 +17,7 @@ from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, StepKernels, resolve_step_kernels
 from neobert.objectives.capacity import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
+from neobert.objectives.step_kernels import flash4_runs
 from neobert.optim import build_optimizer
 from neobert.parallel import World
 from neobert.receipt import Receipt, utc_now, write_receipt
@@ -111,7 +112,7 @@ def test_losses_are_those_of_eager_fp32(name):
     assert seen == pytest.approx(exact, rel=0.01)
 
 
-@pytest.mark.skipif("not flash4_runs()", reason="needs flash-attn-4 on Hopper")
+@pytest.mark.skipif(not flash4_runs(), reason="needs flash-attn-4 on Hopper")
 @pytest.mark.parametrize("name", KERNELS)
 def test_flash_attention_4_gives_the_losses_of_this_projects_attention(name):
     wanted = losses(make_objective(name), 3, torch.bfloat16)
