@@ -34,8 +34,14 @@ def test_every_command_answers_for_help(command: str, capsys: pytest.CaptureFixt
 
 def test_the_example_that_is_shown_is_refused_by_five_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lint", str(ROOT / "examples" / "toy-on-a100.yaml")]) == 1
-    codes = set(re.findall(r"fail ([A-Z]{3}\d{3})", capsys.readouterr().out))
-    assert {"MOD001", "PRE001", "CKP001", "ATT004", "BUD001", "BUD002"} <= codes
+    out = capsys.readouterr().out
+    assert {"MOD001", "PRE001", "CKP001", "ATT004", "BUD001", "BUD002"} <= set(re.findall(r"fail (\w+)", out))
+    assert out.splitlines()[-1] in README
+
+
+def test_the_plan_that_is_shown_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--profile", "h200-prod"]) == 0
+    assert capsys.readouterr().out in README
 
 
 def test_the_other_example_passes() -> None:
