@@ -21,7 +21,8 @@ pytestmark = [
         not HAS_TRITON or not (torch.cuda.is_available() or INTERPRETED),
         reason="needs triton and a CUDA device",
     ),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of what quack-kernels is built on
+    # Of what quack-kernels and FlashAttention 4 are built on.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPE = torch.float32 if INTERPRETED else torch.bfloat16
