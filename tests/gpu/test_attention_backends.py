@@ -21,7 +21,7 @@ VICTIM = 6
 
 
 def _needs(package: str, function: str = "") -> pytest.MarkDecorator:
-    """Ask for the function too where others share the package's name, as FlashAttention 4 shares flash_attn."""
+    """Ask for the function too where packages share a name, as FlashAttention 4 shares flash_attn."""
     spec = importlib.util.find_spec(package)
     is_there = spec is not None and hasattr(importlib.import_module(package), function or "__name__")
     return pytest.mark.skipif(not is_there, reason=f"needs {package}")
