@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from neobert import __version__
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
 
 PROGRAM = "neobert-launch"
+# Most commands end before there is garbage worth looking for; looking costs a twentieth of their time.
+GARBAGE_THRESHOLD = 100_000
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
     "token_normalize_func": lambda name: name.replace("_", "-"),
@@ -327,6 +330,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The entry point of the console script."""
+    gc.set_threshold(GARBAGE_THRESHOLD)
     console.open_closed_streams()
     console.accept_any_text()
     sys.exit(run(sys.argv[1:]))
