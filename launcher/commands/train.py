@@ -33,7 +33,8 @@ from launcher.rundir import (
 )
 from launcher.selection import Selection
 from launcher.ui.preflight_view import preflight_text
-from launcher.watch import View, Watch, make_view
+from launcher.views import View, make_view
+from launcher.watch import Watch
 from neobert.errors import EXIT_OK
 from profiles.registry import ResolvedRun
 from validators.finding import Level

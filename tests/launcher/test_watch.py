@@ -19,7 +19,8 @@ from launcher.commands.status import line, look_at
 from launcher.records import MetricsTail, last_record, parse_lines, read_json
 from launcher.ui import progress
 from launcher.ui.numbers import show_count, show_duration, show_mib
-from launcher.watch import PlainView, SteadyView, Watch, describe, make_view
+from launcher.views import PlainView, SteadyView, make_view
+from launcher.watch import Watch, describe
 
 BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
