@@ -157,15 +157,34 @@ class DataCollatorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """The optimizer. Norms, biases and embeddings never decay."""
+    """The optimizer. Norms, biases and embeddings never decay.
+
+    Under muon and muonclip the matrices of the blocks are Muon's; the decoder, embeddings, norms and biases
+    stay AdamW's, in the same optimizer and on the same schedule.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: Literal["adamw"] = key("adamw", "Update rule.")
+    name: Literal["adamw", "muon", "muonclip"] = key(
+        "adamw", "Update rule; muonclip is muon with attention logits held below a threshold."
+    )
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
-    betas: tuple[Beta, Beta] = key((0.9, 0.999), "Decay of the first and second moment.")
-    eps: PositiveFloat = key(1e-8, "Added to the root of the second moment.")
+    betas: tuple[Beta, Beta] = key((0.9, 0.999), "Decay of the first and second moment (AdamW).")
+    eps: PositiveFloat = key(1e-8, "Added to the root of the second moment (AdamW).")
     weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay of the matrices.")
+    muon_lr: PositiveFloat | None = key(None, "Peak learning rate of Muon's matrices; null: lr.")
+    muon_momentum: Beta = key(0.95, "Decay of Muon's momentum.")
+    muon_nesterov: bool = key(True, "Look ahead along the momentum, as Nesterov does.")
+    muon_ns_steps: Annotated[int, Ge(1), Le(20)] = key(5, "Newton-Schulz iterations that orthogonalise.")
+    muon_adjust_lr_fn: Literal["original", "match_rms_adamw"] = key(
+        "match_rms_adamw",
+        "Scale of an update by its matrix's shape: match_rms_adamw is 0.2 sqrt(max(rows, columns)), which "
+        "takes AdamW's rates; original is sqrt(max(1, rows / columns)), which takes rates near 0.02.",
+    )
+    qk_clip_threshold: PositiveFloat = key(50.0, "Muonclip: largest attention logit that a head may reach.")
+    qk_clip_alpha: Fraction = key(0.5, "Muonclip: share of the correction that falls to the queries.")
+    qk_clip_interval: PositiveInt = key(10, "Muonclip: optimizer steps between two measurements.")
+    qk_clip_chunk_size: PositiveInt = key(1024, "Muonclip: queries whose logits are measured at a time.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +238,23 @@ class TrainerConfig:
         True, "Run the decoder on masked positions only; false: full logits (ablation)."
     )
     save_steps: NonNegativeInt = key(1000, "Optimizer steps between checkpoints; 0: only the final one.")
-    save_total_limit: NonNegativeInt = key(3, "Checkpoints kept; 0: all.")
+    save_total_limit: NonNegativeInt = key(3, "Newest checkpoints kept, never fewer than two; 0: all.")
+    save_keep_every: NonNegativeInt = key(
+        0, "Checkpoints at multiples of this step are kept besides; 0: none are."
+    )
+    async_save: bool = key(True, "Write checkpoints beside training; false: training waits for each.")
+    metric_for_best_model: Literal["eval/loss", "eval/accuracy"] | None = key(
+        None, "Evaluation by which the best checkpoint is kept and linked as checkpoints/best; null: none is."
+    )
+    greater_is_better: bool | None = key(
+        None, "Whether more of metric_for_best_model is better; null: of eval/accuracy it is."
+    )
     eval_steps: NonNegativeInt = key(1000, "Optimizer steps between evaluations; 0: only the final one.")
     eval_max_batches: PositiveInt | None = key(None, "Evaluation microbatches; null: the whole split.")
     logging_steps: PositiveInt = key(25, "Optimizer steps between lines of metrics and heartbeats.")
+    timing_breakdown: bool = key(
+        False, "Tell in every line of metrics which parts of a step its time went to."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         )
     if bare is int:
         low = limits.get("min_value", 0) + limits.get("exclude_min", False)
-        return st.integers(low, 2**63 - 1)
+        return st.integers(low, limits.get("max_value", 2**63 - 1))
     if bare is float:
         return st.floats(allow_nan=False, allow_infinity=False, **limits) | st.just(0.5)
     if bare is str:
