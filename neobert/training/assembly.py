@@ -26,7 +26,7 @@ from neobert.training.checkpoint.restore import (
 from neobert.training.finite import FiniteGuard
 from neobert.training.progress import LossWindow, Progress
 from neobert.training.signals import Signals
-from neobert.training.stopwatch import Stopwatch
+from neobert.training.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
 from neobert.training.task import Task
 from neobert.training.trainer import Trainer
 
@@ -90,7 +90,7 @@ def build_trainer(
         batches=task.batches(progress.cursor),
         progress=progress,
         signals=signals,
-        stopwatch=Stopwatch(world.device),
+        stopwatch=Stopwatch(world.device, BREAKDOWN if config.trainer.timing_breakdown else ALWAYS),
         guard=FiniteGuard(
             world.device, run_dir / f"nonfinite_rank{world.rank}.json", config.trainer.logging_steps
         ),

@@ -13,6 +13,7 @@ class Hook:
     """Something to do after certain steps, on all ranks.
 
     Attributes:
+        name: what its time is counted as.
         every: steps between two times; 0: only at the start or at the end.
         at_start: also before the first step.
         at_end: also after the last step.

@@ -34,9 +34,9 @@ def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 
 def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
     """Run what is due at this step, in order."""
-    with trainer.stopwatch.excluded():
-        for hook in hooks:
-            if hook.is_due(trainer.progress.step, trainer.max_steps):
+    for hook in hooks:
+        if hook.is_due(trainer.progress.step, trainer.max_steps):
+            with trainer.stopwatch.pause(hook.name):
                 hook.act(trainer)
 
 
@@ -47,15 +47,17 @@ def run_step(trainer: Trainer) -> None:
     whole step, over ranks and accumulation, and a stop loses no step that was begun.
     """
     progress, stopwatch = trainer.progress, trainer.stopwatch
-    with stopwatch.host_section("data_wait"):
-        batches = fetch(trainer)
-        num_targets, num_tokens = agree(trainer, batches)
-    with stopwatch.section("forward_backward"):
+    with stopwatch.step():
+        with stopwatch.section("data_wait"):
+            batches = fetch(trainer)
+            num_targets, num_tokens = agree(trainer, batches)
         loss_sum = accumulate(trainer, batches, num_targets)
-    with stopwatch.section("optimizer"):
-        update(trainer, batches, loss_sum)
-    progress.loss.add(loss_sum, num_targets)
-    progress.advance(batches[-1].cursor, num_tokens)
+        with stopwatch.section("clip"):
+            judge_and_clip(trainer, batches, loss_sum)
+        with stopwatch.section("optimizer"):
+            update(trainer)
+        progress.loss.add(loss_sum, num_targets)
+        progress.advance(batches[-1].cursor, num_tokens)
 
 
 def fetch(trainer: Trainer) -> list[Batch]:
@@ -73,7 +75,7 @@ def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
     own = [
         sum(batch.num_targets for batch in batches),
         sum(batch.num_tokens for batch in batches),
-        sum(map(trainer.task.flops, batches)) if trainer.world.is_on_gpu else 0,
+        sum(map(trainer.task.flops, batches)),
     ]
     num_targets, num_tokens, flops, *votes = trainer.world.sum_over_ranks(own + trainer.signals.votes)
     trainer.signals.obey(votes)
@@ -83,19 +85,23 @@ def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
 
 def accumulate(trainer: Trainer, batches: Sequence[Batch], num_targets: int) -> Tensor:
     """Run forward and backward over the microbatches; return the loss of all ranks, summed over targets."""
-    world = trainer.world
+    world, stopwatch = trainer.world, trainer.stopwatch
     scale = world.size / max(num_targets, 1)  # ranks average their gradients
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for index, batch in enumerate(batches):
+        with stopwatch.section("copy"):
+            inputs = trainer.task.inputs(batch, world.device)
         with world.holding_gradients(trainer.module, is_last=index == len(batches) - 1):
-            loss_sum = trainer.module(**trainer.task.inputs(batch, world.device))
-            (loss_sum * scale).backward()
+            with stopwatch.section("forward"):
+                loss_sum = trainer.module(**inputs)
+            with stopwatch.section("backward"):
+                (loss_sum * scale).backward()
         total += loss_sum.detach()
     return world.add_up(total)
 
 
-def update(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor) -> None:
-    """Judge the gradient, clip it, and step optimizer and schedule."""
+def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor) -> None:
+    """Judge loss and gradient, and clip the gradient."""
     parameters = list(trainer.module.parameters())
     grad_norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
     step = trainer.progress.step + 1
@@ -104,6 +110,10 @@ def update(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor) -> None
     if trainer.config.trainer.gradient_clipping is not None:
         clip_grads_with_norm_(parameters, trainer.config.trainer.gradient_clipping, grad_norm)
     trainer.last_grad_norm = grad_norm
+
+
+def update(trainer: Trainer) -> None:
+    """Step optimizer and schedule."""
     trainer.last_learning_rate = trainer.scheduler.get_last_lr()[0]
     trainer.optimizer.step()
     trainer.scheduler.step()

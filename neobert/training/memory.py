@@ -18,6 +18,15 @@ def memory_fields(device: torch.device) -> Reading:
     }
 
 
+def allocator_fields(device: torch.device) -> Reading:
+    """Count how often the allocator had to free its cache and try again, and how often there was no room."""
+    counts = torch.cuda.memory_stats(device) if device.type == "cuda" else {}
+    return {
+        "memory/alloc_retries": counts.get("num_alloc_retries"),
+        "memory/out_of_memory": counts.get("num_ooms"),
+    }
+
+
 def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]:
     """Return bytes allocated, reserved and there."""
     if device.type != "cuda":

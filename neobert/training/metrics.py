@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 
 from neobert.training.journal import Journal
+from neobert.training.memory import allocator_fields
+from neobert.training.stopwatch import Times
+from neobert.training.timing import Breakdown
 from neobert.training.tracker import Tracker
 from neobert.training.trainer import Reading, Trainer
 
 log = logging.getLogger(__name__)
 
-SECTIONS = ("data_wait", "forward_backward", "optimizer")
 LOSS = "train/loss"
+# An evaluation tells its own time, in its own line.
+TOLD_PAUSES = ("logging", "checkpoint")
 
 
 class TrainingLog:
@@ -19,48 +23,65 @@ class TrainingLog:
 
     def __init__(self, trainer: Trainer, peak_flops: float | None) -> None:
         self._peak_flops = peak_flops
-        self._read_step = trainer.progress.step
-        self._read_tokens = trainer.progress.tokens_total
+        self._breakdown = Breakdown() if trainer.config.trainer.timing_breakdown else None
+        self._note(trainer)
         trainer.stopwatch.read()  # setting up is no training
 
     def __call__(self, trainer: Trainer) -> None:
         """Add the training fields to the step's line, unless it was an earlier session that trained it."""
         progress, row = trainer.progress, trainer.progress.row
-        if row is None or progress.step == self._read_step:
+        if row is None or progress.step == self._step:
             return
         trainer.guard.check()
-        reading, sections_ms = self._read(trainer)
-        trainer.reading = reading
-        row |= {
-            LOSS: reading.loss,
-            "train/learning_rate": reading.learning_rate,
-            "train/grad_norm": reading.grad_norm,
-            "train/tokens_per_sec": reading.tokens_per_second,
-            "train/tokens_total": progress.tokens_total,
-            "train/epoch": trainer.task.epoch(progress),
-            "perf/mfu": reading.mfu,
-            **{f"time/{name}_ms": milliseconds for name, milliseconds in sections_ms.items()},
-        }
-        self._read_step, self._read_tokens = progress.step, progress.tokens_total
-
-    def _read(self, trainer: Trainer) -> tuple[Reading, dict[str, float]]:
-        """Return the readings, and the milliseconds of a step in each section."""
-        progress = trainer.progress
         loss, grad_norm = progress.loss.take(), float(trainer.last_grad_norm)
-        elapsed_s, totals_ms = trainer.stopwatch.read()
-        steps = progress.step - self._read_step
-        sections_ms = {name: totals_ms.get(name, 0.0) / steps for name in SECTIONS}
-        flops, trainer.flops = trainer.flops, 0
-        reading = Reading(
+        times = trainer.stopwatch.read()
+        trainer.reading = self._reading(trainer, times, loss, grad_norm)
+        row |= fields(trainer) | self._times(times, trainer.reading) | allocator_fields(trainer.world.device)
+        self._note(trainer)
+
+    def _note(self, trainer: Trainer) -> None:
+        """Remember what the next line is counted from."""
+        self._step, self._flops = trainer.progress.step, trainer.flops
+        self._tokens = trainer.progress.tokens_total
+
+    def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
+        flops_per_s = (trainer.flops - self._flops) / times.elapsed_s
+        return Reading(
             loss=loss,
             learning_rate=trainer.last_learning_rate,
             grad_norm=grad_norm,
-            tokens_per_second=(progress.tokens_total - self._read_tokens) / elapsed_s,
-            mfu=None if self._peak_flops is None else flops / elapsed_s / self._peak_flops,
-            data_wait_ms=sections_ms["data_wait"],
-            step_time_s=elapsed_s / steps,
+            tokens_per_second=(trainer.progress.tokens_total - self._tokens) / times.elapsed_s,
+            mfu=None if self._peak_flops is None else flops_per_s / self._peak_flops,
+            data_wait_ms=times.mean_ms("data_wait"),
+            step_time_s=times.elapsed_s / (trainer.progress.step - self._step),
         )
-        return reading, sections_ms
+
+    def _times(self, times: Times, reading: Reading) -> dict[str, float]:
+        """Return the milliseconds of a step and, where the run asked for it, of each of its parts."""
+        step_ms = reading.step_time_s * 1000
+        told = {
+            "perf/data_wait_share": reading.data_wait_ms / step_ms,
+            "time/step_ms": step_ms,
+            "time/data_wait_ms": reading.data_wait_ms,
+        }
+        if self._breakdown is None:
+            return told
+        pauses = {f"time/{name}_ms": times.pauses_ms.get(name, 0.0) for name in TOLD_PAUSES}
+        return told | self._breakdown.fields(times.steps) | pauses
+
+
+def fields(trainer: Trainer) -> dict[str, float | None]:
+    """Name what was read as a line of metrics does."""
+    reading, progress = trainer.reading, trainer.progress
+    return {
+        LOSS: reading.loss,
+        "train/learning_rate": reading.learning_rate,
+        "train/grad_norm": reading.grad_norm,
+        "train/tokens_per_sec": reading.tokens_per_second,
+        "train/tokens_total": progress.tokens_total,
+        "train/epoch": trainer.task.epoch(progress),
+        "perf/mfu": reading.mfu,
+    }
 
 
 class MetricsLine:

@@ -24,6 +24,7 @@ from neobert.training.assembly import Start, build_trainer, choose_start
 from neobert.training.checkpoint.folders import set_aside_after
 from neobert.training.checkpoint.save import save_checkpoint
 from neobert.training.evaluation import evaluate
+from neobert.training.garbage import collect, collecting_between_steps
 from neobert.training.heartbeat import Heartbeat
 from neobert.training.history import METRICS, heartbeat_path, trim_heartbeat, trim_metrics
 from neobert.training.hooks import Hook
@@ -127,7 +128,8 @@ def train(trainer: Trainer) -> bool:
     with telemetry(trainer) as (heartbeat, line):
         heartbeat.beat(trainer, "start")
         try:
-            is_complete = fit(trainer, build_hooks(trainer, heartbeat, line))
+            with collecting_between_steps():
+                is_complete = fit(trainer, build_hooks(trainer, heartbeat, line))
             save(trainer, heartbeat, line)
         except Exception:
             with suppress(OSError):
@@ -147,11 +149,12 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> li
             evaluate(trainer)
 
     return [
-        Hook(name="log", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
-        Hook(name="evaluate", act=announce_evaluation, every=every.eval_steps, at_start=True),
-        Hook(name="metrics", act=line, every=1, at_start=True),
+        Hook(name="garbage", act=collect, every=every.logging_steps),
+        Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
+        Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
+        Hook(name="logging", act=line, every=1, at_start=True),
         Hook(
-            name="heartbeat",
+            name="logging",
             act=partial(heartbeat.beat, phase="train"),
             every=every.logging_steps,
             at_start=True,

@@ -40,7 +40,7 @@ class Trainer:
     Attributes:
         module: the task's objective as `World.prepare` gave it back.
         batches: the microbatches of this rank, from the cursor on.
-        flops: floating-point work since the last line of metrics, over all ranks; counted on a GPU only.
+        flops: floating-point work of this session, over all ranks.
         saved_at_s: monotonic time of the last checkpoint, or of the start of this session.
     """
 

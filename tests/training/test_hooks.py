@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from neobert.training.hooks import Hook
-from neobert.training.stopwatch import Stopwatch
 
 
 def due(**cadence):
@@ -28,18 +26,3 @@ def due(**cadence):
 )
 def test_cadence(cadence, steps):
     assert due(**cadence) == steps
-
-
-def test_the_stopwatch_adds_sections_up_and_starts_anew(monkeypatch):
-    now = iter(range(100))
-    monkeypatch.setattr("time.perf_counter", lambda: float(next(now)))
-    stopwatch = Stopwatch(torch.device("cpu"))  # 0
-    for _ in range(2):
-        with stopwatch.section("optimizer"):  # 1-2, 3-4
-            pass
-    with stopwatch.host_section("data_wait"):  # 5-6
-        pass
-    with stopwatch.excluded():  # 7-8
-        pass
-    assert stopwatch.read() == (8.0, {"optimizer": 2000.0, "data_wait": 1000.0})  # at 9, less 1
-    assert stopwatch.read() == (1.0, {})  # from 10 to 11

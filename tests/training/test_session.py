@@ -23,9 +23,11 @@ TRAIN_FIELDS = [
     "train/tokens_total",
     "train/epoch",
     "perf/mfu",
+    "perf/data_wait_share",
+    "time/step_ms",
     "time/data_wait_ms",
-    "time/forward_backward_ms",
-    "time/optimizer_ms",
+    "memory/alloc_retries",
+    "memory/out_of_memory",
 ]
 EVAL_FIELDS = ["eval/loss", "eval/accuracy", "time/evaluation_ms"]
 BEAT_FIELDS = [

@@ -1,0 +1,236 @@
+"""Where the time of a step goes: parts that add up, a clock that tests turn, a collector that waits."""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import weakref
+from contextlib import suppress
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.training.garbage import collect, collecting_between_steps
+from neobert.training.metrics import TOLD_PAUSES
+from neobert.training.stopwatch import ALWAYS, BREAKDOWN, SECTIONS, Stopwatch
+from neobert.training.timing import PARTS, Breakdown, part_ms, percentile
+
+CPU = torch.device("cpu")
+milliseconds = st.floats(min_value=0, max_value=1e4)
+
+
+class Clock:
+    """A clock that stands until it is turned."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pass_ms(self, amount: float) -> None:
+        self.now_s += amount / 1000
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("neobert.training.stopwatch.time.perf_counter", clock)
+    return clock
+
+
+def do_step(stopwatch, clock, lasting, unnamed_ms=0.0):
+    with stopwatch.step():
+        for name, amount in lasting.items():
+            with stopwatch.section(name):
+                clock.pass_ms(amount)
+        clock.pass_ms(unnamed_ms)
+
+
+def test_the_stopwatch_tells_each_step_and_starts_anew(clock):
+    stopwatch = Stopwatch(CPU, BREAKDOWN)
+    do_step(stopwatch, clock, {"data_wait": 2, "forward": 10})
+    do_step(stopwatch, clock, {"data_wait": 4, "forward": 20}, unnamed_ms=1)
+    times = stopwatch.read()
+    assert times.elapsed_s == pytest.approx(0.037)
+    assert times.steps == (
+        pytest.approx({"data_wait": 2, "forward": 10, "step": 12}),
+        pytest.approx({"data_wait": 4, "forward": 20, "step": 25}),
+    )
+    assert times.mean_ms("forward") == pytest.approx(15)
+    assert stopwatch.read() == type(times)(0.0, (), {})
+
+
+def test_microbatches_of_a_step_add_up(clock):
+    stopwatch = Stopwatch(CPU, BREAKDOWN)
+    with stopwatch.step():
+        for _ in range(3):
+            with stopwatch.section("backward"):
+                clock.pass_ms(5)
+    assert stopwatch.read().steps[0]["backward"] == pytest.approx(15)
+
+
+def test_a_section_that_nobody_asked_for_is_not_timed(clock):
+    stopwatch = Stopwatch(CPU, ALWAYS)
+    do_step(stopwatch, clock, {"data_wait": 2, "forward": 10})
+    assert stopwatch.read().steps == (pytest.approx({"data_wait": 2}),)
+
+
+def test_a_pause_is_no_training(clock):
+    stopwatch = Stopwatch(CPU)
+    do_step(stopwatch, clock, {"data_wait": 7})
+    for _ in range(2):
+        with stopwatch.pause("checkpoint"):
+            clock.pass_ms(500)
+    times = stopwatch.read()
+    assert times.elapsed_s == pytest.approx(0.007)
+    assert times.pauses_ms == pytest.approx({"checkpoint": 1000})
+
+
+def test_what_a_reading_waited_for_was_the_work_of_the_steps(clock):
+    """A GPU is behind the host: the reading waits for it inside a pause, once for every line."""
+    stopwatch = Stopwatch(CPU)
+    stopwatch.read()
+    for _ in range(3):
+        do_step(stopwatch, clock, {"data_wait": 1})
+        with stopwatch.pause("logging"):
+            clock.pass_ms(40)  # until the device is done
+            times = stopwatch.read()
+            clock.pass_ms(3)
+        assert times.elapsed_s == pytest.approx(0.041)
+    assert times.pauses_ms == pytest.approx({"logging": 3})
+
+
+def test_time_outside_every_section_is_told_as_other(clock):
+    stopwatch = Stopwatch(CPU, BREAKDOWN)
+    do_step(stopwatch, clock, dict.fromkeys(SECTIONS, 10), unnamed_ms=15)
+    fields = Breakdown().fields(stopwatch.read().steps)
+    assert fields["time/other_ms"] == pytest.approx(15)
+    assert fields["time/step_p50_ms"] == pytest.approx(75)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(SECTIONS), milliseconds), min_size=1, max_size=30))
+def test_parts_sum_to_the_step(sections):
+    steps = [{**each, "step": sum(each.values()) + 1} for each in sections]
+    fields = Breakdown().fields(steps)
+    total = sum(fields[f"time/{name}_ms"] for name in PARTS)
+    assert total == pytest.approx(statistics.fmean(step["step"] for step in steps))
+    assert part_ms(steps[0], "other") == pytest.approx(1, abs=1e-6)
+    for name in (*PARTS, "step"):
+        assert fields[f"time/{name}_p50_ms"] <= fields[f"time/{name}_p95_ms"]
+
+
+@given(st.lists(milliseconds, min_size=1, max_size=40), st.floats(min_value=0, max_value=100))
+def test_percentiles_are_those_of_numpy(values, percent):
+    assert percentile(values, percent) == pytest.approx(np.percentile(values, percent), abs=1e-6)
+
+
+def test_the_moving_average_goes_on_over_lines():
+    breakdown = Breakdown()
+    moved = [breakdown.fields([{"step": 10.0}])["time/step_moving_ms"]]
+    moved += [breakdown.fields([{"step": 20.0}] * 50)["time/step_moving_ms"] for _ in range(3)]
+    assert moved[0] == 10.0
+    assert all(a < b < 20.0 for a, b in pairwise(moved))
+    assert moved[1] == pytest.approx(20 - 10 * 0.98**50)
+
+
+def test_a_real_run_tells_where_its_time_goes(make_run, run, metrics):
+    run_dir = make_run(trainer={"timing_breakdown": True, "max_steps": 30, "eval_steps": 0})
+    run(run_dir)
+    lines = [line for line in metrics(run_dir) if "train/loss" in line]
+    gaps = [abs(sum(line[f"time/{name}_ms"] for name in PARTS) / line["time/step_ms"] - 1) for line in lines]
+    # Another process may take the core between two marks, but not in every line.
+    assert min(gaps) < 0.02
+    shares = [line["time/other_ms"] / line["time/step_ms"] for line in lines]
+    assert 0 <= statistics.median(shares) < 0.05
+    assert all(line[f"time/{name}_ms"] > 0 for line in lines for name in SECTIONS)
+    told = {name: [line["step"] for line in lines if line[f"time/{name}_ms"] > 0] for name in TOLD_PAUSES}
+    assert told["logging"] == [line["step"] for line in lines]
+    assert set(told["checkpoint"]) == {6, 12, 18, 21, 27}  # in the line after it
+
+
+def test_the_data_wait_is_always_told(make_run, run, metrics):
+    run_dir = make_run()
+    run(run_dir)
+    for line in (line for line in metrics(run_dir) if "train/loss" in line):
+        assert line["perf/data_wait_share"] == pytest.approx(line["time/data_wait_ms"] / line["time/step_ms"])
+        assert 0 < line["perf/data_wait_share"] < 1
+        assert "time/forward_ms" not in line
+
+
+def test_the_breakdown_changes_no_number(make_run, run, exact):
+    plain, broken_down = make_run("plain"), make_run("detailed", trainer={"timing_breakdown": True})
+    run(plain)
+    run(broken_down)
+    assert exact(plain) == exact(broken_down)
+    assert all(math.isfinite(line["train/loss"]) for line in exact(plain) if "train/loss" in line)
+
+
+class Knot:
+    """Refers to itself: only the cyclic collector finds it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def tie() -> weakref.ref[Knot]:
+    return weakref.ref(Knot())
+
+
+def make_garbage() -> None:
+    """Make far more objects than would set the collector off."""
+    for _ in range(20):
+        [[] for _ in range(5_000)]
+    held = [Knot() for _ in range(20_000)]
+    del held
+
+
+def test_the_collector_runs_between_steps_only():
+    with collecting_between_steps():
+        knot = tie()
+        make_garbage()
+        assert knot() is not None
+        collect(None)
+        assert knot() is None
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+def test_the_collector_would_run_within_steps():
+    knot = tie()
+    make_garbage()
+    assert knot() is None
+
+
+def test_what_was_there_before_is_not_looked_at():
+    before = [Knot() for _ in range(10)]
+    with collecting_between_steps():
+        assert gc.get_freeze_count() > len(before)
+        assert all(each not in gc.get_objects() for each in before)
+
+
+def test_the_collector_is_back_after_a_failure():
+    with suppress(RuntimeError), collecting_between_steps():
+        raise RuntimeError
+    assert gc.isenabled()
+
+
+def test_training_leaves_no_tensor_in_a_cycle(make_run, run, monkeypatch):
+    """Garbage that waits for the collector holds no memory of the device."""
+    found = []
+
+    def look(trainer):
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        gc.set_debug(0)
+        found.append(sum(isinstance(each, torch.Tensor) for each in gc.garbage))
+        gc.garbage.clear()
+
+    monkeypatch.setattr("neobert.training.session.collect", look)
+    run(make_run(trainer={"max_steps": 12, "logging_steps": 3}))
+    assert found == [0, 0, 0, 0]
