@@ -12,7 +12,10 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
+
+from neobert.parallel import sharding
 
 T = TypeVar("T")
 
@@ -29,7 +32,7 @@ class World:
     failure.
     """
 
-    def __init__(self, mixed_precision: str) -> None:
+    def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
         self._accelerator = Accelerator(
             mixed_precision=ACCELERATE_PRECISION[mixed_precision],
             cpu=not torch.cuda.is_available(),
@@ -38,6 +41,7 @@ class World:
         self.device = self._accelerator.device
         self.rank = self._accelerator.process_index
         self.size = self._accelerator.num_processes
+        self.mode = mode if self.size > 1 else "replicated"
         self.compute_dtype = torch.bfloat16 if mixed_precision == "bf16" else torch.float32
         is_on_gpu = self.device.type == "cuda"
         self._host_group = dist.new_group(backend="gloo") if self.size > 1 and is_on_gpu else None
@@ -55,9 +59,22 @@ class World:
         """Whether the device is a GPU."""
         return self.device.type == "cuda"
 
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank holds a part of every parameter, and not a replica of the model."""
+        return self.mode == "fsdp2"
+
     def prepare(self, module: nn.Module) -> nn.Module:
-        """Move a module to the device and, with several ranks, average its gradients over them."""
-        return self._accelerator.prepare_model(module)
+        """Move a module to the device and, with several ranks, average its gradients over them.
+
+        Where the model is sharded its parameters are others afterwards: an optimizer comes after this.
+        """
+        if not self.is_sharded:
+            return self._accelerator.prepare_model(module)
+        for parameter in module.to(self.device).parameters():
+            dist.broadcast(parameter.data, 0)
+        module = self._accelerator.prepare_model(module, evaluation_mode=True)
+        return sharding.shard(module, self.size, self.device)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Compute in the run's precision; `prepare` has done this for `forward`, and for nothing else."""
@@ -65,9 +82,19 @@ class World:
 
     def holding_gradients(self, module: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
         """Keep gradients on this rank until the last microbatch of a step."""
+        if isinstance(module, FSDPModule):
+            sharding.hold_back(module, is_last)
         if is_last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()
+
+    def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
+        """Have every parameter there for a block in which ranks may run the module unequally often."""
+        return sharding.whole(module) if self.is_sharded else nullcontext()
+
+    def full_state(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the model's tensors, whole and on the CPU, on rank 0; the others get nothing."""
+        return sharding.full_state(model, keep=self.is_main)
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
         """Add up counts that each rank holds on its host."""

@@ -1,0 +1,100 @@
+"""Parameters, gradients and optimizer state in parts, one a rank (FSDP2), and how they become whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+class Shardable(Protocol):
+    """An objective that knows which of its parameters are needed together."""
+
+    def units(self) -> list[nn.Module]:
+        """Return modules that share no parameter, each gathered and reduced by itself."""
+
+    def regions(self) -> list[Any]:
+        """Return the work that reads a unit's parameters without going through its forward."""
+
+
+def shard(objective: Any, num_ranks: int, device: torch.device) -> nn.Module:
+    """Leave each rank its part of every parameter, in place; what no unit has is the objective's own.
+
+    Parameters stay whole from a unit's forward to the end of its backward: a model of this size fits, and
+    each is gathered once a step. They are gathered and reduced in fp32, as replicas add their gradients.
+    """
+    mesh = init_device_mesh(device.type, (num_ranks,))
+    for unit in [*objective.units(), objective]:
+        fully_shard(unit, mesh=mesh, reshard_after_forward=False)
+    for region in objective.regions():
+        region.function = _between_hooks(region.module, region.function)
+    register_fsdp_forward_method(objective, "evaluate")
+    return objective
+
+
+def _between_hooks(module: nn.Module, function: Any) -> Any:
+    """Run a function as if it were the module's forward: gathered before, reduced after its backward."""
+    module.sharded_step = function
+    register_fsdp_forward_method(module, "sharded_step")
+    return module.sharded_step
+
+
+def hold_back(module: FSDPModule, is_last: bool) -> None:
+    """Reduce and part again only after the last microbatch of a step; until then nothing is sent."""
+    module.set_is_last_backward(is_last)
+    module.set_requires_gradient_sync(is_last)
+    module.set_reshard_after_backward(is_last)
+
+
+@contextmanager
+def whole(module: nn.Module) -> Iterator[None]:
+    """Gather every parameter for a block, so that ranks may go through it unequally often."""
+    units = [each for each in module.modules() if isinstance(each, FSDPModule)]
+    for unit in units:
+        unit.unshard()
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.reshard()
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """Return what this rank holds of a tensor."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor. All ranks call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """Take this rank's part of a tensor that every rank has, split as the parameter is. Sends nothing."""
+    tensor = tensor.to(parameter.device)
+    if not isinstance(parameter, DTensor) or tensor.ndim == 0:
+        return tensor
+    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
+    """Return the model's whole tensors on the CPU; with keep false only help the others to theirs."""
+    state = {}
+    for name, tensor in model.state_dict().items():
+        tensor = full_tensor(tensor.detach())
+        if keep:
+            state[name] = tensor.cpu()
+    return state
+
+
+@torch.no_grad()
+def load_full_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Copy whole tensors, which every rank has, into the model's parts, strictly."""
+    parts = {name: part_like(state[name], own) for name, own in model.state_dict().items() if name in state}
+    model.load_state_dict({**state, **parts})
