@@ -61,7 +61,7 @@ class MaskedLMObjective(nn.Module):
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
         """Return the summed loss and the hits, without a graph. Arguments as for `forward`."""
         hidden, labels = self._targets(self._rows(num_targets, labels), labels, inputs)
-        logits = self._logits(hidden)
+        logits = self.logits(hidden)
         return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
 
     def _rows(self, num_targets: int, labels: Tensor) -> int:
@@ -71,17 +71,19 @@ class MaskedLMObjective(nn.Module):
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
         hidden, labels = self._targets(num_rows, labels, inputs)
-        return summed_loss(self._logits(hidden), labels)
+        return summed_loss(self.logits(hidden), labels)
 
     def _targets(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
         """Return hidden rows and labels: of the targets and what fills them up, or of all T tokens."""
-        hidden, labels = self._encode(inputs), labels.flatten()
+        hidden, labels = self.encode(inputs), labels.flatten()
         return gather_targets(hidden, labels, num_rows) if self.masked_logits_only else (hidden, labels)
 
-    def _encode(self, inputs: dict[str, Any]) -> Tensor:
+    def encode(self, inputs: dict[str, Any]) -> Tensor:
+        """Return what the decoder reads, [T, D] or [B * S, D]; arguments of `forward` without the labels."""
         return self.model.model(**inputs).last_hidden_state.flatten(0, -2)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Decode rows of what `encode` returned: [M, D] to [M, V]."""
         return self.model.decoder(hidden)
 
 

@@ -41,7 +41,7 @@ class KernelObjective(MaskedLMObjective):
             decoder = self.model.decoder
             return linear_cross_entropy(self._normed(hidden), decoder.weight, decoder.bias, labels)
 
-    def _encode(self, inputs: dict[str, Any]) -> Tensor:
+    def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return the residual stream [T, D]; its norm is left to the rows that are decoded."""
         longest = inputs["max_seqlen"] if self.uses_flash4 else 0
         run = run_fused if self.is_fused else run_triton
@@ -54,7 +54,8 @@ class KernelObjective(MaskedLMObjective):
         norm = self.model.model.layer_norm
         return rms_norm(hidden, norm.weight, self.model.config.norm_eps)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Norm rows of the residual stream and decode them: [M, D] to [M, V]."""
         return self.model.decoder(self._normed(hidden))
 
 
