@@ -11,7 +11,7 @@ from torch.optim import AdamW
 from neobert.config.schema import OptimizerConfig
 
 
-def build_optimizer(config: OptimizerConfig, model: nn.Module) -> AdamW:
+def build_adamw(config: OptimizerConfig, model: nn.Module) -> AdamW:
     """Build AdamW over the parameters that train, fused into one kernel."""
     groups = decay_groups(model, config.weight_decay)
     return AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)

@@ -1,0 +1,154 @@
+"""The largest attention logit of every head, measured within documents and never across.
+
+Shapes: T tokens, B rows, S row length, N heads, H channels of a head, L blocks, D hidden size.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from neobert.model import NeoBERT
+from neobert.model.layers import EncoderBlock
+from neobert.model.rotary import rotation_at
+from neobert.optim.shards import gather_like, own_part
+
+Span = tuple[int, int]
+
+
+class LogitMeter:
+    """Runs an encoder's blocks once more, without a graph, and reads the logits on the way.
+
+    The blocks run as a template on the meta device with the weights put in: neither a compiled graph nor what
+    spreads the weights over ranks takes notice, and no kernel has to report what it never stores.
+    """
+
+    def __init__(self, encoder: NeoBERT, chunk_size: int) -> None:
+        self._encoder = encoder
+        self._chunk_size = chunk_size
+        config = copy.deepcopy(encoder.config)
+        config.kernel_backend = "torch"
+        with torch.device("meta"):
+            self._template = EncoderBlock(config)
+
+    @torch.no_grad()
+    def measure(self, inputs: dict[str, Any]) -> Tensor:
+        """Return the largest logit of each head, fp32 or better [L, N]; minus infinity without any token.
+
+        Args:
+            inputs: `input_ids`, `position_ids`, and `cu_seqlens` or a boolean `attention_mask` [B, S], the
+                other one None. The host waits for the documents' bounds.
+        """
+        encoder, config = self._encoder, self._encoder.config
+        x = F.embedding(inputs["input_ids"], whole(encoder.encoder.weight))
+        rotation = None
+        if encoder.positional_embedding is None:
+            rotation = rotation_at(inputs["position_ids"], config.dim_head, config.rope_theta)
+        else:
+            x = x + F.embedding(inputs["position_ids"], whole(encoder.positional_embedding.weight))
+        chunks = chunks_of(documents_of(inputs, config.pad_token_id), self._chunk_size, x.device)
+        highest = []
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            context, largest = attend_and_measure(
+                q.flatten(0, -3), k.flatten(0, -3), v.flatten(0, -3), chunks, self._chunk_size
+            )
+            highest.append(largest)
+            return context.view_as(q)
+
+        for block in encoder.transformer_encoder:
+            x = functional_call(self._template, whole_weights(block), (x, rotation, attend))
+        return torch.stack(highest)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Neighbouring documents whose logits are computed together, or one that is longer than a chunk.
+
+    Attributes:
+        is_apart: [tokens, tokens], true for two tokens of different documents; None for a single one.
+    """
+
+    start: int
+    end: int
+    is_apart: Tensor | None
+
+
+def chunks_of(documents: Sequence[Span], chunk_size: int, device: torch.device) -> list[Chunk]:
+    """Collect documents, given as first token and end in order, into chunks of at most that many tokens."""
+    groups: list[list[Span]] = []
+    for span in documents:
+        if groups and span[1] - groups[-1][0][0] <= chunk_size:
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    return [_chunk(group, device) for group in groups]
+
+
+def _chunk(documents: Sequence[Span], device: torch.device) -> Chunk:
+    start, end = documents[0][0], documents[-1][1]
+    if len(documents) == 1:
+        return Chunk(start, end, None)
+    owner = torch.full((end - start,), -1)
+    for index, (first, last) in enumerate(documents):
+        owner[first - start : last - start] = index
+    owner = owner.to(device)
+    is_same = (owner[:, None] == owner) & (owner >= 0)  # gaps between documents belong to none
+    return Chunk(start, end, ~is_same)
+
+
+def attend_and_measure(
+    q: Tensor, k: Tensor, v: Tensor, chunks: Sequence[Chunk], chunk_size: int
+) -> tuple[Tensor, Tensor]:
+    """Attend within documents, q, k, v [T, N, H]: the context, and max(q k) / sqrt(H) of each head [N].
+
+    The context is zero outside all documents. Logits are rounded to the type of q, and kept in fp32 or better.
+
+    Args:
+        q, k: rotated.
+        chunk_size: most queries at a time.
+    """
+    context = torch.zeros_like(q)
+    q, k, v = (x.transpose(0, 1) for x in (q * q.shape[-1] ** -0.5, k, v))
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    highest = q.new_full(q.shape[:1], -torch.inf, dtype=dtype)
+    for chunk in chunks:
+        keys, values = k[:, chunk.start : chunk.end], v[:, chunk.start : chunk.end]
+        for first in range(chunk.start, chunk.end, chunk_size):
+            last = min(first + chunk_size, chunk.end)
+            logits = torch.bmm(q[:, first:last], keys.mT)
+            if chunk.is_apart is not None:
+                logits = logits.masked_fill(chunk.is_apart, -torch.inf)
+            highest = torch.maximum(highest, logits.amax((1, 2)).to(dtype))
+            weights = logits.softmax(-1).nan_to_num()  # a query in a gap attends to nothing
+            context[first:last] = torch.bmm(weights.to(v.dtype), values).transpose(0, 1)
+    return context, highest
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return all of a parameter, gathered where it is spread over ranks."""
+    return gather_like(own_part(tensor), tensor)
+
+
+def whole_weights(module: nn.Module) -> dict[str, Tensor]:
+    """Return all of a module's parameters by name."""
+    return {name: whole(each) for name, each in module.named_parameters()}
+
+
+def documents_of(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:
+    """Read where documents are in the flat run of tokens; padding is none."""
+    ids, bounds = inputs["input_ids"], inputs["cu_seqlens"]
+    if bounds is None:
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        return [(row * ids.shape[1], row * ids.shape[1] + length) for row, length in enumerate(lengths)]
+    is_padding = (ids[bounds[:-1].long().clamp(max=len(ids) - 1)] == pad_id).tolist()
+    spans = zip(pairwise(bounds.tolist()), is_padding, strict=True)
+    return [span for span, is_pad in spans if not is_pad and span[0] < span[1]]

@@ -1,0 +1,38 @@
+"""What a weight that holds several matrices is made of.
+
+Muon equalises the singular values of a matrix. Of matrices stacked only for the sake of one product it would
+mix the directions of all: a large gradient of V would shrink the update of Q. Each is a map of its own, from
+the same input, so each is orthogonalised by itself. That is Q, K and V, and likewise gate and up.
+
+Shapes: D columns, N heads, H channels of a head.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+WHOLE, QKV, GATE_UP = "whole", "qkv", "gate_up"
+
+
+def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
+    """Take a weight apart: [1, rows, D], gate and up [2, rows / 2, D], or Q, K and V [3, N H, D].
+
+    The rows of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all.
+    """
+    if layout == QKV:
+        return weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)
+    return weight.unflatten(0, (2 if layout == GATE_UP else 1, -1))
+
+
+def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:
+    """Put together what `split_rows` took apart."""
+    if layout == QKV:
+        return parts.unflatten(1, (num_heads, -1)).transpose(0, 1).flatten(0, 2)
+    return parts.flatten(0, 1)
+
+
+def head_rows(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:
+    """Spread factors a head [N] over the rows of qkv: [3 N H, 1]. Values get 1."""
+    factors = torch.stack((queries, keys, torch.ones_like(keys)), dim=1)
+    return factors.flatten().repeat_interleave(head_dim)[:, None]

@@ -1,0 +1,153 @@
+"""Muon for the matrices of the blocks and AdamW for the rest, as one optimizer.
+
+Two optimizers would be two schedules, and two states to save beside one model.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.adamw import adamw
+
+from neobert.optim.fused_rows import WHOLE, join_rows, split_rows
+from neobert.optim.newton_schulz import orthogonalize, rate_factor
+from neobert.optim.shards import gather_like, own_part, part_like
+
+Group = dict[str, Any]
+
+MUON, ADAMW = "muon", "adamw"
+
+DEFAULTS: Group = {
+    "rule": ADAMW,
+    "lr": 1e-3,
+    "weight_decay": 0.0,
+    "betas": (0.9, 0.999),
+    "eps": 1e-8,
+    "fused": True,
+    "momentum": 0.95,
+    "nesterov": True,
+    "ns_steps": 5,
+    "adjust_lr_fn": "match_rms_adamw",
+    "layout": WHOLE,
+    "num_heads": 1,
+}
+
+
+class MuonWithAdamW(Optimizer):
+    """Groups of the rule "muon" get `torch.optim.Muon`'s update, those of "adamw" the fused AdamW.
+
+    A Muon group says how its weights are laid out (`layout`, `num_heads`): what is stacked in one weight is
+    orthogonalised apart. Matrices of one shape in a group are orthogonalised together. Weights that are
+    spread over ranks are gathered for that, in bf16, and every rank computes the same whole update.
+
+    A `found_inf` tensor above zero, set from outside, makes the step leave weights and state as they are,
+    without the host asking for it.
+    """
+
+    found_inf: Tensor | None = None
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        super().__init__(groups, dict(DEFAULTS))
+        for group in self.param_groups:
+            if group["rule"] == MUON and any(each.ndim != 2 for each in group["params"]):
+                raise ValueError("Muon takes matrices only")
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            update = self._update_by_muon if group["rule"] == MUON else self._update_by_adamw
+            parameters = [each for each in group["params"] if each.grad is not None]
+            if parameters:
+                update(group, parameters)
+        return loss
+
+    def _update_by_adamw(self, group: Group, parameters: list[nn.Parameter]) -> None:
+        states = [self._moments(each) for each in parameters]
+        adamw(
+            parameters,
+            [each.grad for each in parameters],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=group["fused"],
+            found_inf=self.found_inf,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+    def _moments(self, parameter: nn.Parameter) -> Group:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        return state
+
+    def _update_by_muon(self, group: Group, parameters: list[nn.Parameter]) -> None:
+        directions = self._directions(group, parameters)
+        updates, factors = _orthogonal_updates(group, parameters, directions)
+        shrink: float | Tensor = 1 - group["lr"] * group["weight_decay"]
+        if self.found_inf is not None:
+            is_bad = self.found_inf > 0
+            shrink = torch.where(is_bad, 1.0, shrink)
+            updates = [torch.where(is_bad, 0.0, each) for each in updates]
+        weights = [own_part(each) for each in parameters]
+        torch._foreach_mul_(weights, shrink)
+        for weight, update, factor in zip(weights, updates, factors, strict=True):
+            weight.add_(update, alpha=-group["lr"] * factor)
+
+    def _directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
+        """Move the momenta on, and return where they point; parts of this rank."""
+        weight = group["momentum"]
+        momenta = [own_part(self._momentum(each)) for each in parameters]
+        gradients = [own_part(each.grad) for each in parameters]
+        if self.found_inf is not None:
+            # A momentum that is drawn towards itself stays, to the last bit.
+            is_bad = self.found_inf > 0
+            pairs = zip(momenta, gradients, strict=True)
+            gradients = [torch.where(is_bad, momentum, gradient) for momentum, gradient in pairs]
+        torch._foreach_lerp_(momenta, gradients, 1 - weight)
+        return torch._foreach_lerp(gradients, momenta, weight) if group["nesterov"] else momenta
+
+    def _momentum(self, parameter: nn.Parameter) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        return state["momentum_buffer"]
+
+
+def _orthogonal_updates(
+    group: Group, parameters: Sequence[Tensor], directions: Sequence[Tensor]
+) -> tuple[list[Tensor], list[float]]:
+    """Return this rank's part of each weight's orthogonal update, and what the shape makes of its rate."""
+    by_shape: dict[torch.Size, list[int]] = defaultdict(list)
+    for index, parameter in enumerate(parameters):
+        by_shape[parameter.shape].append(index)
+    layout, num_heads = group["layout"], group["num_heads"]
+    updates: list[Tensor] = [directions[0]] * len(parameters)
+    factors = [0.0] * len(parameters)
+    for indices in by_shape.values():
+        wholes = [gather_like(directions[i].to(torch.bfloat16), parameters[i]) for i in indices]
+        parts = torch.stack([split_rows(each, layout, num_heads) for each in wholes])
+        orthogonal = orthogonalize(parts.flatten(0, 1), group["ns_steps"]).unflatten(0, parts.shape[:2])
+        factor = rate_factor(group["adjust_lr_fn"], *parts.shape[-2:])
+        for index, update in zip(indices, orthogonal, strict=True):
+            updates[index] = part_like(join_rows(update, layout, num_heads), parameters[index])
+            factors[index] = factor
+    return updates, factors
