@@ -61,9 +61,11 @@ class ModelConfig:
     )
     embedding_init_range: PositiveFloat = key(0.02, "Embeddings start uniform in plus or minus this.")
     decoder_init_range: PositiveFloat = key(0.02, "Linear layers start uniform in plus or minus this.")
-    attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "sdpa"] = key(
+    attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "flex", "sdpa"] = key(
         "auto",
-        "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently.",
+        "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently. "
+        "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is torch's "
+        "flex_attention with a mask of documents.",
     )
     kernel_backend: Literal["auto", "torch", "liger", "triton", "fused"] = key(
         "auto",
@@ -265,6 +267,11 @@ class DistributedConfig:
 
     nproc_per_node: PositiveInt = key(1, "Processes per node, one a device.")
     nnodes: PositiveInt = key(1, "Nodes.")
+    mode: Literal["replicated", "fsdp2"] = key(
+        "replicated",
+        "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 leaves each "
+        "its part of parameters, gradients and optimizer state.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.utils import get_total_norm
 
 
 class Shardable(Protocol):
@@ -68,6 +70,13 @@ def whole(module: nn.Module) -> Iterator[None]:
 def own_part(tensor: Tensor) -> Tensor:
     """Return what this rank holds of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all gradients, each rank having its part of every one. All ranks call it."""
+    square = get_total_norm([own_part(each) for each in gradients]).square()
+    dist.all_reduce(square)
+    return square.sqrt()
 
 
 def full_tensor(tensor: Tensor) -> Tensor:

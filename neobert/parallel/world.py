@@ -14,6 +14,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import get_total_norm
 
 from neobert.parallel import sharding
 
@@ -87,6 +88,11 @@ class World:
         if is_last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()
+
+    def gradient_norm(self, module: nn.Module) -> Tensor:
+        """Return the norm of the module's gradients together, the same on all ranks."""
+        gradients = [each.grad for each in module.parameters() if each.grad is not None]
+        return sharding.total_norm(gradients) if self.is_sharded else get_total_norm(gradients)
 
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
         """Have every parameter there for a block in which ranks may run the module unequally often."""

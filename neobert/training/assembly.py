@@ -77,14 +77,15 @@ def build_trainer(
     """Build optimizer and schedule around a task, and restore the start's state into them."""
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity)
-    optimizer = build_optimizer(config.optimizer, task.model.to(world.device))
+    module = world.prepare(task.objective)
+    optimizer = build_optimizer(config.optimizer, task.model)
     progress = _progress(start, run_dir, world.device)
     trainer = Trainer(
         config=config,
         run_dir=run_dir,
         world=world,
         task=task,
-        module=world.prepare(task.objective),
+        module=module,
         optimizer=optimizer,
         scheduler=build_scheduler(optimizer, config),
         batches=task.batches(progress.cursor),
@@ -92,7 +93,10 @@ def build_trainer(
         signals=signals,
         stopwatch=Stopwatch(world.device, BREAKDOWN if config.trainer.timing_breakdown else ALWAYS),
         guard=FiniteGuard(
-            world.device, run_dir / f"nonfinite_rank{world.rank}.json", config.trainer.logging_steps
+            world.device,
+            run_dir / f"nonfinite_rank{world.rank}.json",
+            config.trainer.logging_steps,
+            world.add_up,
         ),
     )
     if start is not None:

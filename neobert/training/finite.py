@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.parallel import own_part
 
 CODE = "NAN001"
 
@@ -24,9 +25,17 @@ CODE = "NAN001"
 class FiniteGuard:
     """Remembers the batches of the last steps, and whether one of them was bad."""
 
-    def __init__(self, device: torch.device, report: Path, memory_steps: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        report: Path,
+        memory_steps: int,
+        add_up: Callable[[Tensor], Tensor] = lambda own: own,
+    ) -> None:
+        """`add_up` adds a tensor up over the ranks, each of which may have another part of the weights."""
         self._is_on_gpu = device.type == "cuda"
         self._report = report
+        self._add_up = add_up
         self._is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
         self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
@@ -57,8 +66,8 @@ class FiniteGuard:
     def check_weights(self, module: nn.Module, step: int) -> None:
         """Raise `ProjectError` where a weight is no number: such a checkpoint must not exist."""
         self.check()
-        is_finite = torch.stack([parameter.isfinite().all() for parameter in module.parameters()]).all()
-        if not bool(is_finite):
+        is_good = [own_part(parameter).isfinite().all() for parameter in module.parameters()]
+        if int(self._add_up((~torch.stack(is_good)).sum())):
             raise _stop(step, f"weights are not finite after step {step}, and were not saved", "")
 
 

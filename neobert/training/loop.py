@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
 from neobert.training.hooks import Hook
 from neobert.training.signals import StopRequested
@@ -102,13 +102,13 @@ def accumulate(trainer: Trainer, batches: Sequence[Batch], num_targets: int) -> 
 
 def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor) -> None:
     """Judge loss and gradient, and clip the gradient."""
-    parameters = list(trainer.module.parameters())
-    grad_norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
+    grad_norm = trainer.world.gradient_norm(trainer.module)
     step = trainer.progress.step + 1
     trainer.guard.remember(step, map(trainer.task.describe, batches))
     trainer.guard.judge(step, loss_sum, grad_norm, trainer.optimizer)
     if trainer.config.trainer.gradient_clipping is not None:
-        clip_grads_with_norm_(parameters, trainer.config.trainer.gradient_clipping, grad_norm)
+        limit = trainer.config.trainer.gradient_clipping
+        clip_grads_with_norm_(trainer.module.parameters(), limit, grad_norm)
     trainer.last_grad_norm = grad_norm
 
 

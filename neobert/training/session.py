@@ -45,7 +45,7 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     A refusal leaves the directory as it was. From then on the session ends with an `outcome.json`.
     """
     use_all_cores()
-    world = World(config.trainer.mixed_precision)
+    world = World(config.trainer.mixed_precision, config.distributed.mode)
     refuse_other_world(config, world)
     make_reproducible(config, world)
     start = world.on_main(partial(begin, config, run_dir))
