@@ -43,6 +43,7 @@ class Heartbeat:
             **memory_fields(world.device),
             "attention_kernel": trainer.task.attention_kernel,
             "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
+            "recompiles": trainer.recompiles,
             "data_wait_ms": reading.data_wait_ms,
             "last_checkpoint_step": progress.saved_step,
             "last_checkpoint_age_s": None if progress.saved_step is None else unsaved_s,

@@ -23,6 +23,7 @@ from neobert.tasks.pretrain import build_pretraining
 from neobert.training.assembly import Start, build_trainer, choose_start
 from neobert.training.checkpoint.folders import set_aside_after
 from neobert.training.checkpoint.save import save_checkpoint
+from neobert.training.compilations import CompilationWatch
 from neobert.training.evaluation import evaluate
 from neobert.training.garbage import collect, collecting_between_steps
 from neobert.training.heartbeat import Heartbeat
@@ -148,7 +149,9 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> li
             heartbeat.beat(trainer, "eval")
             evaluate(trainer)
 
+    watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
+        *(Hook(name="logging", act=watch, every=1) for watch in watches),
         Hook(name="garbage", act=collect, every=every.logging_steps),
         Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
         Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),

@@ -41,6 +41,7 @@ class Trainer:
         module: the task's objective as `World.prepare` gave it back.
         batches: the microbatches of this rank, from the cursor on.
         flops: floating-point work of this session, over all ranks.
+        recompiles: functions that were compiled after the warm-up; None where nothing is compiled.
         saved_at_s: monotonic time of the last checkpoint, or of the start of this session.
     """
 
@@ -57,6 +58,7 @@ class Trainer:
     stopwatch: Stopwatch
     guard: FiniteGuard
     flops: int = 0
+    recompiles: int | None = None
     last_grad_norm: Any = None
     last_learning_rate: float = 0.0
     reading: Reading = field(default_factory=Reading)

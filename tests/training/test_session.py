@@ -51,6 +51,7 @@ BEAT_FIELDS = [
     "host_rss_mib",
     "attention_kernel",
     "compute_dtype",
+    "recompiles",
     "data_wait_ms",
     "last_checkpoint_step",
     "last_checkpoint_age_s",

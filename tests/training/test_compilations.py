@@ -1,0 +1,83 @@
+"""What is compiled behind the warm-up is counted and told with its reason; a planted one is seen."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from neobert.training import compilations
+from neobert.training.compilations import CompilationLog, graph_breaks
+
+PADDED = {"pack_sequences": False}
+COMPILED = {"torch_compile": True, "torch_compile_backend": "eager"}
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def double(x: torch.Tensor, times: int = 2) -> torch.Tensor:
+    return x * times
+
+
+def test_a_recompilation_is_told_once_with_its_reason():
+    log, compiled = CompilationLog(), torch.compile(double, dynamic=False, backend="eager")
+    log.take()
+    compiled(torch.ones(2))
+    assert [(each.function, each.reason) for each in log.take()] == [("double", compilations.FIRST_TIME)]
+    compiled(torch.zeros(2))
+    assert log.take() == []
+    compiled(torch.ones(3))
+    compiled(torch.ones(3), times=5)
+    shape, value = log.take()
+    assert "size mismatch" in shape.reason
+    assert "times" in value.reason
+    assert "\n" not in value.reason
+    assert log.take() == []
+
+
+def test_a_backward_graph_is_no_compilation_of_its_own():
+    log = CompilationLog()
+    log.take()
+    torch.compile(double, backend="aot_eager")(torch.ones(2, requires_grad=True)).sum().backward()
+    assert len(log.take()) == 1
+
+
+def test_a_cut_graph_is_counted_with_its_cause():
+    def cut(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x * 3
+
+    before = sum(graph_breaks().values())
+    torch.compile(double, backend="eager")(torch.ones(2))
+    assert sum(graph_breaks().values()) == before
+    torch.compile(cut, backend="eager")(torch.ones(2))
+    assert sum(graph_breaks().values()) == before + 1
+    assert any("graph_break" in cause for cause in graph_breaks())
+
+
+def test_rows_of_one_width_compile_nothing_after_warm_up(make_run, run, beats):
+    run_dir = make_run(datacollator=PADDED | {"pad_to_multiple_of": 32}, trainer=COMPILED)
+    run(run_dir)
+    seen = [beat["recompiles"] for beat in beats(run_dir)]
+    assert (seen[0], seen[-1]) == (None, 0)
+
+
+def test_rows_of_many_widths_are_caught(make_run, run, beats, monkeypatch, caplog):
+    monkeypatch.setattr(compilations, "WARM_UP_STEPS", 0)
+    caplog.set_level(logging.WARNING, "neobert.training.compilations")
+    run_dir = make_run(datacollator=PADDED, trainer=COMPILED)
+    run(run_dir)
+    assert beats(run_dir)[-1]["recompiles"] == len(caplog.messages) >= 2
+    assert any("compiled after warm-up" in each and "size mismatch" in each for each in caplog.messages)
+
+
+def test_a_run_that_compiles_nothing_says_null(make_run, run, beats):
+    run_dir = make_run()
+    run(run_dir)
+    assert {beat["recompiles"] for beat in beats(run_dir)} == {None}
