@@ -2,6 +2,7 @@
 
 from neobert.optim.adamw import decay_groups
 from neobert.optim.build import build_optimizer
+from neobert.optim.qk_clip import build_qk_clip
 from neobert.optim.schedule import build_scheduler, fast_forward
 
-__all__ = ["build_optimizer", "build_scheduler", "decay_groups", "fast_forward"]
+__all__ = ["build_optimizer", "build_qk_clip", "build_scheduler", "decay_groups", "fast_forward"]

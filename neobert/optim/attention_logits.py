@@ -110,7 +110,8 @@ def attend_and_measure(
 ) -> tuple[Tensor, Tensor]:
     """Attend within documents, q, k, v [T, N, H]: the context, and max(q k) / sqrt(H) of each head [N].
 
-    The context is zero outside all documents. Logits are rounded to the type of q, and kept in fp32 or better.
+    The context is zero outside all documents. Logits are rounded to the type of q; the maxima are in fp32 at
+    least.
 
     Args:
         q, k: rotated.

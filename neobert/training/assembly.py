@@ -13,7 +13,7 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
-from neobert.optim import build_optimizer, build_scheduler
+from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.training.checkpoint import folders
 from neobert.training.checkpoint.restore import (
@@ -98,6 +98,7 @@ def build_trainer(
             config.trainer.logging_steps,
             world.add_up,
         ),
+        qk_clip=build_qk_clip(config.optimizer, task.model),
     )
     if start is not None:
         restore(trainer, start.folder, start.state)

@@ -55,7 +55,7 @@ def run_step(trainer: Trainer) -> None:
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum)
         with stopwatch.section("optimizer"):
-            update(trainer)
+            update(trainer, batches[-1])
         progress.loss.add(loss_sum, num_targets)
         progress.advance(batches[-1].cursor, num_tokens)
 
@@ -112,9 +112,13 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor)
     trainer.last_grad_norm = grad_norm
 
 
-def update(trainer: Trainer) -> None:
-    """Step optimizer and schedule."""
+def update(trainer: Trainer, last_batch: Batch) -> None:
+    """Step optimizer and schedule, and hold attention logits down where that is due."""
     trainer.last_learning_rate = trainer.scheduler.get_last_lr()[0]
     trainer.optimizer.step()
+    clip = trainer.qk_clip
+    if clip is not None and clip.is_due(trainer.progress.step + 1):
+        with trainer.world.autocast():
+            clip(trainer.task.inputs(last_batch, trainer.world.device))
     trainer.scheduler.step()
     trainer.optimizer.zero_grad(set_to_none=True)

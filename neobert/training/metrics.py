@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from neobert.optim.qk_clip import QKClip
 from neobert.training.journal import Journal
 from neobert.training.memory import allocator_fields
 from neobert.training.stopwatch import Times
@@ -81,7 +82,15 @@ def fields(trainer: Trainer) -> dict[str, float | None]:
         "train/tokens_total": progress.tokens_total,
         "train/epoch": trainer.task.epoch(progress),
         "perf/mfu": reading.mfu,
+        **_clip_fields(trainer.qk_clip),
     }
+
+
+def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
+    """Name the largest attention logit that this session has measured, before it was cut."""
+    if clip is None:
+        return {}
+    return {"train/max_attention_logit": None if clip.highest is None else clip.highest.max().item()}
 
 
 class MetricsLine:

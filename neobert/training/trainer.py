@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.schema import RunConfig
+from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.training.finite import FiniteGuard
 from neobert.training.progress import Progress
@@ -57,6 +58,7 @@ class Trainer:
     signals: Signals
     stopwatch: Stopwatch
     guard: FiniteGuard
+    qk_clip: QKClip | None = None
     flops: int = 0
     recompiles: int | None = None
     last_grad_norm: Any = None
