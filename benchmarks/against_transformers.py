@@ -13,21 +13,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from measurement import write_measurement
 
 if TYPE_CHECKING:
     from neobert.config import RunConfig
     from neobert.data.store import TokenStore
 
+TARGET = 2.0
 OVERRIDES = (
     "trainer.eval_steps=0",
     "trainer.save_steps=0",
@@ -163,25 +164,8 @@ def report(pairs: list[tuple[float, float]], arguments: argparse.Namespace) -> N
     ratio = statistics.median(ratios)
     print(f"ratio of useful tokens per second (median of {len(pairs)} pairs): {ratio:.2f}")
     if arguments.json:
-        write_measurement(arguments.json, ratio, {"tokens_per_second": pairs, "steps": arguments.steps})
-
-
-def write_measurement(path: Path, ratio: float, detail: dict[str, object]) -> None:
-    """Write the figure in the form of `docs/measurements/`."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    measurement = {
-        "metric": "cpu-vs-transformers",
-        "value": ratio,
-        "unit": "ratio of useful tokens per second",
-        "target": 2.0,
-        "device": f"{os.cpu_count()} CPU cores",
-        "versions": {name: version(name) for name in ("torch", "transformers", "accelerate")},
-        "commit": commit.stdout.strip(),
-        "command": " ".join(["python", *sys.argv]),
-        "date": time.strftime("%Y-%m-%d"),
-        "detail": detail,
-    }
-    path.write_text(json.dumps(measurement, indent=2) + "\n", encoding="utf-8")
+        detail = {"tokens_per_second": pairs, "steps": arguments.steps}
+        write_measurement(arguments.json, ratio, "ratio of useful tokens per second", TARGET, detail)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,212 @@
+"""Useful tokens per second of this trainer against Hugging Face's ModernBERT of the same shape, on one GPU.
+
+    python benchmarks/against_modernbert.py WORK_DIR [--rounds 6] [--output DIR]
+
+One process, rounds of seconds in turn, so that all are held to the same power limit. Ours is the real
+trainer's step, its data path, finite check and schedule included, on the best kernels that run here. The peer
+is `ModernBertForMaskedLM` with 28 blocks of 768, gated 2,048 wide, global attention everywhere, SDPA, its
+decoder on masked tokens only, compiled for static shapes, fused AdamW, its batches on the device before the
+clock starts. It runs in two forms and two precisions; each figure compares with the faster precision:
+
+    padded         64 documents, one a row, as wide as the longest of 64 is on average
+    concatenated   64 full rows of 1,024; documents run into each other
+    float32        weights and moments in fp32 under autocast, as ours are
+    bfloat16       weights, gradients and moments in bf16: faster, and not the same training
+
+A useful token is one of a document. Parameters and FLOPs of a token have to agree within 2 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import modernbert
+import torch
+from made_up_run import FULL, PACKED_LENGTH, Size, run_config, write_text
+from measurement import write_measurement
+
+from neobert.config.schema import RunConfig
+from neobert.data.prepare import prepare
+from neobert.objectives import resolve_step_kernels
+from neobert.parallel import World
+from neobert.training.loop import run_step
+from neobert.training.session import assemble, make_reproducible
+from neobert.training.signals import Signals
+from neobert.training.trainer import Trainer
+
+Step = Callable[[], int]
+
+PEER_ROWS, TOLERANCE = 64, 0.02
+FORMS = {"padded": modernbert.padded, "concatenated": modernbert.concatenated}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+TARGETS = {"padded": 5.0, "concatenated": 2.0}
+OURS = "ours"
+
+
+class OurStep:
+    """The trainer's step."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def __call__(self) -> int:
+        before = self.trainer.progress.tokens_total
+        run_step(self.trainer)
+        return self.trainer.progress.tokens_total - before
+
+
+def build_peers(config: RunConfig, device: str, backend: str = "inductor") -> dict[str, Callable[[], Step]]:
+    """Return what builds each peer, by name."""
+    prepared = prepare(config)
+    store, tokenizer = prepared.train, prepared.tokenizer
+    average = modernbert.padded_width(store, PEER_ROWS, PACKED_LENGTH)
+    widths = {"padded": average, "concatenated": PACKED_LENGTH}
+
+    def build(form: str, dtype: torch.dtype) -> Step:
+        batches = list(FORMS[form](store, tokenizer, PEER_ROWS, widths[form], device))
+        model = modernbert.build(config.model, tokenizer.vocab_size, tokenizer.pad_id).to(device)
+        return modernbert.PeerStep(model, batches, dtype, backend)
+
+    return {f"{form} {name}": partial(build, form, DTYPES[name]) for form in FORMS for name in DTYPES}
+
+
+def warm_up(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, Any]]:
+    """Build and compile all; one that fails must not take the others with it. Return them, and notes."""
+    steps, notes = {}, {}
+    for name, build in builders.items():
+        free_memory()
+        started_s = time.perf_counter()
+        try:
+            step = build()
+            tokens = [step() for _ in range(3)]
+            synchronize()
+        except Exception:
+            notes[name] = {"error": traceback.format_exc()[-2000:]}
+            continue
+        steps[name] = step
+        notes[name] = {"useful_tokens": tokens, "warm_up_s": round(time.perf_counter() - started_s, 1)}
+        print(name, notes[name], flush=True)
+    return steps, notes
+
+
+def measure(steps: Mapping[str, Step], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Return useful tokens a second of each in every round; they take turns."""
+    gc.collect()
+    gc.freeze()
+    rates: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            rates[name].append(round(rate(step, seconds)))
+    return rates
+
+
+def rate(step: Step, seconds: float) -> float:
+    """Run steps for about so long, behind an untimed one and one that tells how many they are."""
+    free_memory()
+    step()
+    lasted_s, _ = timed(step, 1)
+    lasted_s, tokens = timed(step, max(1, round(seconds / lasted_s)))
+    return tokens / lasted_s
+
+
+def timed(step: Step, count: int) -> tuple[float, int]:
+    synchronize()
+    started_s = time.perf_counter()
+    tokens = sum(step() for _ in range(count))
+    synchronize()
+    return time.perf_counter() - started_s, tokens
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def free_memory() -> None:
+    """Give cached memory back: each contender's lies in other pieces than the last one's."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def shapes(ours: Any, peer: Any) -> dict[str, Any]:
+    """Return parameters and FLOPs of a token in a full row, of both, and how far they are apart."""
+    found = {
+        OURS: modernbert.work(ours, (ours.decoder,), PACKED_LENGTH),
+        "peer": modernbert.work(peer, (peer.decoder, peer.head.dense), PACKED_LENGTH),
+    }
+    pairs = zip(found[OURS].values(), found["peer"].values(), strict=True)
+    return {**found, "apart": max(abs(a / b - 1) for a, b in pairs)}
+
+
+def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
+    """Return, for each form, the faster peer and how many times as fast ours is."""
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    found = {}
+    for form in FORMS:
+        peers = {name: value for name, value in medians.items() if name.startswith(form)}
+        best = max(peers, key=lambda name: peers[name], default=None)
+        ratio = None if best is None else medians[OURS] / peers[best]
+        found[form] = {"ratio": ratio, "peer": best, "medians": medians}
+    return found
+
+
+def contest(work: Path, size: Size, rounds: int, seconds: float, backend: str) -> dict[str, Any]:
+    """Build all, let them take turns, and say what came of it."""
+    run_dir = work / "against-modernbert"
+    run_dir.mkdir(exist_ok=True)
+    config = run_config(work, run_dir, size, steps=10_000)
+    world = World(config.trainer.mixed_precision)
+    make_reproducible(config, world)
+    trainer = assemble(config, run_dir, world, Signals(), None)
+    peers = build_peers(config, world.device.type, backend)
+    try:
+        steps, notes = warm_up({OURS: lambda: OurStep(trainer), **peers})
+        rates = measure(steps, rounds, seconds)
+        trainer.guard.check()
+    finally:
+        trainer.batches.close()
+    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
+    any_peer = next(step for name, step in steps.items() if name != OURS)
+    return {
+        "figures": figures(rates),
+        "shapes": shapes(trainer.task.model, any_peer.model),
+        "rates": rates,
+        "notes": notes,
+        "kernels": kernels.name,
+        "attention_kernel": kernels.attention,
+        "peer_attention": any_peer.model.config._attn_implementation,
+        "losses": {name: float(step.loss) for name, step in steps.items() if name != OURS},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each contender in a round")
+    parser.add_argument("--output", type=Path, help="folder of the JSON files")
+    chosen = parser.parse_args()
+    work = chosen.work.resolve()
+    write_text(work, FULL)
+    found = contest(work, FULL, chosen.rounds, chosen.seconds, "inductor")
+    print(json.dumps(found, indent=1))
+    if found["shapes"]["apart"] > TOLERANCE:
+        sys.exit("parameters or FLOPs of the two models are more than 2 % apart")
+    for form, figure in found.pop("figures").items():
+        if chosen.output:
+            path = chosen.output / f"vs-hf-{form}.json"
+            write_measurement(path, figure["ratio"], "ratio", TARGETS[form], {**figure, **found})
+
+
+if __name__ == "__main__":
+    main()

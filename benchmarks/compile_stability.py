@@ -1,0 +1,131 @@
+"""Count what torch.compile does over 200 steps of varying documents: recompilations and graph breaks.
+
+    python benchmarks/compile_stability.py WORK_DIR [--steps 200] [--kernels auto torch] [--output DIR]
+
+The steps are the real trainer's: its data, objective, clipping and optimizer, on documents whose number and
+lengths change with every microbatch. Each backend runs in a process of its own. After that each process
+plants both faults, a shape that changes and a break in a graph, and fails where the count misses one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from made_up_run import FULL, run_config, write_text
+from measurement import write_measurement
+
+from neobert.config.schema import RunConfig
+from neobert.parallel import World
+from neobert.training.compilations import WARM_UP_STEPS, CompilationLog, graph_breaks
+from neobert.training.loop import run_step
+from neobert.training.session import assemble, make_reproducible
+from neobert.training.signals import Signals
+
+KERNELS = ("auto", "fused", "triton", "torch")
+
+
+def measure(config: RunConfig, run_dir: Path, steps: int) -> dict[str, Any]:
+    """Train so many steps behind the warm-up; say what was compiled in them, by step and reason."""
+    world = World(config.trainer.mixed_precision)
+    make_reproducible(config, world)
+    trainer, log = assemble(config, run_dir, world, Signals(), None), CompilationLog()
+    try:
+        for _ in range(WARM_UP_STEPS):
+            run_step(trainer)
+        warm_up, late, losses = log.take(), [], []
+        for step in range(steps):
+            run_step(trainer)
+            late += [{"step": step, **each._asdict()} for each in log.take()]
+            losses.append(trainer.progress.loss.take())
+        trainer.guard.check()
+    finally:
+        trainer.batches.close()
+    return {
+        "attention_kernel": trainer.task.attention_kernel,
+        "steps": steps,
+        "compiled_in_warm_up": len(warm_up),
+        "recompiles": late,
+        "graph_breaks": graph_breaks(),
+        "first_loss": losses[0],
+        "last_loss": losses[-1],
+    }
+
+
+def planted_faults_are_counted(backend: str = "eager") -> bool:
+    """Compile for a second shape, and break a graph; tell whether the counts saw both."""
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x * 3
+
+    log, breaks = CompilationLog(), sum(graph_breaks().values())
+    static = torch.compile(double, dynamic=False, backend=backend)
+    static(torch.ones(2))
+    log.take()
+    static(torch.ones(3))
+    reasons = [each.reason for each in log.take()]
+    torch.compile(broken, backend=backend)(torch.ones(2))
+    is_reason_right = len(reasons) == 1 and "size mismatch" in reasons[0]
+    return is_reason_right and sum(graph_breaks().values()) == breaks + 1
+
+
+def run_apart(kernels: str, work: Path, steps: int) -> dict[str, Any]:
+    """Measure a backend in a process of its own."""
+    command = [sys.executable, __file__, str(work), "--child", kernels, "--steps", str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"error": (done.stdout + done.stderr)[-3000:]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def write_figures(folder: Path, results: dict[str, dict[str, Any]]) -> None:
+    """Write both counts, added up over the backends; none where a backend did not run."""
+    is_whole = all("error" not in result for result in results.values())
+    recompiles = sum(len(result.get("recompiles", ())) for result in results.values())
+    breaks = sum(sum(result.get("graph_breaks", {}).values()) for result in results.values())
+    unit = f"in the steps behind the first {WARM_UP_STEPS}"
+    write_measurement(folder / "recompiles.json", recompiles if is_whole else None, unit, 0, results)
+    write_measurement(
+        folder / "graph-breaks.json", breaks if is_whole else None, "in the process", 0, results
+    )
+
+
+def child(kernels: str, work: Path, steps: int) -> None:
+    run_dir = work / f"stability-{kernels}"
+    run_dir.mkdir(exist_ok=True)
+    found = measure(run_config(work, run_dir, steps=steps, kernel_backend=kernels), run_dir, steps)
+    if not planted_faults_are_counted():
+        sys.exit("a planted recompilation or graph break was not counted: this torch tells it otherwise")
+    print(json.dumps(found))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=["auto", "torch"])
+    parser.add_argument("--output", type=Path, help="folder of the JSON files")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    work = chosen.work.resolve()
+    write_text(work, FULL)
+    if chosen.child:
+        child(chosen.child, work, chosen.steps)
+        return
+    results = {name: run_apart(name, work, chosen.steps) for name in chosen.kernels}
+    print(json.dumps(results, indent=1))
+    if chosen.output:
+        write_figures(chosen.output, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Runs of the real trainer on documents of made-up words: NeoBERT-250M, T = 32,768 tokens a step.
+
+Lengths come from a lognormal (median 150 tokens, sigma 0.86, cut at 1,024), or every document fills its row.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from neobert.config import digest, from_dict, to_dict
+from neobert.config.schema import RunConfig
+from neobert.receipt import Receipt, utc_now, write_receipt
+
+NUM_WORDS = 30_500
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = "bcdfghjklmnpqrstvwxz"
+NUM_MARKERS = 2
+PACKED_LENGTH = 1024
+"""Rows of this length hold documents of many lengths; rows of any other are one document each."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a run is made of. `is_full`: compiled, in bf16; else a dry run for any machine."""
+
+    num_layers: int
+    hidden_size: int
+    num_tokens: int
+    text_tokens: int
+    is_full: bool
+
+
+FULL = Size(28, 768, 32_768, 5_200_000, is_full=True)
+TINY = Size(2, 128, 1_024, 40_000, is_full=False)
+
+
+def word(index: int) -> str:
+    """Spell a number with four letters."""
+    base = len(LETTERS)
+    return "".join(LETTERS[index // base**place % base] for place in range(4))
+
+
+def write_text(work: Path, size: Size, row_length: int = PACKED_LENGTH) -> None:
+    """Write tokenizer and documents, unless they are there."""
+    work.mkdir(parents=True, exist_ok=True)
+    if not (work / "tokenizer.json").exists():
+        write_tokenizer(work / "tokenizer.json")
+    if not documents_path(work, row_length).exists():
+        write_documents(documents_path(work, row_length), size.text_tokens, row_length)
+
+
+def documents_path(work: Path, row_length: int) -> Path:
+    return work / f"documents-{row_length}.jsonl"
+
+
+def write_tokenizer(path: Path) -> None:
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *map(word, range(NUM_WORDS))])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.save(str(path))
+
+
+def write_documents(path: Path, num_tokens: int, row_length: int) -> None:
+    """Draw words by rank, a few of them often, so that there is something to learn."""
+    draw = random.Random(0)
+    words = [word(index) for index in range(NUM_WORDS)]
+    with path.open("w", encoding="utf-8") as file:
+        for length in lengths(draw, num_tokens, row_length):
+            chosen = (words[int(NUM_WORDS * draw.random() ** 3)] for _ in range(length - NUM_MARKERS))
+            file.write(json.dumps({"text": " ".join(chosen)}) + "\n")
+
+
+def lengths(draw: random.Random, num_tokens: int, row_length: int) -> Iterator[int]:
+    """Yield lengths of documents, markers included, until they add up."""
+    while num_tokens > 0:
+        drawn = round(math.exp(draw.gauss(math.log(150), 0.86)))
+        length = min(row_length, max(8, drawn)) if row_length == PACKED_LENGTH else row_length
+        yield length
+        num_tokens -= length
+
+
+def run_config(
+    work: Path,
+    run_dir: Path,
+    size: Size = FULL,
+    *,
+    steps: int,
+    row_length: int = PACKED_LENGTH,
+    logging_steps: int = 10,
+    **model: Any,
+) -> RunConfig:
+    """Configure a run on the documents of `work`; `model` names kernels, or whatever is to differ."""
+    shape = {"num_hidden_layers": size.num_layers, "hidden_size": size.hidden_size}
+    shape |= {"num_attention_heads": size.hidden_size // 64, "intermediate_size": 4 * size.hidden_size}
+    content = {
+        "model": {**shape, "max_position_embeddings": row_length, **model},
+        "tokenizer": {"path": str(work / "tokenizer.json"), "allow_special_token_rewrite": True},
+        "dataset": {
+            "path": str(documents_path(work, row_length)),
+            "cache_dir": str(work / "cache"),
+            "num_workers": 2,
+            "max_seq_length": row_length,
+        },
+        "scheduler": {"warmup_steps": steps // 5},
+        "trainer": {
+            "output_dir": str(run_dir),
+            "max_steps": steps,
+            "per_device_train_batch_size": max(1, size.num_tokens // row_length),
+            "torch_compile": size.is_full,
+            "mixed_precision": "bf16" if size.is_full else "no",
+            "logging_steps": logging_steps,
+            "save_steps": 0,
+            "eval_steps": 0,
+        },
+    }
+    return from_dict(content)
+
+
+def write_run(run_dir: Path, config: RunConfig) -> None:
+    """Lay out a directory that `python -m neobert.train` accepts."""
+    run_dir.mkdir(parents=True)
+    (run_dir / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
+    now = utc_now()
+    receipt = Receipt(
+        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
+        expires_utc=(now + timedelta(hours=2)).isoformat(), verdict="pass", levels=("static",), checks=(),
+        waivers=(), hostname="", versions={},
+    )  # fmt: skip
+    write_receipt(receipt, run_dir / "receipt.json")

@@ -1,0 +1,65 @@
+"""The form of the files in `docs/measurements/`: one figure, and what has to be known to judge it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+COMMIT_ENV = "NEOBERT_COMMIT"
+PACKAGES = ("torch", "triton", "transformers", "accelerate", "quack-kernels", "flash-attn-4", "flash-attn")
+
+
+def write_measurement(
+    path: Path, value: float | None, unit: str, target: float | None, detail: dict[str, Any]
+) -> dict[str, Any]:
+    """Write a figure to METRIC.json, named by the file; None where it could not be measured."""
+    measurement = {
+        "metric": path.stem,
+        "value": value,
+        "unit": unit,
+        "target": target,
+        "device": device_name(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": shlex.join(["python", *sys.argv]),
+        "date": time.strftime("%Y-%m-%d"),
+        "detail": detail,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(measurement, indent=1) + "\n", encoding="utf-8")
+    return measurement
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
+
+
+def versions() -> dict[str, str]:
+    """Name the Python and the packages that were installed, of those that matter."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str:
+    """Return the commit that is measured; where the checkout is a bare copy, the environment says it."""
+    if named := os.environ.get(COMMIT_ENV):
+        return named
+    folder = Path(__file__).parent
+    asked = subprocess.run(
+        ["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip()

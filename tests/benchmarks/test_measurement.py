@@ -1,0 +1,29 @@
+"""Every figure is written in one form, and every committed one has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import measurement
+import pytest
+
+FIELDS = ["metric", "value", "unit", "target", "device", "versions", "commit", "command", "date", "detail"]
+COMMITTED = sorted((Path(__file__).parents[2] / "docs" / "measurements").glob("*.json"))
+
+
+def test_a_figure_is_named_by_its_file_and_dated(tmp_path, monkeypatch):
+    monkeypatch.setenv(measurement.COMMIT_ENV, "abc")
+    measurement.write_measurement(tmp_path / "out" / "speed.json", 2.5, "ratio", 2.0, {"rounds": [1, 2]})
+    written = json.loads((tmp_path / "out" / "speed.json").read_text())
+    assert list(written) == FIELDS
+    assert (written["metric"], written["value"], written["commit"]) == ("speed", 2.5, "abc")
+    assert written["versions"]["torch"]
+    assert written["device"]
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
+def test_committed_figures_have_the_form(path):
+    written = json.loads(path.read_text())
+    assert sorted(written) == sorted(FIELDS)
+    assert all(written[name] for name in ("metric", "unit", "device", "versions", "command", "date"))
