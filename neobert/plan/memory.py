@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from neobert.config.schema import RunConfig
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
+from neobert.plan.moments import optimizer_values
 from neobert.plan.parameters import ParameterCount, feed_forward_width
 from neobert.plan.units import mib
 
 FP32_BYTES = 4
 BF16_BYTES = 2
-MOMENTS = 2
 CUDA_RUNTIME_MIB = 1024.0
 CPU_RUNTIME_MIB = 512.0
 
@@ -58,7 +58,7 @@ def plan_memory(
     return {
         "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy"),
         "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients"),
-        "optimizer_mib": Derived(parts.optimizer_mib, f"two fp32 moments of {state} weights"),
+        "optimizer_mib": Derived(parts.optimizer_mib, optimizer_values(config.optimizer, counts).reason),
         "activations_mib": Derived(parts.activations_mib, f"{tokens}, {checkpointing} checkpointing"),
         "logits_mib": Derived(parts.logits_mib, f"predicted positions of {tokens} x {vocab_size:,}"),
         "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
@@ -76,7 +76,7 @@ def predict_memory(
     return Memory(
         weights_mib=mib(counts.total * (FP32_BYTES + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES),
-        optimizer_mib=mib(counts.total * FP32_BYTES * MOMENTS),
+        optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES),
         activations_mib=mib(activation_bytes(config) * microbatch_tokens),
         logits_mib=mib(_decoded_positions(config, microbatch_tokens) * vocab_size * (compute_bytes + 8)),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,

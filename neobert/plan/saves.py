@@ -6,10 +6,11 @@ import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.plan.derived import Derived, Values
+from neobert.plan.moments import optimizer_values
 from neobert.plan.parameters import ParameterCount
 from neobert.plan.units import SECONDS_PER_MINUTE, mib
 
-FP32_COPIES = 3
+FP32_BYTES = 4
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
 
@@ -22,7 +23,8 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
         math.ceil(trainer.max_steps / interval.value),
         f"every {interval.value:,} of {trainer.max_steps:,} steps",
     )
-    size = mib(counts.total * 4 * FP32_COPIES) + FOLDER_MIB
+    moments = optimizer_values(config.optimizer, counts)
+    size = mib((counts.total + moments.value) * FP32_BYTES) + FOLDER_MIB
     kept = trainer.save_total_limit or num_saves.value
     return {
         "save_interval_steps": interval,
@@ -33,7 +35,7 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
             f"{interval.value:,} steps between saves x {step_time_s.value:.3g} s ({step_time_s.reason})",
         ),
         "checkpoint_mib": Derived(
-            size, f"{counts.total:,} fp32 weights in the exported folder and their two moments beside it"
+            size, f"{counts.total:,} fp32 weights in the exported folder; beside it {moments.reason}"
         ),
         "checkpoint_tree_mib": Derived(
             (kept + 1) * size * TREE_MARGIN,

@@ -1,12 +1,19 @@
-"""OPT: the optimizer's coefficients."""
+"""OPT: the optimizer's coefficients, and keys that the chosen update rule does not read."""
 
 from __future__ import annotations
 
+import math
+
+from neobert.config import RunConfig, all_keys
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+
+SMALLEST_STEP, LARGEST_STEP = 0.0025, 0.25
+"""Shares of a weight's initial size that one update at the peak rate may move: slower than the first no fresh
+run gets anywhere in its warm-up, and beyond the second four steps replace the weights."""
 
 
 @rule("OPT001", "swapped-betas", severity=Severity.WARN, level=Level.STATIC)
@@ -37,4 +44,131 @@ def swapped_betas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if first > second:
         yield Violation(
             "optimizer.betas", f"betas [{first:g}, {second:g}] look swapped", "write the smaller one first"
+        )
+
+
+@rule("OPT002", "muon-rate-out-of-band", severity=Severity.WARN, level=Level.STATIC)
+def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A learning rate that is Muon's for the other way of scaling updates.
+
+    ## What it does
+    Derives by what share of its initial size an update at the peak rate moves a square matrix of the
+    blocks, from the rate, `optimizer.muon_adjust_lr_fn`, `model.hidden_size` and
+    `model.decoder_init_range`. Warns above 25 %, and below 0.25 % unless the run starts from a checkpoint.
+
+    ## Why is this bad?
+    An orthogonal update has the same size whatever the gradient, so the rate alone decides how far a step
+    goes. The usual rate is near 0.02 under `original` and that of AdamW under `match_rms_adamw`: with the
+    one in the other's place a run diverges, or crawls.
+
+    ## Example
+    ```yaml
+    optimizer:
+      name: muon
+      muon_lr: 0.02
+      muon_adjust_lr_fn: match_rms_adamw
+    ```
+
+    ## Use instead
+    ```yaml
+    optimizer:
+      name: muon
+      muon_lr: 0.001
+      muon_adjust_lr_fn: match_rms_adamw
+    ```
+    """
+    optimizer = run.config.optimizer
+    if optimizer.name == "adamw":
+        return
+    share, is_fresh = _share_of_a_step(run.config), run.config.model.pretrained_checkpoint is None
+    if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):
+        path = "optimizer.lr" if optimizer.muon_lr is None else "optimizer.muon_lr"
+        rate, way = optimizer.muon_lr or optimizer.lr, optimizer.muon_adjust_lr_fn
+        yield Violation(
+            path,
+            f"at {rate:g} under {way} a step moves a hidden matrix by {share:.2%} of its initial size",
+            "original takes rates near 0.02, match_rms_adamw those of AdamW: set optimizer.muon_lr",
+        )
+
+
+def _share_of_a_step(config: RunConfig) -> float:
+    """An orthogonal D x D matrix has a root mean square of 1 / sqrt(D), a uniform one its range / sqrt(3)."""
+    optimizer, hidden = config.optimizer, config.model.hidden_size
+    is_matched = optimizer.muon_adjust_lr_fn == "match_rms_adamw"
+    update = (optimizer.muon_lr or optimizer.lr) * (0.2 if is_matched else 1 / math.sqrt(hidden))
+    return update * math.sqrt(3) / config.model.decoder_init_range
+
+
+@rule("OPT003", "unread-optimizer-key", severity=Severity.WARN, level=Level.STATIC)
+def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A key of Muon or of its clip under an update rule that does not read it.
+
+    ## What it does
+    Names the keys `optimizer.muon_*` that a file or the command line sets while `optimizer.name` is
+    adamw, and `optimizer.qk_clip_*` while it is not muonclip.
+
+    ## Why is this bad?
+    Whoever wrote the key believes that attention logits are held down, or that Muon trains the matrices,
+    and reads the results that way.
+
+    ## Example
+    ```yaml
+    optimizer:
+      name: muon
+      qk_clip_threshold: 30.0
+    ```
+
+    ## Use instead
+    ```yaml
+    optimizer:
+      name: muonclip
+      qk_clip_threshold: 30.0
+    ```
+    """
+    name = run.config.optimizer.name
+    readers = {"optimizer.muon_": ("muon", "muonclip"), "optimizer.qk_clip_": ("muonclip",)}
+    for prefix, names in readers.items():
+        if name in names:
+            continue
+        for path in (key for key in all_keys() if key.startswith(prefix)):
+            if run.origin(path).kind in ("file", "override"):
+                message = f"{path} has no effect: optimizer.name is {name}"
+                yield Violation(path, message, f"set optimizer.name to {names[-1]}, or remove the key")
+
+
+@rule("OPT004", "clip-never-due", severity=Severity.WARN, level=Level.STATIC)
+def clip_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Attention logits that are to be held down, and are never measured.
+
+    ## What it does
+    Warns where `optimizer.name` is muonclip and `optimizer.qk_clip_interval` is above
+    `trainer.max_steps`.
+
+    ## Why is this bad?
+    The run is plain Muon under another name.
+
+    ## Example
+    ```yaml
+    optimizer:
+      name: muonclip
+      qk_clip_interval: 1000
+    trainer:
+      max_steps: 500
+    ```
+
+    ## Use instead
+    ```yaml
+    optimizer:
+      name: muonclip
+      qk_clip_interval: 10
+    trainer:
+      max_steps: 500
+    ```
+    """
+    optimizer, max_steps = run.config.optimizer, run.config.trainer.max_steps
+    if optimizer.name == "muonclip" and optimizer.qk_clip_interval > max_steps:
+        yield Violation(
+            "optimizer.qk_clip_interval",
+            f"a measurement every {optimizer.qk_clip_interval:,} steps never comes due in {max_steps:,}",
+            "lower it; 10 is usual",
         )
