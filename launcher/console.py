@@ -44,6 +44,12 @@ def tell(text: str) -> None:
         silence(sys.stderr)
 
 
+def announce(text: str) -> None:
+    """Say what is waited for, where somebody sits in front of it."""
+    if is_terminal(sys.stderr):
+        tell(text)
+
+
 def open_closed_streams() -> None:
     """Give what was closed (`>&-`) the null device, before another file gets its number and the output."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from launcher.probes.data import probe_data
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
-from launcher.probes.gpus import probe_gpus
+from launcher.probes.gpu_log import probe_gpu_log
+from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.host import probe_host
 from launcher.probes.output import probe_output
 from launcher.probes.probe import Probe
+from launcher.probes.ranks import RANKS_S, probe_distributed
 from launcher.probes.resume import probe_resume
 from launcher.probes.scheduler import probe_scheduler
 from launcher.probes.software import probe_software
 from launcher.probes.tracker import probe_tracker
+from launcher.probes.trials import (
+    DATA_S,
+    IMPORTS_S,
+    LOAD_S,
+    probe_gpu_load,
+    probe_imports,
+    probe_inspection,
+)
 from neobert.errors import EXIT_USAGE, ProjectError
 from validators.core import levels_with_rules
 from validators.finding import Level
@@ -24,6 +35,7 @@ DEFAULT = (Level.STATIC, Level.HOST, Level.GPU)
 # A level without a single check would pass by checking nothing.
 JUDGED = levels_with_rules()
 NAMES = {str(level): (level,) for level in JUDGED} | {ALL: JUDGED}
+MARGIN_S = 10.0
 
 HOST_PROBES = (
     Probe("software", probe_software),
@@ -36,7 +48,18 @@ HOST_PROBES = (
     Probe("scheduler", lambda _: probe_scheduler(os.environ)),
     Probe("data", probe_data),
 )
-GPU_PROBES = (Probe("gpus", lambda _: probe_gpus()),)
+GPU_PROBES = (
+    Probe("gpus", lambda _: probe_gpus()),
+    Probe("gpu_health", lambda _: probe_gpu_health()),
+    Probe("gpu_log", lambda _: probe_gpu_log()),
+)
+# Children that import torch, load the devices or read all of the text. Their own limits come first.
+HEAVY_PROBES = (
+    Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
+    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
+    Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True),
+    Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
+)
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:
@@ -55,9 +78,13 @@ def parse_levels(text: str) -> tuple[Level, ...]:
     return tuple(level for level in Level if level in wanted) or DEFAULT
 
 
-def probes_for(levels: tuple[Level, ...]) -> tuple[Probe, ...]:
-    """What has to be measured. The software is needed to judge a kernel on a GPU too."""
+def probes_for(levels: tuple[Level, ...], needed: Collection[str]) -> tuple[Probe, ...]:
+    """What has to be measured: the light probes of the levels, and the heavy ones that a rule asks for.
+
+    The software is needed to judge a kernel on a GPU too.
+    """
     if not set(levels) - {Level.STATIC}:
         return ()
+    on_host = HOST_PROBES if Level.HOST in levels or Level.DATA in levels else HOST_PROBES[:1]
     on_gpu = GPU_PROBES if set(levels) - {Level.STATIC, Level.HOST} else ()
-    return (*(HOST_PROBES if Level.HOST in levels or Level.DATA in levels else HOST_PROBES[:1]), *on_gpu)
+    return (*on_host, *on_gpu, *(probe for probe in HEAVY_PROBES if probe.group in needed))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from launcher import console
 from launcher.files import make_folder, write_json, write_text, writing
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
@@ -19,7 +20,7 @@ from neobert.plan import Plan
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, utc_now, write_receipt
 from profiles.registry import ResolvedRun
-from validators.core import judge
+from validators.core import groups_needed, judge
 from validators.facts import Facts
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import Level
@@ -59,7 +60,8 @@ def examine(
     if facts is None:
         output_dir = Path(run.config.trainer.output_dir).expanduser().absolute()
         diff_file = folder / DIFF if folder else None
-        facts = collect(probes_for(levels), Subject(run.config, output_dir, Path.cwd(), diff_file))
+        probes = probes_for(levels, groups_needed(run, plan, levels))
+        facts = collect(probes, Subject(run.config, output_dir, Path.cwd(), diff_file), console.announce)
     findings, checks = judge(run, plan, facts, levels)
     return Examination(run, plan, facts, levels, report_of_run(run, findings, checks, strict=strict))
 

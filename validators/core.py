@@ -14,20 +14,21 @@ from profiles.registry import ResolvedRun
 from validators import waivers
 from validators.facts import NO_FACTS, Facts
 from validators.finding import CheckResult, Finding, Level, Severity, Status, Violation
-from validators.rule import RULES, RaisedBy, Rule
+from validators.rule import RULES, CannotTellError, RaisedBy, Rule
 
 STATIC = (Level.STATIC,)
-DEVICE_LEVELS = (Level.GPU, Level.DISTRIBUTED, Level.REHEARSAL)
+DEVICE_LEVELS = (Level.GPU, Level.REHEARSAL)
 WAIVER_CODE = "CFG009"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one rule said of one run, before waivers."""
+    """What one rule said of one run, before waivers. `is_missing`: there were no facts to judge."""
 
     rule: Rule
     result: CheckResult
     findings: tuple[Finding, ...] = ()
+    is_missing: bool = False
 
 
 def judge(
@@ -47,7 +48,7 @@ def judge(
     outcomes = [_with_waiver_faults(outcome, outcomes, run, today) for outcome in outcomes]
     found = [finding for outcome in outcomes for finding in outcome.findings]
     findings = waivers.lift(found, run.config.waivers, today)
-    return findings, [_conclude(outcome, findings, run) for outcome in outcomes]
+    return findings, [_conclude(outcome, findings, run, today) for outcome in outcomes]
 
 
 def findings_of(error: ConfigError) -> list[Finding]:
@@ -74,12 +75,27 @@ def levels_with_rules() -> tuple[Level, ...]:
     return tuple(level for level in Level if level in found)
 
 
-def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan) -> str:
+def groups_needed(run: ResolvedRun, plan: Plan, levels: Collection[Level]) -> frozenset[str]:
+    """Return the groups of facts that the rules of `levels` will ask for about this run."""
+    applicable = (rule for rule in _selected(levels) if _may_apply(rule, run, plan))
+    return frozenset(group for rule in applicable for group in rule.needs)
+
+
+def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
+    """A predicate that throws has not said no; judging says what it threw."""
+    try:
+        return not inapplicable_because(rule, run, plan)
+    except Exception:
+        return True
+
+
+def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
     """Say why the rule has nothing to say about this run; empty where it applies."""
     if rule.production_only and not run.is_production:
         return "judged for production runs only"
     if rule.level in DEVICE_LEVELS and (run.profile is None or run.profile.requires.device != "cuda"):
-        return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
+        if not (rule.any_device and any(map(facts.was_probed, rule.needs))):
+            return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
     return rule.inapplicable(run, plan)
 
 
@@ -101,13 +117,15 @@ def _outcome(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
 def _judge_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
     """A rule that throws has judged nothing, and a guard must not pass on it, whatever the rule weighs."""
     try:
-        because = inapplicable_because(rule, run, plan)
+        because = inapplicable_because(rule, run, plan, facts)
         if because:
             return Outcome(rule, _result(rule, Status.SKIP, because, required=False))
         missing = [group for group in rule.needs if getattr(facts, group) is None]
         if missing:
-            return Outcome(rule, _result(rule, Status.UNKNOWN, _reasons(facts, missing)))
+            return Outcome(rule, _result(rule, Status.UNKNOWN, _reasons(facts, missing)), is_missing=True)
         found = tuple(_finding(rule, run, violation) for violation in rule.judge(run, plan, facts))
+    except CannotTellError as error:
+        return Outcome(rule, _result(rule, Status.UNKNOWN, str(error)), is_missing=True)
     except Exception as error:
         message = f"the rule itself failed: {type(error).__name__}: {error}"
         return Outcome(rule, _result(rule, Status.UNKNOWN, message, required=True))
@@ -150,10 +168,12 @@ def _with_waiver_faults(
     return replace(outcome, findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
 
 
-def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun) -> CheckResult:
+def _conclude(
+    outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, today: date
+) -> CheckResult:
     own = [finding for finding in findings if finding.code == outcome.rule.code]
     if not own:
-        return outcome.result
+        return _answered_for(outcome, run, today)
     standing = [finding for finding in own if not finding.waived]
     if not standing:
         reason = waivers.reason_for(outcome.rule.code, run.config.waivers)
@@ -161,3 +181,12 @@ def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun) -
     fails = any(finding.severity is Severity.FAIL for finding in standing)
     message = "; ".join(finding.message for finding in standing)
     return replace(outcome.result, status=Status.FAIL if fails else Status.WARN, message=message)
+
+
+def _answered_for(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
+    """What this machine cannot tell somebody may answer for, by a waiver. It is no pass all the same."""
+    result, code = outcome.result, outcome.rule.code
+    if not outcome.is_missing or not waivers.stands(code, run.config.waivers, today):
+        return result
+    message = f"waived: {waivers.reason_for(code, run.config.waivers)}; {result.message}"
+    return replace(result, status=Status.WARN, message=message)

@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLoadFacts, GpuLogFacts
+from validators.facts_num import DeviceFacts, NumericsFacts
+from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts
+
 SCHEMA_VERSION = 1
 
 
@@ -132,19 +136,6 @@ class DataFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuFacts:
-    """One device, as the driver reports it."""
-
-    index: int
-    uuid: str
-    name: str
-    compute_capability: tuple[int, int]
-    memory_total_mib: int
-    memory_used_mib: int
-    driver_version: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything the probes found. An empty instance is what a static check has."""
 
@@ -161,6 +152,18 @@ class Facts:
     scheduler: SchedulerFacts | None = None
     data: DataFacts | None = None
     gpus: tuple[GpuFacts, ...] | None = None
+    gpu_health: tuple[GpuHealthFacts, ...] | None = None
+    gpu_log: GpuLogFacts | None = None
+    gpu_load: tuple[GpuLoadFacts, ...] | None = None
+    imports: ImportFacts | None = None
+    distributed: DistributedFacts | None = None
+    inspection: InspectionFacts | None = None
+    numerics: NumericsFacts | None = None
+    devices: tuple[DeviceFacts, ...] | None = None
+
+    def was_probed(self, group: str) -> bool:
+        """Whether somebody tried to find out, whatever came of it."""
+        return any(probe.name == group for probe in self.probes)
 
     def reason_missing(self, group: str) -> str:
         """Why the group is None, in the probe's own words."""

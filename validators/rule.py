@@ -20,6 +20,10 @@ Inapplicable = Callable[[ResolvedRun, Plan], str]
 CODE = re.compile(r"^[A-Z]{3}\d{3}$")
 
 
+class CannotTellError(Exception):
+    """Raised by a judge where the facts are there and do not say: the check is unknown, and never a pass."""
+
+
 class RaisedBy(StrEnum):
     """Who raises a code: nearly always the rule's own judge.
 
@@ -48,6 +52,7 @@ class Rule:
         severity: what a violation weighs.
         level: what must have been probed before it can be judged.
         needs: groups of `Facts`; where one is missing the check is unknown, never a pass.
+        any_device: a rule of the GPU's level that says as much of a CPU: judged there where it was probed.
         production_only: judged for production profiles and for runs that declare none.
         waivable: whether a waiver in the run file may lift it.
         inapplicable: why the rule has nothing to say about a run, or an empty string.
@@ -65,6 +70,7 @@ class Rule:
     inapplicable: Inapplicable
     raised_by: RaisedBy
     judge: Judge
+    any_device: bool = False
 
     @property
     def page(self) -> str:
@@ -86,6 +92,7 @@ def rule(
     waivable: bool = True,
     inapplicable: Inapplicable = always_applicable,
     raised_by: RaisedBy = RaisedBy.JUDGE,
+    any_device: bool = False,
 ) -> Callable[[Judge], Judge]:
     """Register a pure function `(run, plan, facts) -> violations` under a published code."""
 
@@ -93,8 +100,9 @@ def rule(
         assert CODE.match(code), code
         assert code not in RULES, f"{code} is taken"
         RULES[code] = Rule(
-            code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge
-        )
+            code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge,
+            any_device,
+        )  # fmt: skip
         return judge
 
     return register

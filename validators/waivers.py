@@ -17,6 +17,11 @@ def lift(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) ->
     return [replace(finding, waived=finding.code in lifted) for finding in findings]
 
 
+def stands(code: str, waivers: Sequence[Waiver], today: date) -> bool:
+    """Whether somebody answers for a code today."""
+    return any(waiver.code == code and _stands(waiver, today) for waiver in waivers)
+
+
 def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
     """Return who answers for a waived code and until when."""
     return "; ".join(f"{waiver.reason} (until {waiver.expires})" for waiver in waivers if waiver.code == code)

@@ -1,33 +1,53 @@
-"""Run the probes side by side under one deadline. A probe that hangs is left behind."""
+"""Run the probes: light ones side by side, heavy ones one after the other. One that hangs is left behind."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
+from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from validators.facts import Facts, ProbeRecord
 
-DEADLINE_S = 10.0
-
 Ended = tuple[Probe, ProbeRecord, Any]
+Status = Literal["ok", "unsupported", "incomplete", "timeout"]
+STATUS_OF: dict[type[Exception], Status] = {
+    UnsupportedError: "unsupported",
+    IncompleteError: "incomplete",
+    TimedOutError: "timeout",
+}
 
 
-def collect(probes: Sequence[Probe], subject: Subject, deadline_s: float = DEADLINE_S) -> Facts:
-    """Measure every group of facts; a group whose probe failed is None and its record says why."""
-    ended = {probe.group: (record, found) for probe, record, found in _race(probes, subject, deadline_s)}
+def collect(probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None = None) -> Facts:
+    """Measure every group of facts; a group whose probe failed is None and its record says why.
+
+    Args:
+        announce: told of every heavy probe before it starts.
+    """
+    ended = {probe.group: (record, found) for probe, record, found in _all(probes, subject, announce)}
     records = [ended[probe.group][0] for probe in probes]
     groups = {group: found for group, (_, found) in ended.items() if found is not None}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return replace(Facts(recorded_utc=now, probes=tuple(records)), **groups)
 
 
-def _race(probes: Sequence[Probe], subject: Subject, deadline_s: float) -> Iterator[Ended]:
+def _all(
+    probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
+) -> Iterator[Ended]:
+    """Memory in use and processes on a device are looked at before a heavy probe adds its own."""
+    yield from _race([probe for probe in probes if not probe.is_heavy], subject)
+    for probe in probes:
+        if probe.is_heavy:
+            if announce:
+                announce(f"measuring {probe.group.replace('_', ' ')}")
+            yield from _race([probe], subject)
+
+
+def _race(probes: Sequence[Probe], subject: Subject) -> Iterator[Ended]:
     results: queue.SimpleQueue[Ended] = queue.SimpleQueue()
     started = time.monotonic()
     for probe in probes:
@@ -35,32 +55,33 @@ def _race(probes: Sequence[Probe], subject: Subject, deadline_s: float) -> Itera
         threading.Thread(target=lambda p=probe: results.put(_measure(p, subject)), daemon=True).start()
     waiting = {probe.group: probe for probe in probes}
     while waiting:
+        first_s = min(probe.deadline_s for probe in waiting.values())
         try:
-            left_s = max(0.0, started + deadline_s - time.monotonic())
+            left_s = max(0.0, started + first_s - time.monotonic())
             probe, record, found = results.get(timeout=left_s)
         except queue.Empty:
-            break
-        del waiting[probe.group]
-        yield probe, record, found
-    for probe in waiting.values():
-        reason = f"no answer within {deadline_s:g} s"
-        yield (
-            probe,
-            ProbeRecord(name=probe.group, status="timeout", reason=reason, duration_s=deadline_s),
-            None,
-        )
+            late = [probe for probe in waiting.values() if probe.deadline_s <= first_s]
+            for probe in late:
+                del waiting[probe.group]
+                yield probe, _late(probe), None
+            continue
+        if waiting.pop(probe.group, None):
+            yield probe, record, found
+
+
+def _late(probe: Probe) -> ProbeRecord:
+    reason = f"no answer within {probe.deadline_s:g} s"
+    return ProbeRecord(name=probe.group, status="timeout", reason=reason, duration_s=probe.deadline_s)
 
 
 def _measure(probe: Probe, subject: Subject) -> Ended:
     started = time.monotonic()
-    status: Literal["ok", "unsupported", "incomplete"] = "ok"
+    status: Status = "ok"
     found, reason = None, ""
     try:
         found = probe.measure(subject)
-    except UnsupportedError as error:
-        status, reason = "unsupported", str(error)
     except Exception as error:  # whatever a probe meets, the group is unknown and never a pass
-        known = isinstance(error, IncompleteError)
-        status, reason = "incomplete", str(error) if known else f"{type(error).__name__}: {error}"
+        known = STATUS_OF.get(type(error))
+        status, reason = known or "incomplete", str(error) if known else f"{type(error).__name__}: {error}"
     duration_s = round(time.monotonic() - started, 4)
     return probe, ProbeRecord(name=probe.group, status=status, reason=reason, duration_s=duration_s), found

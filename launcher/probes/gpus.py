@@ -2,39 +2,85 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
+from launcher.probes.child import ask, ask_json
 from launcher.probes.probe import IncompleteError, UnsupportedError
-from validators.facts import GpuFacts
+from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuProcessFacts
 
 TIMEOUT_S = 8.0
 FIELDS = ("index", "uuid", "name", "compute_cap", "memory.total", "memory.used", "driver_version")
 SMI = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 NVML = (sys.executable, "-P", "-m", "launcher.probes.nvml_child")
+NO_BINDINGS = "nvidia-ml-py is not installed: pip install nvidia-ml-py"
+
+
+class Named(Protocol):
+    """Facts of one device."""
+
+    @property
+    def index(self) -> int:
+        """Number that the driver gives it."""
+
+    @property
+    def uuid(self) -> str:
+        """Name that it keeps."""
+
+
+Device = TypeVar("Device", bound=Named)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
     """Ask NVML, or nvidia-smi where its bindings are missing."""
-    found = _from_nvml()
-    if found is None:
-        found = parse_smi(_ask(SMI))
+    answered = _from_nvml("devices")
+    found = parse_smi(_from_smi()) if answered is None else tuple(_device(each) for each in answered)
     return visible(found, os.environ)
 
 
-def _from_nvml() -> tuple[GpuFacts, ...] | None:
-    answer = json.loads(_ask(NVML))
+def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
+    """Ask NVML; nothing else tells all of it."""
+    answered = _from_nvml("health")
+    if answered is None:
+        raise UnsupportedError(NO_BINDINGS)
+    return visible([_health(each) for each in answered], os.environ)
+
+
+def _from_nvml(what: str) -> list[dict[str, Any]] | None:
+    """One mapping a device; None where the bindings are missing."""
+    answer = ask_json((*NVML, what), TIMEOUT_S)
     if answer["bindings"] is False:
         return None
     if answer["error"]:
         raise UnsupportedError(f"NVML: {answer['error']}")
-    return tuple(
-        GpuFacts(**{**device, "compute_capability": tuple(device["compute_capability"])})
-        for device in answer["devices"]
+    return list(answer["devices"])
+
+
+def _device(answer: dict[str, Any]) -> GpuFacts:
+    processes = answer["processes"]
+    return GpuFacts(
+        **{
+            **answer,
+            "compute_capability": tuple(answer["compute_capability"]),
+            "processes": None if processes is None else tuple(GpuProcessFacts(**one) for one in processes),
+        }
     )
+
+
+def _health(answer: dict[str, Any]) -> GpuHealthFacts:
+    reasons = answer["throttle_reasons"]
+    return GpuHealthFacts(**{**answer, "throttle_reasons": None if reasons is None else tuple(reasons)})
+
+
+def _from_smi() -> str:
+    try:
+        return ask(SMI, TIMEOUT_S)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"no NVIDIA driver here: {error}") from None
+    except IncompleteError as error:
+        raise UnsupportedError(str(error)) from None
 
 
 def parse_smi(text: str) -> tuple[GpuFacts, ...]:
@@ -59,12 +105,12 @@ def _parse_line(cells: list[str], line: str) -> GpuFacts:
     )
 
 
-def visible(devices: Sequence[GpuFacts], environment: Mapping[str, str]) -> tuple[GpuFacts, ...]:
+def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[Device, ...]:
     """Those that CUDA_VISIBLE_DEVICES leaves, in its order; as in CUDA, an unknown entry ends the list."""
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return tuple(devices)
-    chosen: list[GpuFacts] = []
+    chosen: list[Device] = []
     for entry in wanted.split(","):
         device = next((gpu for gpu in devices if _is_named(gpu, entry.strip())), None)
         if device is None:
@@ -73,20 +119,5 @@ def visible(devices: Sequence[GpuFacts], environment: Mapping[str, str]) -> tupl
     return tuple(chosen)
 
 
-def _is_named(gpu: GpuFacts, entry: str) -> bool:
+def _is_named(gpu: Named, entry: str) -> bool:
     return entry == str(gpu.index) or (len(entry) > 4 and gpu.uuid.startswith(entry))
-
-
-def _ask(command: Sequence[str]) -> str:
-    try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False
-        )
-    except FileNotFoundError:
-        raise UnsupportedError(f"no NVIDIA driver here: {command[0]} is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise IncompleteError(f"{command[0]} gave no answer within {TIMEOUT_S:g} s and was killed") from None
-    if answer.returncode:
-        words = (answer.stderr or answer.stdout).strip().splitlines() or [f"exit {answer.returncode}"]
-        raise UnsupportedError(f"{command[0]}: {words[-1]}")
-    return answer.stdout

@@ -1,41 +1,175 @@
-"""Ask NVML for the devices and print them as JSON. Runs in a process of its own, which the probe may kill."""
+"""Ask NVML for the devices, or for their health; print JSON. Runs in a process of its own, which may be killed.
+
+`python -m launcher.probes.nvml_child devices|health`
+"""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import json
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MIB = 2**20
+RETIREMENT_CAUSES = ("MULTIPLE_SINGLE_BIT_ECC_ERRORS", "DOUBLE_BIT_ECC_ERROR")
+RECOVERY_FIELD = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"
+RECOVERY_ACTIONS = ("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")
+THROTTLE_BITS = {
+    0x0000000000000004: "sw_power_cap",
+    0x0000000000000008: "hw_slowdown",
+    0x0000000000000010: "sync_boost",
+    0x0000000000000020: "sw_thermal_slowdown",
+    0x0000000000000040: "hw_thermal_slowdown",
+    0x0000000000000080: "hw_power_brake_slowdown",
+}
 
 
-def read_devices() -> dict[str, Any]:
+def read(what: str) -> dict[str, Any]:
     """`bindings`: whether nvidia-ml-py is there; `error`: what NVML said; `devices`: one mapping each."""
     if importlib.util.find_spec("pynvml") is None:
         return {"bindings": False, "error": "", "devices": []}
     nvml = importlib.import_module("pynvml")
+    describe = {"devices": device_of, "health": health_of}[what]
     try:
         nvml.nvmlInit()
-        devices = [_device(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        devices = [{"index": index} | describe(nvml, handle) for index, handle in enumerate(handles)]
     except nvml.NVMLError as error:
         return {"bindings": True, "error": str(error), "devices": []}
     return {"bindings": True, "error": "", "devices": devices}
 
 
-def _device(nvml: Any, index: int) -> dict[str, Any]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def device_of(nvml: Any, handle: Any) -> dict[str, Any]:
+    """What the device is, and who uses it."""
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {
-        "index": index,
-        "uuid": nvml.nvmlDeviceGetUUID(handle),
-        "name": nvml.nvmlDeviceGetName(handle),
+        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+        "name": _text(nvml.nvmlDeviceGetName(handle)),
         "compute_capability": nvml.nvmlDeviceGetCudaComputeCapability(handle),
         "memory_total_mib": memory.total // MIB,
         "memory_used_mib": memory.used // MIB,
-        "driver_version": nvml.nvmlSystemGetDriverVersion(),
+        "driver_version": _text(nvml.nvmlSystemGetDriverVersion()),
+        "pci_bus_id": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
+        "is_mig_enabled": _told(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
+        "processes": _told(nvml, lambda: _processes(nvml, handle)),
     }
 
 
+def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
+    """What condition the device is in; null where this model does not report it."""
+    remapped = _supported(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
+    return {
+        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
+        "is_ecc_enabled": _supported(nvml, lambda: bool(nvml.nvmlDeviceGetEccMode(handle)[0])),
+        "uncorrected_errors": _supported(nvml, lambda: _uncorrected(nvml, handle)),
+        "retired_pages": _supported(nvml, lambda: _retired(nvml, handle)),
+        "is_retirement_pending": _supported(
+            nvml, lambda: bool(nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
+        ),
+        "is_remap_pending": None if remapped is None else bool(remapped[2]),
+        "has_remap_failed": None if remapped is None else bool(remapped[3]),
+        "recovery_action": _supported(nvml, lambda: _recovery_action(nvml, handle)),
+        "throttle_reasons": _supported(nvml, lambda: throttle_reasons(nvml, handle)),
+        "pcie_generation": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
+        "pcie_generation_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
+        "pcie_width": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+        "pcie_width_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+        "num_nvlinks": _supported(nvml, lambda: _nvlinks(nvml, handle)),
+    }
+
+
+def throttle_reasons(nvml: Any, handle: Any) -> list[str]:
+    """Names of the reasons for which the clocks are held back at this moment."""
+    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+    return [name for bit, name in THROTTLE_BITS.items() if bits & bit]
+
+
+def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
+    """The answer, or None where the model has none. Any other error is not for this place to hide."""
+    try:
+        return question()
+    except nvml.NVMLError_NotSupported:
+        return None
+
+
+def _told(nvml: Any, question: Callable[[], Any]) -> Any:
+    """The answer, or None where the driver gives none: in a container it may not tell."""
+    try:
+        return question()
+    except nvml.NVMLError:
+        return None
+
+
+def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "pid": process.pid,
+            "name": _name(nvml, process.pid),
+            "memory_mib": None if process.usedGpuMemory is None else process.usedGpuMemory // MIB,
+        }
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    ]
+
+
+def _name(nvml: Any, pid: int) -> str:
+    """Name of a process; empty for one of another container."""
+    try:
+        return _text(nvml.nvmlSystemGetProcessName(pid))
+    except nvml.NVMLError:
+        return ""
+
+
+def _uncorrected(nvml: Any, handle: Any) -> int:
+    return int(
+        nvml.nvmlDeviceGetTotalEccErrors(
+            handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        )
+    )
+
+
+def _retired(nvml: Any, handle: Any) -> int:
+    causes = (getattr(nvml, f"NVML_PAGE_RETIREMENT_CAUSE_{cause}") for cause in RETIREMENT_CAUSES)
+    return sum(len(nvml.nvmlDeviceGetRetiredPages(handle, cause)) for cause in causes)
+
+
+def _recovery_action(nvml: Any, handle: Any) -> str | None:
+    """Drivers and bindings before 570 do not know the field."""
+    field = getattr(nvml, RECOVERY_FIELD, None)
+    if field is None:
+        return None
+    (answer,) = nvml.nvmlDeviceGetFieldValues(handle, [field])
+    if answer.nvmlReturn != nvml.NVML_SUCCESS:
+        return None
+    number = int(answer.value.uiVal)
+    return RECOVERY_ACTIONS[number] if number < len(RECOVERY_ACTIONS) else f"action_{number}"
+
+
+def _nvlinks(nvml: Any, handle: Any) -> int:
+    """Active links. The first one tells whether the model has any."""
+    count = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
+    for link in range(1, nvml.NVML_NVLINK_MAX_LINKS):
+        count += int(_supported_link(nvml, handle, link))
+    return count
+
+
+def _supported_link(nvml: Any, handle: Any, link: int) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):
+        return 0
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was asked for."""
+    print(json.dumps(read(arguments[0])))
+
+
 if __name__ == "__main__":
-    print(json.dumps(read_devices()))
+    main(sys.argv[1:])

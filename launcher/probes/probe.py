@@ -9,6 +9,8 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 
+DEADLINE_S = 10.0
+
 
 class UnsupportedError(Exception):
     """This machine has nothing to probe: no driver, no repository tool."""
@@ -16,6 +18,10 @@ class UnsupportedError(Exception):
 
 class IncompleteError(Exception):
     """The probe ran and could not find out."""
+
+
+class TimedOutError(Exception):
+    """The probe's child gave no answer in its time and was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,18 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One group of facts and how it is measured."""
+    """One group of facts and how it is measured.
+
+    Attributes:
+        deadline_s: time after which nobody waits for it any longer.
+        is_heavy: it loads the processors or the devices, so it runs after the others and by itself, and only
+            where a rule will ask for its group.
+    """
 
     group: str
     measure: Callable[[Subject], Any]
+    deadline_s: float = DEADLINE_S
+    is_heavy: bool = False
 
 
 def nearest_existing(path: Path) -> Path:

@@ -21,7 +21,7 @@ def report_to_stdout(job: Callable[[RunConfig], dict[str, Any]], arguments: list
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
-        report = job(_read_config(arguments))
+        report = job(read_config(arguments))
     except ProjectError as error:
         write_error_file(error)
         print(error, file=sys.stderr)
@@ -30,7 +30,8 @@ def report_to_stdout(job: Callable[[RunConfig], dict[str, Any]], arguments: list
     return EXIT_OK
 
 
-def _read_config(arguments: list[str]) -> RunConfig:
+def read_config(arguments: list[str]) -> RunConfig:
+    """Read the one resolved config that is named. Raises ProjectError CFG011."""
     if len(arguments) != 1:
         raise ProjectError(
             "CFG011", "takes the path of one resolved config", "give a RESOLVED.json", "arguments", EXIT_USAGE

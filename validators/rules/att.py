@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
-from validators.facts import Facts, GpuFacts
+from validators.facts import Facts
+from validators.facts_gpu import GpuFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 

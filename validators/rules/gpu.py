@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from neobert.errors import ProjectError
 from neobert.plan import Plan, find_card
 from profiles.registry import Requirements, ResolvedRun
-from validators.facts import Facts, GpuFacts
+from validators.facts import Facts
+from validators.facts_gpu import GpuFacts, GpuProcessFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.thresholds import MEMORY_SHARE
@@ -24,7 +25,8 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
 
     ## What it does
     Counts the visible GPUs against the processes of a node and the profile's number, and compares model,
-    memory (95 % of the nominal size: the driver keeps a part) and compute capability of each.
+    memory (95 % of the nominal size: the driver keeps a part) and compute capability of each. A GPU that is
+    split by MIG fails: no process gets the whole of it.
 
     ## Why is this bad?
     Batch, memory, step time and ETA were planned for the profile's hardware. On other hardware the plan
@@ -56,6 +58,8 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
 
 def _faults(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
     label = f"GPU {gpu.index} ({gpu.name})"
+    if gpu.is_mig_enabled:
+        yield f"{label} is split by MIG, and the plan is for a whole one"
     if requires.gpu is not None and not _is_model(gpu.name, requires.gpu):
         yield f"{label} is no {requires.gpu}"
     if requires.gpu_memory_gib is not None:
@@ -81,8 +85,9 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A GPU whose memory somebody else uses.
 
     ## What it does
-    Fails where more than 2 % of a GPU's memory is taken before the run starts (an idle driver keeps
-    less), or where what is free does not hold the predicted step with a tenth to spare.
+    Fails where another process computes on a GPU, where more than 2 % of its memory is taken before the run
+    starts (an idle driver keeps less), or where what is free does not hold the predicted step with a tenth
+    to spare. Processes of other containers may not be told; their memory is.
 
     ## Why is this bad?
     Two jobs on one GPU halve each other's speed, and the first long batch of either kills the other.
@@ -103,6 +108,13 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if gpu.memory_used_mib > IDLE_MEMORY_SHARE * gpu.memory_total_mib:
             message = f"{label}: {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB are in use already"
             yield Violation(PATH, message, "end the other process, or choose another device")
+        elif gpu.processes:
+            who = ", ".join(_process(process) for process in gpu.processes)
+            yield Violation(PATH, f"{label}: {who} computes on it", "end it, or choose another device")
         elif plan.memory_mib.value > MEMORY_SHARE * free:
             message = f"{label}: {free:,} MiB are free and the step needs {plan.memory_mib.value:,.0f} MiB"
             yield Violation(PATH, message, "lower the batch per device, or use a larger GPU")
+
+
+def _process(process: GpuProcessFacts) -> str:
+    return f"process {process.pid}{f' ({process.name})' if process.name else ''}"

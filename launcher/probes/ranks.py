@@ -1,0 +1,120 @@
+"""The ranks of this node, started as the trainer would be, and what they found out about each other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.probes.child import ask
+from launcher.probes.probe import IncompleteError, Subject, TimedOutError
+from launcher.probes.trials import resolved_file
+from launcher.process import child_environment
+from launcher.records import read_json
+from validators.facts_run import CollectiveFacts, DistributedFacts, LossFacts, ParameterFacts, RankFacts
+
+RANKS_S = 85.0
+PATIENCE_S = 25.0
+MODULE = "neobert.probes.distributed"
+Answers = Mapping[int, Mapping[str, Any]]
+
+
+def probe_distributed(subject: Subject) -> DistributedFacts:
+    """Start one rank a process of this node. Raises TimedOutError saying where each rank was last seen."""
+    count = subject.config.distributed.nproc_per_node
+    with resolved_file(subject) as resolved:
+        failure = _start(resolved, count)
+        answers = {rank: found for rank in range(count) if (found := read_json(_answer(resolved, rank)))}
+        stages = {rank: _stage(resolved, rank) for rank in range(count)}
+    if isinstance(failure, TimedOutError):
+        raise TimedOutError(f"{failure}; {_last_seen(stages)}")
+    absent = absent_ranks(answers, count)
+    if not answers or (not absent and len(answers) < count):
+        raise IncompleteError(f"{failure}; {_last_seen(stages)}")
+    return merge(answers, count, absent)
+
+
+def _start(resolved: Path, count: int) -> Exception | None:
+    """Run torchrun to its end; what it says of a failure stands behind what the ranks themselves say."""
+    torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", "--standalone")
+    command = (*torchrun, "--nproc-per-node", str(count), "-m", MODULE, str(resolved), str(resolved.parent))
+    try:
+        ask(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
+    except (IncompleteError, TimedOutError) as failure:
+        return failure
+    return None
+
+
+def _answer(resolved: Path, rank: int) -> Path:
+    return resolved.with_name(f"rank_{rank}.json")
+
+
+def _stage(resolved: Path, rank: int) -> str:
+    path = resolved.with_name(f"rank_{rank}.stage")
+    return path.read_text(encoding="utf-8") if path.exists() else "not started"
+
+
+def _last_seen(stages: Mapping[int, str]) -> str:
+    return ", ".join(f"rank {rank} at: {stage}" for rank, stage in stages.items())
+
+
+def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
+    """Ranks that those who answered have missed."""
+    missed = {rank for found in answers.values() for rank in found["absent"]}
+    return tuple(rank for rank in range(count) if rank in missed)
+
+
+def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
+    """Put together what the ranks said; behind an incomplete roll there is nothing but who is there."""
+    ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
+    roll = {"world_size": count, "patience_s": PATIENCE_S, "absent": tuple(absent), "ranks": ranks}
+    if absent:
+        return DistributedFacts(backend="", **roll)
+    ordered = [answers[rank] for rank in range(count)]
+    first = ordered[0]
+    return DistributedFacts(
+        backend=first["backend"],
+        **roll,
+        drill_absent=_named_by_all([found["drill_absent"] for found in ordered[:-1]]),
+        drill_s=round(max(found["drill_s"] for found in ordered), 3),
+        collectives=_collectives(ordered),
+        bus_bytes_per_s=min(found["bus_bytes_per_s"] for found in ordered),
+        has_peer_access=first["has_peer_access"],
+        parameters=_parameters([found["model"]["digests"] for found in ordered]),
+        loss=_worst_loss([found["model"]["loss"] for found in ordered]),
+    )
+
+
+def _named_by_all(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Ranks that every rank that called the roll has missed."""
+    return tuple(sorted(set(named[0]).intersection(*named[1:]))) if named else ()
+
+
+def _collectives(ordered: Sequence[Mapping[str, Any]]) -> tuple[CollectiveFacts, ...]:
+    cases = zip(*(found["collectives"] for found in ordered), strict=True)
+    return tuple(_collective(case) for case in cases)
+
+
+def _collective(case: Sequence[Mapping[str, Any]]) -> CollectiveFacts:
+    senders = {sender for seen in case for sender in seen["wrong_from"]}
+    return CollectiveFacts(
+        operation=case[0]["operation"],
+        dtype=case[0]["dtype"],
+        num_elements=case[0]["num_elements"],
+        wrong_at=tuple(rank for rank, seen in enumerate(case) if not seen["is_right"]),
+        wrong_from=tuple(sorted(senders)),
+    )
+
+
+def _parameters(digests: Sequence[Mapping[str, str]]) -> tuple[ParameterFacts, ...]:
+    return tuple(
+        ParameterFacts(moment=moment, digests=tuple(each[moment] for each in digests))
+        for moment in digests[0]
+    )
+
+
+def _worst_loss(losses: Sequence[Mapping[str, float]]) -> LossFacts:
+    """What the rank saw whose two losses are furthest apart."""
+    return LossFacts(**max(losses, key=lambda loss: abs(loss["distributed_loss"] - loss["single_loss"])))

@@ -1,0 +1,150 @@
+"""A small model of the run's kind on every rank: the same weights everywhere, the same loss as one process.
+
+It goes through the run's own `World` and objective, in fp32, so that what differs is a fault and no rounding.
+
+    N ranks, T tokens of a microbatch
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn.utils import get_total_norm
+
+from neobert.config.schema import ModelConfig, RunConfig
+from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.objectives import MaskedLMObjective
+from neobert.parallel import World
+from neobert.parallel.sharding import full_tensor, load_full_state
+
+VOCABULARY, HEADS, HEAD_DIM, LAYERS = 256, 2, 16, 2
+LENGTHS = (1, 7, 24, 32)
+MICROBATCHES_PER_RANK = 2
+MASKED_EVERY = 5
+LEARNING_RATE = 0.1
+
+
+def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
+    """Build, prepare, step, save and load a small model; return digests of its weights and both losses."""
+    torch.manual_seed(config.seed)
+    model = small_model(config.model)
+    single = alone(small_copy(config.model, model), world)
+    digests = {"start": digest_of(model)}
+    module = world.prepare(MaskedLMObjective(model, masked_logits_only=True))
+    digests["after preparation"] = digest_of(model)
+    optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
+    loss, grad_norm = together(module, world)
+    optimizer.step()
+    digests["after a step"] = digest_of(model)
+    digests["after a resume"] = resumed_digest(model, world, saved)
+    return {
+        "digests": digests,
+        "loss": {
+            "distributed_loss": loss,
+            "distributed_grad_norm": grad_norm,
+            "single_loss": single[0],
+            "single_grad_norm": single[1],
+        },
+    }
+
+
+def small_model(model: ModelConfig) -> NeoBERTLMHead:
+    """Build the run's kind of encoder, small, with fresh weights."""
+    small = replace(
+        model,
+        hidden_size=HEADS * HEAD_DIM,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * HEADS * HEAD_DIM,
+        max_position_embeddings=sum(LENGTHS),
+        rope=True,
+    )
+    return NeoBERTLMHead(build_model_config(small, VOCABULARY, 0, "sdpa"))
+
+
+def small_copy(config: ModelConfig, model: NeoBERTLMHead) -> NeoBERTLMHead:
+    """Return a second one with the same weights."""
+    copy = small_model(config)
+    copy.load_state_dict(model.state_dict())
+    return copy
+
+
+def digest_of(model: nn.Module) -> str:
+    """Hash every parameter to the bit, whole where it lies in parts. All ranks call it."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        whole = full_tensor(tensor.detach()).cpu().contiguous()
+        digest.update(name.encode() + whole.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def resumed_digest(model: nn.Module, world: World, saved: Path) -> str:
+    """Save on rank 0, spoil the weights on every rank, load them again, hash."""
+    state = world.full_state(model)
+    if world.is_main:
+        save_file({name: tensor.clone() for name, tensor in state.items()}, saved)
+    world.wait_for_all()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(world.rank)
+    load_full_state(model, load_file(saved))
+    return digest_of(model)
+
+
+def microbatches(world: World) -> Iterator[dict[str, Any]]:
+    """Make the global batch, the same on every rank: packed documents, each rank's share of another size."""
+    generator = torch.Generator().manual_seed(0)
+    for number in range(MICROBATCHES_PER_RANK * world.size):
+        lengths = LENGTHS[number % len(LENGTHS) :]
+        yield _packed(lengths, generator, world.device)
+
+
+def _packed(lengths: tuple[int, ...], generator: torch.Generator, device: torch.device) -> dict[str, Any]:
+    tokens = sum(lengths)
+    ids = torch.randint(1, VOCABULARY, (tokens,), generator=generator)
+    is_target = torch.arange(tokens) % MASKED_EVERY == 0
+    bounds = torch.tensor((0, *lengths)).cumsum(0).to(torch.int32)
+    return {
+        "num_targets": int(is_target.sum()),
+        "labels": torch.where(is_target, ids, -100).to(device),
+        "input_ids": torch.where(is_target, 1, ids).to(device),
+        "position_ids": torch.cat([torch.arange(length) for length in lengths]).to(device),
+        "attention_mask": None,
+        "cu_seqlens": bounds.to(device),
+        "max_seqlen": max(lengths),
+    }
+
+
+def together(module: nn.Module, world: World) -> tuple[float, float]:
+    """Return loss and gradient norm of the global batch, each rank computing its share of it."""
+    own = list(microbatches(world))[world.rank :: world.size]
+    (num_targets,) = world.sum_over_ranks([sum(batch["num_targets"] for batch in own)])
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for index, batch in enumerate(own):
+        with world.holding_gradients(module, is_last=index == len(own) - 1):
+            loss_sum = module(**batch)
+            (loss_sum * world.size / num_targets).backward()
+        total += loss_sum.detach()
+    return float(world.add_up(total)) / num_targets, float(world.gradient_norm(module))
+
+
+def alone(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
+    """Return loss and gradient norm of the same batch in this process alone."""
+    module = MaskedLMObjective(model, masked_logits_only=True).to(world.device)
+    batches = list(microbatches(world))
+    num_targets = sum(batch["num_targets"] for batch in batches)
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for batch in batches:
+        loss_sum = module(**batch)
+        (loss_sum / num_targets).backward()
+        total += loss_sum.detach()
+    gradients = [each.grad for each in module.parameters() if each.grad is not None]
+    return float(total) / num_targets, float(get_total_norm(gradients))
+
