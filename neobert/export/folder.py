@@ -8,26 +8,29 @@ from __future__ import annotations
 import copy
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from transformers.utils import logging
+from safetensors.torch import save_file
+from torch import Tensor, nn
 
 from neobert import model as model_package
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
-from neobert.model.configuration_neobert import NeoBERTConfig
+from neobert.export.weights import WEIGHTS
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 MODELING_FILES = (
     "attention.py",
     "backends.py",
     "configuration_neobert.py",
+    "flash4.py",
+    "flex.py",
     "layers.py",
     "modeling_neobert.py",
     "pooling.py",
     "pretrained.py",
+    "record.py",
     "rotary.py",
 )
 TOKENIZER_FILES = (
@@ -39,6 +42,7 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
 )
+METADATA = {"format": "pt"}
 AUTO_MAP = {
     "AutoConfig": "configuration_neobert.NeoBERTConfig",
     "AutoModel": "modeling_neobert.NeoBERT",
@@ -47,16 +51,23 @@ AUTO_MAP = {
 }
 
 
-def write_hf_folder(model: NeoBERTPreTrainedModel, tokenizer_dir: Path | None, folder: Path) -> None:
+def write_hf_folder(
+    model: NeoBERTPreTrainedModel,
+    tokenizer_dir: Path | None,
+    folder: Path,
+    weights: Mapping[str, Tensor] | None = None,
+) -> None:
     """Write weights, configuration, modeling code, tokenizer files and a model card.
 
     Args:
         tokenizer_dir: folder that holds the tokenizer's files; None leaves them out.
+        weights: a copy of `own_weights(model)` to write in place of what the model holds by now.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _without_progress_bars():
-        model.save_pretrained(folder)
-    (folder / "config.json").write_text(portable_config(model.config), encoding="utf-8")
+    tensors = own_weights(model) if weights is None else weights
+    written = {name: each.detach().contiguous() for name, each in tensors.items()}
+    save_file(written, folder / WEIGHTS, METADATA)
+    (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
     source = Path(model_package.__file__).parent
     for name in MODELING_FILES:
         shutil.copyfile(source / name, folder / name)
@@ -65,21 +76,18 @@ def write_hf_folder(model: NeoBERTPreTrainedModel, tokenizer_dir: Path | None, f
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")
 
 
-@contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing over the run's own progress."""
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if was_on:
-            logging.enable_progress_bar()
+def own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a model by name, those that share one matrix under the first name only."""
+    names: dict[int, str] = {}
+    state = model.state_dict(keep_vars=True)
+    return {name: each for name, each in state.items() if names.setdefault(id(each), name) == name}
 
 
-def portable_config(config: NeoBERTConfig) -> str:
+def portable_config(model: NeoBERTPreTrainedModel) -> str:
     """Render config.json with every field, the map to the modeling code, and no choice of this machine's."""
-    portable = copy.deepcopy(config)
+    portable = copy.deepcopy(model.config)
+    portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
+    portable.dtype = str(model.dtype).removeprefix("torch.")
     portable.attn_backend = "auto"
     portable.kernel_backend = "torch"
     portable.auto_map = dict(AUTO_MAP)

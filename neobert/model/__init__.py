@@ -2,12 +2,7 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
-from neobert.model.build import (
-    build_model_config,
-    materialize,
-    resolve_attention_backend,
-    resolve_kernel_backend,
-)
+from neobert.model.build import build_model_config, materialize
 from neobert.model.configuration_neobert import NeoBERTConfig
 from neobert.model.modeling_neobert import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 
@@ -23,6 +18,4 @@ __all__ = [
     "NeoBERTLMHead",
     "build_model_config",
     "materialize",
-    "resolve_attention_backend",
-    "resolve_kernel_backend",
 ]

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .backends import check_varlen, load_varlen_kernel
+from .flex import attend_in_documents, document_mask
+from .record import note_kernel
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -26,6 +28,7 @@ def padded_attention(mask: Tensor | None) -> Attend:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         # A float mask has to match the queries, which autocast may have halved.
         bias = mask if mask is None or mask.dtype == torch.bool else mask.to(q.dtype)
+        note_kernel("sdpa")
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2)
 
@@ -36,6 +39,7 @@ def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
     """Do the same by hand, and append each block's softmax [B, N, S, S] to the list."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        note_kernel("eager")
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         scores = (q @ k.transpose(-1, -2)).to(torch.float32) * q.shape[-1] ** -0.5
         weights = _masked_softmax(scores, mask).to(v.dtype)
@@ -77,17 +81,31 @@ def normalize_mask(mask: Tensor | None) -> Tensor | None:
 def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
     """Attend within the segments of a flat run: q, k, v [T, N, H], boundaries int32 [K+1] from 0 to T.
 
-    Segments of length zero are allowed anywhere.
+    Segments of length zero are allowed anywhere. backend: a kernel's name from `backends.choose_backend`.
     """
     cu_seqlens = cu_seqlens.to(torch.int32)
     if backend == "sdpa":
         return _segmented_sdpa(segment_lengths(cu_seqlens, max_seqlen, num_tokens))
+    if backend == "flex":
+        return _flex(cu_seqlens, num_tokens)
     kernel = load_varlen_kernel(backend)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         check_varlen(backend, q.device.type, q.dtype)
-        context: Tensor = kernel(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-        return context
+        note_kernel(backend)
+        context = kernel(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+        # Some releases of FlashAttention 3 return the log-sum-exps as well.
+        return context[0] if isinstance(context, tuple) else context
+
+    return attend
+
+
+def _flex(cu_seqlens: Tensor, num_tokens: int) -> Attend:
+    mask = document_mask(cu_seqlens, num_tokens)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        note_kernel("flex")
+        return attend_in_documents(mask, q, k, v)
 
     return attend
 
@@ -108,6 +126,7 @@ def _segmented_sdpa(lengths: list[int]) -> Attend:
     """Attend one segment at a time. Splitting, not slicing: its backward is one concatenation."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        note_kernel("sdpa")
         parts = zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (q, k, v)), strict=True)
         outs = [F.scaled_dot_product_attention(*(x[None] for x in part))[0] for part in parts]
         return torch.cat([out.transpose(0, 1) for out in outs])

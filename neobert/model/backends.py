@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 HALF_TYPES = (torch.bfloat16, torch.float16)
-VARLEN_KERNELS = ("flash_attn_varlen", "torch_varlen")  # the order in which auto tries them
+HEAD_MULTIPLE = 8
 VARLEN_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
 
 
@@ -31,42 +31,124 @@ class Backend:
     reason: str
 
 
-def choose_backend(requested: str, device_type: str, dtype: torch.dtype) -> Backend:
-    """Take the kernel for packed runs; raise `BackendError` where the one that was named cannot run."""
+class Limits(NamedTuple):
+    """What a varlen kernel runs on: major compute capabilities from and to, channels of a head."""
+
+    first_major: int
+    last_major: int
+    largest_head: int
+
+
+VARLEN = {
+    "flash_attn_4": Limits(9, 10, 128),
+    "flash_attn_3": Limits(9, 9, 256),
+    "flash_attn_2": Limits(8, 12, 256),
+    "torch_varlen": Limits(8, 12, 256),
+}
+"""All of them take CUDA, bf16 or fp16, and heads of a multiple of 8."""
+
+FLASH = ("flash_attn_4", "flash_attn_3", "flash_attn_2")
+CHOICES = {"auto": tuple(VARLEN), "flash_attn_varlen": FLASH}
+"""Names that stand for several kernels, in the order in which they are tried."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where attention is to run: "cuda" or "cpu", the compute type, channels of a head, compute capability.
+
+    The capability is None where there is no card to ask; it then stands in nothing's way.
+    """
+
+    device_type: str
+    dtype: torch.dtype
+    head_size: int = 64
+    capability: tuple[int, int] | None = None
+
+
+def this_place(device_type: str, dtype: torch.dtype, head_size: int) -> Place:
+    """Describe this process's device."""
+    has_card = device_type == "cuda" and torch.cuda.is_available()
+    return Place(device_type, dtype, head_size, torch.cuda.get_device_capability() if has_card else None)
+
+
+def choose_backend(requested: str, place: Place) -> Backend:
+    """Take the kernel for packed runs; raise `BackendError` where what was named cannot run.
+
+    `flash_attn_varlen` is the newest FlashAttention that is installed and legal; `auto` that, else torch's
+    own varlen kernel, else SDPA.
+    """
     if requested == "sdpa":
         return Backend("sdpa", "asked for; one SDPA call a segment")
-    if requested in VARLEN_KERNELS:
-        check_varlen(requested, device_type, dtype)
-        load_varlen_kernel(requested)
-        return Backend(requested, f"asked for, and it runs on {device_type} in {_short(dtype)}")
-    if requested != "auto":
-        raise BackendError(f"There is no attn_backend {requested!r}.", "Use auto, sdpa or a varlen kernel.")
-    return _first_that_runs(device_type, dtype)
-
-
-def _first_that_runs(device_type: str, dtype: torch.dtype) -> Backend:
-    reasons = []
-    for name in VARLEN_KERNELS:
+    if requested not in CHOICES:
+        check_kernel(requested, place)
+        return Backend(requested, f"asked for, and it runs on {place.device_type} in {_short(place.dtype)}")
+    errors: list[BackendError] = []
+    for name in CHOICES[requested]:
         try:
-            choose_backend(name, device_type, dtype)
+            check_kernel(name, place, requested)
         except BackendError as error:
-            reasons.append(error.message)
+            errors.append(error)
         else:
-            return Backend(name, " ".join(["auto: it runs here.", *reasons]))
-    return Backend("sdpa", " ".join(["auto:", *reasons]))
+            reasons = dict.fromkeys(error.message for error in errors)
+            return Backend(name, " ".join([f"{requested}: {name} runs here.", *reasons]))
+    return _sdpa_or_raise(requested, errors)
+
+
+def _sdpa_or_raise(requested: str, errors: list[BackendError]) -> Backend:
+    messages = list(dict.fromkeys(error.message for error in errors))
+    if requested != "auto":
+        raise BackendError(" ".join(messages), errors[-1].hint)
+    return Backend("sdpa", " ".join(["auto: one SDPA call a segment.", *messages]))
+
+
+def check_kernel(name: str, place: Place, requested: str = "") -> None:
+    """Raise `BackendError` unless the kernel is legal on this device, type and head, and imports.
+
+    requested: the name in the configuration where it stands for several kernels.
+    """
+    if name == "flex":
+        _check_flex(place.device_type)
+    elif name in VARLEN:
+        check_varlen(requested if requested in CHOICES else name, place.device_type, place.dtype)
+        _check_limits(name, place)
+        load_varlen_kernel(name)
+    else:
+        known = ", ".join((*CHOICES, *VARLEN, "flex", "sdpa"))
+        raise BackendError(f"There is no attn_backend {name!r}.", f"There are {known}.")
 
 
 def check_varlen(backend: str, device_type: str, dtype: torch.dtype) -> None:
     """Raise `BackendError` unless device and compute type are what the varlen kernels take."""
+    name = "The varlen kernels need" if backend == "auto" else f"{backend} needs"
     if device_type != "cuda":
         raise BackendError(
-            f"{backend} needs a CUDA device, and this is {device_type}.",
-            "Use attn_backend sdpa or auto there.",
+            f"{name} a CUDA device, and this is {device_type}.", "Use attn_backend sdpa or auto there."
         )
     if dtype not in HALF_TYPES:
         raise BackendError(
-            f"{backend} computes in bf16 or fp16, and this is {_short(dtype)}.",
+            f"{name} bf16 or fp16, and this is {_short(dtype)}.",
             "Use mixed_precision bf16, or attn_backend sdpa.",
+        )
+
+
+def _check_limits(name: str, place: Place) -> None:
+    limits, way_out = VARLEN[name], "Use attn_backend auto, which takes what runs."
+    if place.head_size % HEAD_MULTIPLE or place.head_size > limits.largest_head:
+        raise BackendError(
+            f"{name} takes heads of a multiple of {HEAD_MULTIPLE} up to {limits.largest_head}, "
+            f"not {place.head_size}.",
+            way_out,
+        )
+    if place.capability and not limits.first_major <= place.capability[0] <= limits.last_major:
+        major, minor = place.capability
+        raise BackendError(f"{name} does not run on compute capability {major}.{minor}.", way_out)
+
+
+def _check_flex(device_type: str) -> None:
+    if device_type != "cuda":
+        raise BackendError(
+            f"flex needs a CUDA device, and this is {device_type}, where flex_attention has no gradient.",
+            "Use attn_backend sdpa or auto there.",
         )
 
 
@@ -76,18 +158,45 @@ def _short(dtype: torch.dtype) -> str:
 
 def load_varlen_kernel(name: str) -> Callable[..., Any]:
     """Import a kernel that is called as (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)."""
-    return _load_flash_attn() if name == "flash_attn_varlen" else _load_torch_varlen()
+    return {
+        "flash_attn_4": _load_flash_attn_4,
+        "flash_attn_3": _load_flash_attn_3,
+        "flash_attn_2": _load_flash_attn_2,
+        "torch_varlen": _load_torch_varlen,
+    }[name]()
 
 
-def _load_flash_attn() -> Callable[..., Any]:
+def _load_flash_attn_4() -> Callable[..., Any]:
+    try:
+        from flash_attn.cute import interface  # noqa: F401
+
+        from .flash4 import flash4_varlen
+    except ImportError as error:
+        raise _not_installed("flash-attn-4", error, "pip install 'neobert-launch[fused]'") from error
+    return flash4_varlen
+
+
+def _load_flash_attn_3() -> Callable[..., Any]:
+    try:
+        from flash_attn_interface import flash_attn_varlen_func
+    except ImportError as error:
+        raise _not_installed("flash-attn-3", error, "pip install flash-attn-3") from error
+    return flash_attn_varlen_func  # type: ignore[no-any-return]
+
+
+def _load_flash_attn_2() -> Callable[..., Any]:
     try:
         from flash_attn import flash_attn_varlen_func
     except ImportError as error:
-        raise BackendError(
-            f"flash_attn_varlen needs the package flash-attn, which does not import ({error}).",
-            "pip install 'neobert-launch[flash]', or use attn_backend torch_varlen.",
-        ) from error
+        raise _not_installed("flash-attn", error, "pip install 'neobert-launch[flash]'") from error
     return flash_attn_varlen_func  # type: ignore[no-any-return]
+
+
+def _not_installed(package: str, error: ImportError, install: str) -> BackendError:
+    return BackendError(
+        f"flash_attn_varlen would take {package}, which does not import ({error}).",
+        f"{install}, or use attn_backend torch_varlen.",
+    )
 
 
 def _load_torch_varlen() -> Callable[..., Any]:

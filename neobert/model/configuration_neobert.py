@@ -6,7 +6,8 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-ATTENTION_BACKENDS = ("auto", "flash_attn_varlen", "torch_varlen", "sdpa")
+FLASH_KERNELS = ("flash_attn_4", "flash_attn_3", "flash_attn_2")
+ATTENTION_BACKENDS = ("auto", "flash_attn_varlen", *FLASH_KERNELS, "torch_varlen", "flex", "sdpa")
 KERNEL_BACKENDS = ("torch", "liger")
 ACTIVATIONS = ("swiglu", "gelu")
 POOLINGS = ("avg", "cls", "max")

@@ -23,11 +23,14 @@ from .attention import (
     padded_attention,
     positions_in_segments,
 )
-from .backends import choose_backend
+from .backends import CHOICES, choose_backend, this_place
 from .configuration_neobert import NeoBERTConfig
+from .flash4 import flash4_varlen  # noqa: F401  older transformers copy the files named here, and no others
+from .flex import document_mask  # noqa: F401
 from .layers import EncoderBlock, build_norm
 from .pooling import pool
 from .pretrained import NeoBERTPreTrainedModel
+from .record import enter_layer
 from .rotary import rotation_at
 
 
@@ -122,12 +125,13 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return [state[None] for state in states] if is_row else states
 
     def _backend(self, x: Tensor) -> str:
-        """Name the kernel for packed runs: the one asked for, or under auto the one for this device."""
-        if self.config.attn_backend != "auto":
-            return str(self.config.attn_backend)
+        """Name the kernel for packed runs: the one asked for, or of several the one for this device."""
+        asked = str(self.config.attn_backend)
+        if asked not in CHOICES:
+            return asked
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-        return choose_backend("auto", device, dtype).name
+        return choose_backend(asked, this_place(device, dtype, self.config.dim_head)).name
 
     def _run_blocks(
         self, x: Tensor, position_ids: Tensor | None, attend: Attend, keeps: bool
@@ -141,9 +145,10 @@ class NeoBERT(NeoBERTPreTrainedModel):
         else:
             x = x + self.positional_embedding(position_ids)
         states = []
-        for block in self.transformer_encoder:
+        for number, block in enumerate(self.transformer_encoder):
             if keeps:
                 states.append(x)
+            enter_layer(number)
             x = block(x, rotation, attend)
         return [*states, self.layer_norm(x)]
 

@@ -16,9 +16,12 @@ def target_capacity(num_tokens: int, probability: float) -> int:
     return min(num_tokens, MULTIPLE * ceil(most / MULTIPLE))
 
 
-def rows_for(num_targets: int, capacity: int, num_tokens: int) -> int:
+def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:
     """Return the rows for this many targets: the capacity, or the multiple of it that holds them all.
 
-    A microbatch beyond the capacity costs a compilation of its own; it never loses a target.
+    A microbatch beyond the capacity costs a compilation of its own; it never loses a target. Without a
+    capacity there is a row for every target, and no other.
     """
+    if capacity is None:
+        return num_targets
     return min(num_tokens, capacity * max(1, ceil(num_targets / capacity)))

@@ -1,13 +1,67 @@
-"""What a config must say for this project's own kernels to run its blocks; the rest is the machine's."""
+"""Which kernels a config will run on, as far as that can be said without the machine and its packages."""
 
 from __future__ import annotations
 
 from neobert.config.schema import ModelConfig, RunConfig
+from neobert.plan.derived import Derived, Values
+from neobert.plan.hardware import Assumptions
 
 OWN_KERNELS = ("fused", "triton")
 """Values of `model.kernel_backend`, the fastest first; the others leave the blocks to the model's modules."""
 
 HEAD_SIZE = 64
+HOPPER_CARDS = ("H100", "H200")
+
+LONG_ROWS = 2048
+"""Own kernels: rows longer than this go to FlashAttention 4 where it is; shorter ones are faster without."""
+
+VARLEN_LIMITS = {
+    "flash_attn_4": (9, 10, 128),
+    "flash_attn_3": (9, 9, 256),
+    "flash_attn_2": (8, 12, 256),
+    "torch_varlen": (8, 12, 256),
+}
+"""Major compute capabilities from and to, and the largest head, as in `neobert.model.backends`."""
+
+
+def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
+    """Derive the kernels of the blocks and of their attention, taking for granted what the extras install."""
+    kernels = _kernels(config, assumptions)
+    return {"kernels": kernels, "attention": _attention(config, assumptions, kernels.value)}
+
+
+def _kernels(config: RunConfig, assumptions: Assumptions) -> Derived[str]:
+    named = config.model.kernel_backend
+    if named != "auto":
+        return Derived(named, "model.kernel_backend as given")
+    obstacle = obstacle_to_own_kernels(config) or _obstacle_of_device(config, assumptions)
+    if obstacle:
+        return Derived("torch", f"auto, and not triton: {obstacle}")
+    if assumptions.device_name in HOPPER_CARDS:
+        return Derived("fused", f"auto on {assumptions.device_name}; triton where quack-kernels is missing")
+    return Derived("triton", f"auto on {assumptions.device_name}; fused is made for Hopper")
+
+
+def _attention(config: RunConfig, assumptions: Assumptions, kernels: str) -> Derived[str]:
+    length = config.datacollator.max_length or config.dataset.max_seq_length
+    if kernels in OWN_KERNELS:
+        if length > LONG_ROWS and assumptions.device_name in HOPPER_CARDS:
+            return Derived("flash_attn_4", f"rows of {length}; triton_packed where flash-attn-4 is missing")
+        return Derived("triton_packed", f"this project's, with {kernels} kernels and rows of {length}")
+    named = config.model.attn_backend
+    if named != "auto":
+        return Derived(named, "model.attn_backend as given")
+    obstacle = _obstacle_of_device(config, assumptions)
+    if obstacle or not config.datacollator.pack_sequences:
+        return Derived("sdpa", f"auto: {obstacle or 'padded rows'}")
+    return Derived("torch_varlen", "auto: torch's own; FlashAttention 4, 3 or 2 where one is installed")
+
+
+def _obstacle_of_device(config: RunConfig, assumptions: Assumptions) -> str:
+    if not assumptions.is_cuda:
+        return "it needs a CUDA device, and this is a CPU"
+    precision = config.trainer.mixed_precision
+    return "" if precision == "bf16" else f"it computes in bf16, and this is {precision}"
 
 
 def obstacle_to_own_kernels(config: RunConfig) -> str:

@@ -26,7 +26,10 @@ from neobert.export import write_hf_folder
 from neobert.export.folder import MODELING_FILES
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
 
-CARRIED_IMPORTS = {"__future__", "collections", "dataclasses", "functools", "inspect", "itertools", "typing"}
+CARRIED_IMPORTS = {
+    "__future__", "collections", "contextlib", "dataclasses", "functools", "importlib", "inspect", "itertools",
+    "typing",
+}  # fmt: skip
 OUTSIDE_IMPORTS = {"torch", "transformers"}
 
 

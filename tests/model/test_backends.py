@@ -1,4 +1,4 @@
-"""Which kernel runs, and what is said where it cannot."""
+"""Which attention kernel is legal where, and what is said where it is not."""
 
 from __future__ import annotations
 
@@ -8,63 +8,123 @@ import types
 import pytest
 import torch
 
-from neobert.errors import ProjectError
-from neobert.model import resolve_attention_backend, resolve_kernel_backend
-from neobert.model.backends import BackendError, load_varlen_kernel
+from neobert.model.backends import (
+    FLASH,
+    VARLEN,
+    BackendError,
+    Place,
+    choose_backend,
+    choose_kernels,
+    load_varlen_kernel,
+)
+from neobert.plan.kernels import VARLEN_LIMITS
 
 BF16 = torch.bfloat16
+HOPPER, AMPERE, TURING = (9, 0), (8, 0), (7, 5)
+CPU = Place("cpu", BF16)
+
+
+def card(capability=HOPPER, head_size=64, dtype=BF16):
+    return Place("cuda", dtype, head_size, capability)
 
 
 @pytest.fixture
-def without_flash_attn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "flash_attn", None)
+def install(monkeypatch):
+    """Pretend that these FlashAttention releases are installed, and no other."""
 
+    def pretend(*releases: int) -> None:
+        def package(name, **attributes):
+            module = types.ModuleType(name)
+            vars(module).update(attributes)
+            return module
 
-@pytest.fixture
-def with_flash_attn(monkeypatch):
-    module = types.ModuleType("flash_attn")
-    module.flash_attn_varlen_func = lambda *_: None
-    monkeypatch.setitem(sys.modules, "flash_attn", module)
+        two = {"flash_attn_varlen_func": lambda *_: None} if 2 in releases else {}
+        cute = package("flash_attn.cute", interface=None) if 4 in releases else None
+        three = package("flash_attn_interface", flash_attn_varlen_func=lambda *_: None)
+        monkeypatch.setitem(
+            sys.modules, "flash_attn", package("flash_attn", **two) if {2, 4} & {*releases} else None
+        )
+        monkeypatch.setitem(sys.modules, "flash_attn.cute", cute)
+        monkeypatch.setitem(sys.modules, "flash_attn_interface", three if 3 in releases else None)
+
+    return pretend
 
 
 def test_auto_on_a_cpu_is_sdpa_and_says_why():
-    backend = resolve_attention_backend("auto", "cpu", torch.float32)
+    backend = choose_backend("auto", Place("cpu", torch.float32))
     assert backend.name == "sdpa"
-    assert "needs a CUDA device" in backend.reason
+    assert "need a CUDA device, and this is cpu" in backend.reason
 
 
-@pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen"])
+@pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen", "flex", *FLASH])
 def test_a_named_kernel_fails_on_a_cpu(name):
-    with pytest.raises(ProjectError) as caught:
-        resolve_attention_backend(name, "cpu", BF16)
-    assert (caught.value.code, caught.value.place) == ("ATT001", "model.attn_backend")
-    assert "needs a CUDA device, and this is cpu" in caught.value.message
+    with pytest.raises(BackendError, match=f"{name} needs a CUDA device, and this is cpu"):
+        choose_backend(name, CPU)
 
 
 @pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen"])
-def test_a_named_kernel_fails_in_fp32(name):
-    with pytest.raises(ProjectError, match="bf16 or fp16, and this is float32"):
-        resolve_attention_backend(name, "cuda", torch.float32)
+def test_a_named_kernel_fails_in_fp32(name, install):
+    install(2)
+    with pytest.raises(BackendError, match="bf16 or fp16, and this is float32"):
+        choose_backend(name, card(dtype=torch.float32))
 
 
-def test_a_missing_flash_attn_names_the_install_line(without_flash_attn):
-    with pytest.raises(ProjectError, match="does not import") as caught:
-        resolve_attention_backend("flash_attn_varlen", "cuda", BF16)
+def test_a_missing_flash_attention_names_every_release_and_an_install_line(install):
+    install()
+    with pytest.raises(BackendError, match=r"flash-attn-4,.*flash-attn-3,.*flash-attn, which") as caught:
+        choose_backend("flash_attn_varlen", card())
     assert "pip install 'neobert-launch[flash]'" in caught.value.hint
 
 
-def test_auto_on_cuda_prefers_flash_attn(with_flash_attn):
-    assert resolve_attention_backend("auto", "cuda", BF16).name == "flash_attn_varlen"
+@pytest.mark.parametrize("requested", ["auto", "flash_attn_varlen"])
+@pytest.mark.parametrize(
+    ("releases", "place", "taken"),
+    [
+        ((2, 3, 4), card(), "flash_attn_4"),
+        ((2, 3), card(), "flash_attn_3"),
+        ((2,), card(), "flash_attn_2"),
+        ((2, 3, 4), card(AMPERE), "flash_attn_2"),
+        ((2, 3, 4), card((10, 0)), "flash_attn_4"),
+        ((2, 3, 4), card(head_size=192), "flash_attn_3"),
+        ((2, 4), card(head_size=192), "flash_attn_2"),
+    ],
+)
+def test_the_newest_flash_attention_that_is_there_and_legal_is_taken(
+    install, requested, releases, place, taken
+):
+    install(*releases)
+    assert choose_backend(requested, place).name == taken
 
 
-def test_auto_on_cuda_without_it_takes_torchs_own(without_flash_attn):
-    backend = resolve_attention_backend("auto", "cuda", BF16)
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (card(head_size=60), "heads of a multiple of 8 up to 256, not 60"),
+        (card(head_size=264), "not 264"),
+        (card(TURING), "flash_attn_2 does not run on compute capability 7.5"),
+    ],
+)
+def test_what_no_flash_attention_takes_is_said(install, place, said):
+    install(2, 3, 4)
+    with pytest.raises(BackendError, match=said):
+        choose_backend("flash_attn_varlen", place)
+    assert said in choose_backend("auto", place).reason
+
+
+def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):
+    install()
+    backend = choose_backend("auto", card())
     assert backend.name == "torch_varlen"
+    assert "torch_varlen runs here" in backend.reason
     assert "flash-attn, which does not import" in backend.reason
 
 
 def test_auto_on_cuda_in_fp32_is_sdpa():
-    assert resolve_attention_backend("auto", "cuda", torch.float32).name == "sdpa"
+    assert choose_backend("auto", card(dtype=torch.float32)).name == "sdpa"
+
+
+def test_flex_is_taken_where_it_is_named_in_any_type():
+    assert choose_backend("flex", card(dtype=torch.float32)).name == "flex"
 
 
 def test_a_varlen_attn_of_another_signature_is_not_called(monkeypatch):
@@ -75,16 +135,22 @@ def test_a_varlen_attn_of_another_signature_is_not_called(monkeypatch):
 
 
 def test_sdpa_is_taken_wherever_it_is_named():
-    assert resolve_attention_backend("sdpa", "cuda", BF16).name == "sdpa"
+    assert choose_backend("sdpa", card()).name == "sdpa"
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ProjectError, match="'flash'"):
-        resolve_attention_backend("flash", "cuda", BF16)
+    with pytest.raises(BackendError, match="'flash'") as caught:
+        choose_backend("flash", card())
+    assert "flash_attn_varlen" in caught.value.hint
 
 
-@pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen"])
-def test_a_model_that_names_a_kernel_does_not_swap_it(make_model, pack, name, with_flash_attn):
+def test_the_rules_know_the_same_limits():
+    assert {name: tuple(limits) for name, limits in VARLEN.items()} == VARLEN_LIMITS
+
+
+@pytest.mark.parametrize("name", ["flash_attn_varlen", "flash_attn_2", "torch_varlen"])
+def test_a_model_that_names_a_kernel_does_not_swap_it(make_model, pack, name, install):
+    install(2)
     with pytest.raises(ValueError, match="needs a CUDA device"):
         make_model(attn_backend=name)(**pack((5, 4)).inputs())
 
@@ -97,24 +163,22 @@ def test_a_model_on_auto_runs_anywhere(make_model, pack):
 
 
 def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
-    with pytest.raises(ProjectError) as caught:
-        resolve_kernel_backend("liger", "cpu")
-    assert caught.value.place == "model.kernel_backend"
-    assert "needs a CUDA device" in caught.value.message
-    assert "needs a CUDA device" in resolve_kernel_backend("auto", "cpu").reason
-    assert resolve_kernel_backend("auto", "cpu").name == "torch"
-    assert resolve_kernel_backend("torch", "cuda").name == "torch"
+    with pytest.raises(BackendError, match="needs a CUDA device"):
+        choose_kernels("liger", "cpu")
+    assert "needs a CUDA device" in choose_kernels("auto", "cpu").reason
+    assert choose_kernels("auto", "cpu").name == "torch"
+    assert choose_kernels("torch", "cuda").name == "torch"
 
 
 def test_auto_leaves_liger_out_of_a_compiled_step():
-    assert resolve_kernel_backend("auto", "cuda", is_compiled=True).name == "torch"
-    assert "torch.compile" in resolve_kernel_backend("auto", "cuda", is_compiled=True).reason
+    assert choose_kernels("auto", "cuda", is_compiled=True).name == "torch"
+    assert "torch.compile" in choose_kernels("auto", "cuda", is_compiled=True).reason
 
 
 def test_missing_liger_on_cuda(monkeypatch):
     for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert resolve_kernel_backend("auto", "cuda").name == "torch"
-    with pytest.raises(ProjectError) as caught:
-        resolve_kernel_backend("liger", "cuda")
+    assert choose_kernels("auto", "cuda").name == "torch"
+    with pytest.raises(BackendError) as caught:
+        choose_kernels("liger", "cuda")
     assert "pip install 'neobert-launch[liger]'" in caught.value.hint

@@ -1,0 +1,65 @@
+"""torch's flex_attention over packed documents. Copied into every checkpoint folder.
+
+The mask is a list of tiles, made once a microbatch for all blocks. It is found from cu_seqlens without asking
+the device for a number, and has the shape of the run: one program for all microbatches.
+
+Shapes: T packed tokens, N heads, H channels of a head, K segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+TILE = 128
+
+_compiled: Callable[..., Any] | None = None
+
+
+def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
+    """Let tokens see those of their own segment. cu_seqlens [K+1] from 0 to T, empty segments allowed."""
+    device = cu_seqlens.device
+    segment = torch.searchsorted(
+        cu_seqlens[1:], torch.arange(num_tokens, device=device, dtype=cu_seqlens.dtype), right=True
+    )
+    num_tiles = -(-num_tokens // TILE)
+    tiles = torch.arange(num_tiles, device=device)
+    # What a tile of queries sees is one piece: its first token's segment to the end of its last token's.
+    first = cu_seqlens[segment[tiles * TILE]] // TILE
+    last_token = (tiles * TILE + TILE - 1).clamp(max=num_tokens - 1)
+    last = (cu_seqlens[segment[last_token] + 1] - 1) // TILE
+    counts = (last - first + 1).to(torch.int32)
+    # Entries beyond the count are not read; modulo keeps them legal.
+    indices = ((first[:, None] + tiles) % num_tiles).to(torch.int32)
+
+    def in_one_segment(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
+        return segment[query] == segment[key]
+
+    return BlockMask.from_kv_blocks(
+        counts[None, None],
+        indices[None, None],
+        BLOCK_SIZE=TILE,
+        mask_mod=in_one_segment,
+        seq_lengths=(num_tokens, num_tokens),
+    )
+
+
+def attend_in_documents(mask: BlockMask, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend under the mask: [T, N, H] each."""
+    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+    context: Tensor = _program()(q, k, v, block_mask=mask)
+    return context[0].transpose(0, 1)
+
+
+def _program() -> Callable[..., Any]:
+    """Return the function where a graph takes it in, else its compiled form: in eager mode it is dense."""
+    global _compiled
+    if torch.compiler.is_compiling():
+        return flex_attention
+    if _compiled is None:
+        _compiled = torch.compile(flex_attention, dynamic=False)
+    return _compiled

@@ -1,0 +1,74 @@
+"""torch's flex_attention with a mask of documents, held against segmented SDPA. Its gradients need a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from neobert.model.flex import TILE, document_mask
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's own deprecations, and of dense flex_attention
+
+LENGTHS = [(5, 4), (1, 2, 63, 64, 65, 127, 128, 129), (TILE, TILE), (2 * TILE + 1,), (300, 0, 0)]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def dense(monkeypatch):
+    """Leave flex_attention uncompiled: the same mask, in seconds less."""
+    from neobert.model import flex
+
+    monkeypatch.setattr(flex, "_program", lambda: flex.flex_attention)
+
+
+def bounds(lengths):
+    return torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_tiles_that_hold_a_pair_of_one_segment_are_visited_and_no_other(lengths):
+    total = sum(lengths)
+    segment = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    pairs = torch.zeros(-(-total // TILE) * TILE, dtype=torch.long) - 1
+    pairs[:total] = segment
+    tiles = pairs.reshape(-1, TILE)
+    wanted = torch.tensor(
+        [[bool(((a[:, None] == b) & (a >= 0)[:, None]).any()) for b in tiles] for a in tiles]
+    )
+    assert torch.equal(document_mask(bounds(lengths), total).to_dense()[0, 0].bool(), wanted)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS[:2])
+def test_flex_gives_what_sdpa_gives(make_model, pack, dense, lengths):
+    model, run = make_model().eval(), pack(lengths)
+    with torch.no_grad():
+        wanted = model(**run.inputs()).logits
+        model.config.attn_backend = model.model.config.attn_backend = "flex"
+        torch.testing.assert_close(model(**run.inputs()).logits, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_planted_leak_moves_the_output(make_model, pack, dense):
+    model, run = make_model(attn_backend="flex").eval(), pack((40, 30))
+    inputs = run.inputs()
+    with torch.no_grad():
+        wanted = model(**inputs).logits
+        leaking = {**inputs, "cu_seqlens": torch.tensor([0, 41, 70], dtype=torch.int32)}
+        assert not torch.allclose(model(**leaking).logits[:40], wanted[:40], atol=1e-3)
+
+
+def test_the_whole_model_is_one_graph_for_other_documents_too(make_model, pack, dense):
+    torch._dynamo.utils.counters.clear()
+    model = make_model(attn_backend="flex").eval()
+    compiled = torch.compile(model, backend="eager", fullgraph=True, dynamic=False)
+    runs = [pack(lengths).inputs() for lengths in ((40, 30, 20), (20, 40, 30))]
+    with torch.no_grad():
+        found = [compiled(**run).logits for run in runs]
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+        for run, logits in zip(runs, found, strict=True):
+            torch.testing.assert_close(logits, model(**run).logits, rtol=1e-4, atol=1e-5)
