@@ -64,8 +64,8 @@ class ModelConfig:
     attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "flex", "sdpa"] = key(
         "auto",
         "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently. "
-        "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is torch's "
-        "flex_attention with a mask of documents.",
+        "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is "
+        "torch's flex_attention with a mask of documents.",
     )
     kernel_backend: Literal["auto", "torch", "liger", "triton", "fused"] = key(
         "auto",
