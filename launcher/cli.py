@@ -224,6 +224,31 @@ def _preflight(
 
 
 @app.command(
+    "validate-gpu", cls=ConfigCommand, epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full"
+)
+def _validate_gpu(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    full: options.Full = False,
+    save_facts: options.SaveFacts = None,
+    output_format: options.Format = "text",
+    strict: options.Strict = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Measure what a training step computes here, and prove it.
+
+    Isolation of packed documents to the last bit, parity with fp64, direction, repeats; known answers and rates
+    of the GPUs. Faults are planted in the same run, and one that no probe sees is a failure.
+    """
+    from launcher.commands import validate_gpu
+
+    chosen = _selection(profile, config, overrides)
+    asked = validate_gpu.Asked(chosen, full, save_facts, strict=strict, verbose=verbose)
+    _end(lambda: validate_gpu.run(asked, output_format), output_format)
+
+
+@app.command(
     "train",
     cls=TrainCommand,
     epilog=f"Example: {PROGRAM} train -p cpu-demo --resume auto --set trainer.max_steps=900",
@@ -270,6 +295,48 @@ def _status(run: options.RunDirectory, output_format: options.Format = "text") -
     from launcher.commands import status
 
     _end(lambda: status.run(run, output_format), output_format)
+
+
+@app.command(
+    "bench",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} bench -p h200-prod --b-set model.kernel_backend=torch --output ab.json",
+)
+def _bench(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    b_overrides: options.BOverrides = None,
+    against: options.Against = None,
+    differing: options.Differing = None,
+    steps: options.BenchSteps = 200,
+    trim: options.BenchTrim = 50,
+    rounds: options.BenchRounds = 6,
+    data: options.BenchData = "synthetic",
+    baseline: options.Baseline = None,
+    output: options.BenchOutput = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Measure the speed of a run, or compare two configs.
+
+    Two arms take turns on the same documents, each in a process of its own; --b-set or --against names the
+    second. Nothing is checked beforehand and nothing is saved.
+    """
+    from launcher.commands import bench
+
+    asked = bench.Asked(
+        selection=_selection(profile, config, overrides),
+        against=against,
+        b_overrides=tuple(b_overrides or ()),
+        differing=tuple(key for keys in differing or () for key in keys.split(",") if key),
+        steps=steps,
+        trim=trim,
+        rounds=rounds,
+        data=data,
+        baseline=baseline,
+        output=output,
+    )
+    _end(lambda: bench.run(asked, output_format), output_format)
 
 
 @data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")

@@ -61,6 +61,9 @@ ResultsFolder = Annotated[
     ),
 ]
 
+# validate-gpu
+Full = Annotated[bool, Option("--full", help="Probe every installed backend, not only the one that runs.")]
+
 # train; the last six in torchrun's words
 Resume = Annotated[str | None, Option("--resume", metavar="auto|never|PATH", help="Where to go on from.")]
 DryRun = Annotated[
@@ -72,6 +75,28 @@ NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Number
 MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Where rank 0 runs.")]
 MasterPort = Annotated[int | None, Option("--master-port", metavar="PORT", help="Its port.")]
 RdzvEndpoint = Annotated[str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet.")]
+
+# bench
+BOverrides = Annotated[
+    list[str] | None, Option("--b-set", metavar="KEY=VALUE", help="Override a key in the second arm only.")
+]
+Against = Annotated[
+    str | None, Option("--against", metavar="NAME|FILE", help="Profile or run file of the second arm.")
+]
+Differing = Annotated[
+    list[str] | None,
+    Option("--differing", metavar="KEYS", help="Keys or sections that may differ, besides those of --b-set."),
+]
+BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps of each arm.")]
+BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Those at the beginning that do not count.")]
+BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Turns of each arm; below 6 no verdict.")]
+BenchData = Annotated[
+    Literal["synthetic", "own"], Option("--data", help="Documents made up for this, or the run's own.")
+]
+Baseline = Annotated[
+    Path | None, Option("--baseline", metavar="FILE", help="Earlier report to compare the first arm with.")
+]
+BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Keep the report as JSON.")]
 
 # status, tokenizer train
 RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher import console
-from launcher.files import make_folder, write_json
-from launcher.process import child_environment
+from launcher.asking import ask
+from launcher.files import make_folder
 from launcher.selection import Selection
 from launcher.ui.table import columns
 from neobert.config import to_dict
-from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, read_error_file
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import ResolvedRun
 
 PREPARE = "neobert.data.prepare"
 TRAIN_TOKENIZER = "neobert.data.train_tokenizer"
+HINT = "the reason stands above; with less memory, lower dataset.num_proc"
 
 
 def prepare(selection: Selection, output_format: str) -> int:
@@ -47,42 +44,13 @@ def _occupied(output: Path) -> ProjectError:
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
     """Print the child's report. What it refuses it has told people itself, on the standard error we share."""
-    report, error = _run_child(module, resolved, arguments)
+    report, error = ask(module, to_dict(resolved.config), arguments, hint=HINT)
     if error is None:
         _deliver(report, output_format)
         return EXIT_OK
     if output_format == "text":
         return error.exit_code
     raise error
-
-
-def _run_child(
-    module: str, resolved: ResolvedRun, arguments: Sequence[str]
-) -> tuple[dict[str, Any], ProjectError | None]:
-    """Run `python -m MODULE RESOLVED.json ...`: its standard output is its report, its words pass through."""
-    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
-        config, error_file = Path(folder, "resolved.json"), Path(folder, "error.json")
-        write_json(config, to_dict(resolved.config))
-        command = [sys.executable, "-m", module, str(config), *arguments]
-        answer = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=child_environment(error_file),
-            check=False,
-        )
-        error = read_error_file(error_file)
-    if error is not None:
-        return {}, error
-    if answer.returncode:
-        raise _failure(module, answer.returncode)
-    return json.loads(answer.stdout), None
-
-
-def _failure(module: str, code: int) -> ProjectError:
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    hint = "the reason stands above; with less memory, lower dataset.num_proc"
-    return ProjectError("child-failed", f"{module} {how}", hint, exit_code=EXIT_TRAINING_FAILED)
 
 
 def _deliver(report: dict[str, Any], output_format: str) -> None:

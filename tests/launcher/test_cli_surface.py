@@ -42,7 +42,7 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
     [
         "", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
         "schema", "plan", "preflight", "train", "status", "data", "data prepare", "tokenizer",
-        "tokenizer train",
+        "tokenizer train", "bench",
     ],
 )  # fmt: skip
 def test_every_command_has_help(words: str, flag: str) -> None:
@@ -53,8 +53,11 @@ def test_every_command_has_help(words: str, flag: str) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["lint"], ["rule"], ["explain"], ["plan"], ["preflight"], ["train"], ["status"], ["data", "prepare"]],
-)
+    [
+        ["lint"], ["rule"], ["explain"], ["plan"], ["preflight"], ["train"], ["status"], ["data", "prepare"],
+        ["bench"],
+    ],
+)  # fmt: skip
 def test_help_has_an_example(words: list[str]) -> None:
     assert f"Example: neobert-launch {' '.join(words)}" in CliRunner().invoke(app, [*words, "-h"]).output
 

@@ -1,0 +1,177 @@
+"""`bench`: how fast a run is, or which of two configs is faster. Child processes measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher import console
+from launcher.arguments import RUN_FILE_SUFFIXES
+from launcher.asking import ask
+from launcher.files import write_text
+from launcher.formats.text import finding_text
+from launcher.selection import Selection
+from launcher.ui.bench_view import bench_text
+from launcher.ui.values import flatten, show_value
+from neobert.bench.request import Data, Request
+from neobert.config import to_dict
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from profiles.registry import ResolvedRun
+from validators.core import judge
+from validators.finding import Level, Severity
+from validators.planning import plan_run
+
+MODULE = "neobert.bench"
+HINT = "the reason stands above"
+A, B = "a", "b"
+# What no step of a measurement sees.
+WITHOUT_EFFECT = (
+    "profile",
+    "variables",
+    "waivers",
+    "guard",
+    "wandb",
+    "trainer.output_dir",
+    "trainer.overwrite_output_dir",
+    "trainer.resume_from_checkpoint",
+)
+Differences = dict[str, tuple[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the command line said.
+
+    Attributes:
+        against: profile or run file of arm b; None: that of arm a.
+        b_overrides: overrides of arm b alone, beside those that both get.
+        differing: keys or sections that may differ, besides those of `b_overrides`.
+    """
+
+    selection: Selection
+    against: str | None
+    b_overrides: tuple[str, ...]
+    differing: tuple[str, ...]
+    steps: int
+    trim: int
+    rounds: int
+    data: Data
+    baseline: Path | None
+    output: Path | None
+
+
+def run(asked: Asked, output_format: str) -> int:
+    """Measure, print the report, and keep it where that was asked for."""
+    arms = resolve_arms(asked)
+    differences = differences_between(list(arms.values()))
+    refuse_unnamed(asked, differences)
+    for name, resolved in arms.items():
+        refuse_many_processes(resolved)
+        tell_findings(name, resolved)
+    request = Request(
+        arms={name: to_dict(resolved.config) for name, resolved in arms.items()},
+        digests={name: resolved.digest for name, resolved in arms.items()},
+        differences=differences,
+        steps=asked.steps,
+        trim=asked.trim,
+        rounds=asked.rounds,
+        data=asked.data,
+        baseline=None if asked.baseline is None else read_report(asked.baseline),
+    )
+    report, error = ask(MODULE, request.as_json(), hint=HINT)
+    if error is not None:
+        if output_format == "text":  # people have read it on the standard error that we share
+            return error.exit_code
+        raise error
+    text = json.dumps(report, indent=2)
+    if asked.output is not None:
+        write_text(asked.output, text + "\n")
+    console.write(text if output_format == "json" else bench_text(report))
+    return EXIT_OK
+
+
+def resolve_arms(asked: Asked) -> dict[str, ResolvedRun]:
+    """Resolve one arm, or two where something was said about the second."""
+    first = asked.selection
+    arms = {A: first.require()}
+    if asked.against is None and not asked.b_overrides:
+        return arms
+    profile, files = first.profile, first.files
+    if asked.against is not None:
+        is_file = asked.against.lower().endswith(RUN_FILE_SUFFIXES)
+        profile, files = (None, (Path(asked.against),)) if is_file else (asked.against, ())
+    return arms | {B: Selection(profile, files, (*first.overrides, *asked.b_overrides)).require()}
+
+
+def differences_between(arms: list[ResolvedRun]) -> Differences:
+    """Return what differs of that which a step sees; nothing where there is one arm."""
+    first, second = (flatten(to_dict(arm.config)) for arm in (arms[0], arms[-1]))
+    keys = (key for key in sorted({*first, *second}) if not _is_covered(key, WITHOUT_EFFECT))
+    return {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
+
+
+def refuse_unnamed(asked: Asked, differences: Mapping[str, tuple[Any, Any]]) -> None:
+    """Raise `ProjectError` for a difference that nobody named, and for a named one that is none."""
+    overridden = [override.partition("=")[0].strip() for override in asked.b_overrides]
+    unnamed = [key for key in differences if not _is_covered(key, (*overridden, *asked.differing))]
+    if unnamed:
+        told = "; ".join(f"{key}: {_shown(differences[key])}" for key in unnamed)
+        raise ProjectError(
+            "bench-unnamed-difference",
+            f"the two arms differ in what nobody named: {told}",
+            f"make them equal, or name what may differ: --differing {','.join(unnamed)}",
+            exit_code=EXIT_USAGE,
+        )
+    idle = [key for key in overridden if asked.against is None and key not in differences]
+    if idle:
+        raise ProjectError(
+            "bench-no-difference",
+            f"--b-set changes nothing that a step sees: {', '.join(idle)}",
+            "name another value; to see how much two equal arms differ, take --against with the same profile",
+            exit_code=EXIT_USAGE,
+        )
+
+
+def refuse_many_processes(resolved: ResolvedRun) -> None:
+    """Raise `ProjectError` where a run is for several processes: an arm is one."""
+    distributed = resolved.config.distributed
+    if distributed.nproc_per_node * distributed.nnodes > 1:
+        raise ProjectError(
+            "bench-processes",
+            f"the run is for {distributed.nproc_per_node} x {distributed.nnodes} processes, an arm is one",
+            "add --set distributed.nproc_per_node=1 --set distributed.nnodes=1",
+            "distributed",
+            EXIT_USAGE,
+        )
+
+
+def tell_findings(name: str, resolved: ResolvedRun) -> None:
+    """Say which rules an arm fails. A measurement costs minutes, so none stops it."""
+    findings, _ = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
+    for finding in findings:
+        if finding.severity is Severity.FAIL and not finding.waived:
+            console.tell(f"arm {name}: {finding_text(finding)}")
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Read an earlier report. Raises `ProjectError` for a file that is none."""
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        is_report = report["kind"] == "neobert-bench" and report["version"] == 1
+    except (OSError, ValueError, KeyError, TypeError):
+        is_report = False
+    if not is_report:
+        message, hint = "is no report of a measurement", "write one with `neobert-launch bench --output FILE`"
+        raise ProjectError("bench-baseline", message, hint, str(path), EXIT_USAGE)
+    return dict(report)
+
+
+def _is_covered(key: str, names: Iterable[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)
+
+
+def _shown(values: tuple[Any, Any]) -> str:
+    return " and ".join(map(show_value, values))

@@ -1,0 +1,208 @@
+"""One arm: `python -m neobert.bench.arm RESOLVED.json synthetic|own`.
+
+The trainer of a real run without evaluation, checkpoints and files. It reads requests from standard input and
+works only when it is asked to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TextIO
+
+import torch
+
+from neobert.bench.documents import make_up
+from neobert.bench.peak import measure_peak
+from neobert.bench.surroundings import device_name, versions
+from neobert.config.schema import RunConfig
+from neobert.data.prepare import prepare
+from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
+from neobert.parallel import World, use_all_cores
+from neobert.tasks.pretrain import build_pretraining
+from neobert.train import read_config, unexpected
+from neobert.training.assembly import build_trainer
+from neobert.training.garbage import collect, collecting_between_steps
+from neobert.training.hooks import Hook
+from neobert.training.loop import run_hooks, run_step
+from neobert.training.memory import memory_fields
+from neobert.training.metrics import TrainingLog
+from neobert.training.session import make_reproducible, peak_flops, refuse_other_world
+from neobert.training.signals import Signals
+from neobert.training.timing import PARTS
+from neobert.training.trainer import Trainer
+
+log = logging.getLogger("neobert.bench")
+
+TOLD = ("time/", "perf/data_wait", "train/loss")
+
+
+class Arm:
+    """A trainer that does some steps and stops again."""
+
+    def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
+        use_all_cores()
+        self._world = World(config.trainer.mixed_precision, config.distributed.mode)
+        refuse_other_world(config, self._world)
+        make_reproducible(config, self._world)
+        prepared = make_up(config, folder) if data == "synthetic" else prepare(config)
+        task = build_pretraining(config, prepared, self._world, is_fresh=True)
+        self._trainer = build_trainer(config, folder, self._world, task, Signals(), None)
+        self._fingerprint = prepared.fingerprint
+        self._rows: list[dict[str, Any]] = []
+        self._hooks = self._new_hooks()
+
+    def describe(self) -> dict[str, Any]:
+        """Say what is measured on what."""
+        return {
+            "device": device_name(self._world.device),
+            "versions": versions(),
+            "attention_kernel": self._trainer.task.attention_kernel,
+            "compute_dtype": str(self._world.compute_dtype).removeprefix("torch."),
+            "data_fingerprint": self._fingerprint,
+            "nominal_flops_per_s": peak_flops(self._trainer),
+        }
+
+    def cold_peak(self) -> dict[str, Any]:
+        """Measure the peak before there was any work."""
+        return {"cold_peak_flops_per_s": self._peak()}
+
+    def warm_up(self, count: int) -> dict[str, Any]:
+        """Do steps that do not count, compilation among them."""
+        seconds = self._advance(count)
+        self._rows.clear()
+        self._hooks = self._new_hooks()
+        return {"seconds": seconds}
+
+    def turn(self, count: int) -> dict[str, Any]:
+        """Do steps and time them from an idle device to an idle device; then measure the peak."""
+        progress, flops = self._trainer.progress, self._trainer.flops
+        tokens = progress.tokens_total
+        seconds = self._advance(count)
+        return {
+            "steps": count,
+            "seconds": seconds,
+            "tokens": progress.tokens_total - tokens,
+            "flops": self._trainer.flops - flops,
+            "peak_flops_per_s": self._peak(),
+        }
+
+    def finish(self) -> dict[str, Any]:
+        """Return the means of the lines of metrics that were written on the way, and what memory it took."""
+        self._trainer.guard.check()
+        told = [name for name in (self._rows or [{}])[0] if name.startswith(TOLD)]
+        means = {name: fmean(row[name] for row in self._rows) for name in told}
+        return {
+            "means": means,
+            "parts_of_step": parts_of_step(means),
+            "memory": memory_fields(self._world.device),
+        }
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Count the block to no step: it is the other's turn."""
+        with self._trainer.stopwatch.pause("rest"):
+            yield
+
+    def close(self) -> None:
+        """End the threads that build ahead."""
+        self._trainer.batches.close()
+
+    def _advance(self, count: int) -> float:
+        """Do steps with their hooks; return the seconds until the device has done them."""
+        self._wait()
+        started_s = time.perf_counter()
+        for _ in range(count):
+            run_step(self._trainer)
+            run_hooks(self._trainer, self._hooks)
+        self._wait()
+        return time.perf_counter() - started_s
+
+    def _new_hooks(self) -> list[Hook]:
+        """Do what a run does between steps; what is told is counted from here on."""
+        every = self._trainer.config.trainer.logging_steps
+        return [
+            Hook(name="garbage", act=collect, every=every),
+            Hook(name="logging", act=TrainingLog(self._trainer, None), every=every),
+            Hook(name="logging", act=self._close_row, every=1),
+        ]
+
+    def _close_row(self, trainer: Trainer) -> None:
+        row, trainer.progress.row = trainer.progress.row, None
+        if row is not None and len(row) > 1:
+            self._rows.append(row)
+
+    def _peak(self) -> float:
+        with self.resting():
+            return measure_peak(self._world.device, self._world.compute_dtype)
+
+    def _wait(self) -> None:
+        if self._world.is_on_gpu:
+            torch.cuda.synchronize(self._world.device)
+
+
+def parts_of_step(means: Mapping[str, float]) -> float | None:
+    """Return what share of a step its parts add up to; None where nobody asked for them."""
+    names = [f"time/{name}_ms" for name in PARTS]
+    if not means.keys() >= set(names):
+        return None
+    return sum(means[name] for name in names) / means["time/step_ms"]
+
+
+def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
+    """Answer until nobody asks any more."""
+    with collecting_between_steps():
+        while line := next_line(arm, requests):
+            asked = json.loads(line)
+            answer = getattr(arm, asked.pop("do"))(**asked)
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
+def next_line(arm: Arm, requests: TextIO) -> str:
+    """Wait for one's turn; an empty line is the end."""
+    with arm.resting():
+        return requests.readline()
+
+
+def keep_standard_output() -> TextIO:
+    """Return standard output, and send what else is printed, by compilers above all, to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def main(arguments: list[str]) -> int:
+    """Build the arm and serve."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    answers = keep_standard_output()
+    try:
+        with tempfile.TemporaryDirectory(prefix="neobert-arm-") as folder:
+            arm = Arm(read_config(Path(arguments[0])), arguments[1], Path(folder))
+            try:
+                serve(arm, sys.stdin, answers)
+            finally:
+                arm.close()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except ProjectError as error:
+        write_error_file(error)
+        return error.exit_code
+    except Exception as error:
+        log.exception("the arm failed")
+        told = unexpected(error)
+        write_error_file(told)
+        return told.exit_code
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

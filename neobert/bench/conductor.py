@@ -1,0 +1,133 @@
+"""Lets the arms take turns, and says what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from neobert.bench.baseline import compare_with_baseline, refuse_other_baseline
+from neobert.bench.request import Request
+from neobert.bench.statistics import Comparison, compare
+from neobert.bench.worker import Worker
+from neobert.receipt import utc_now
+
+KIND, FORMAT_VERSION = "neobert-bench", 1
+Turns = dict[str, list[dict[str, Any]]]
+
+
+def conduct(request: Request) -> dict[str, Any]:
+    """Warm the arms up, run the rounds, and return the report.
+
+    The order within a round alternates, so that a drift of clocks or temperature favours none.
+    """
+    with workers(request) as arms:
+        about = {name: arm.ask("describe") for name, arm in arms.items()}
+        refuse_other_baseline(request, next(iter(about.values())))
+        for name, arm in arms.items():
+            about[name] |= arm.ask("cold_peak")
+            tell(f"{name}: {request.trim} steps to warm up")
+            arm.ask("warm_up", count=request.trim)
+        turns: Turns = {name: [] for name in arms}
+        for number in range(request.rounds):
+            for name in sorted(arms, reverse=bool(number % 2)):
+                turns[name].append(arms[name].ask("turn", count=request.steps_per_turn))
+            tell(f"round {number + 1} of {request.rounds}: {rates_text(turns)}")
+        ends = {name: arm.ask("finish") for name, arm in arms.items()}
+    return report(request, about, turns, ends)
+
+
+@contextmanager
+def workers(request: Request) -> Iterator[dict[str, Worker]]:
+    """Start a child for each arm, the documents of all being the same; none outlives the block."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neobert-bench-")))
+        arms = {}
+        for name, config in request.arms.items():
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps(config), encoding="utf-8")
+            arms[name] = stack.enter_context(closing(Worker(name, path, request.data)))
+        yield arms
+
+
+def report(
+    request: Request, about: Mapping[str, Any], turns: Turns, ends: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Put together what was measured."""
+    first = next(iter(about.values()))
+    arms = {
+        name: {
+            "config_digest": request.digests[name],
+            **{key: about[name][key] for key in ("attention_kernel", "compute_dtype", "data_fingerprint")},
+            **summary(turns[name], about[name]),
+            **ends[name],
+            "turns": turns[name],
+        }
+        for name in turns
+    }
+    told = {
+        "kind": KIND,
+        "version": FORMAT_VERSION,
+        "date_utc": utc_now().isoformat(timespec="seconds"),
+        "device": first["device"],
+        "versions": first["versions"],
+        "settings": {**request.settings, "steps_per_turn": request.steps_per_turn},
+        "arms": arms,
+        "differences": dict(request.differences),
+        "comparison": None,
+        "baseline": None,
+    }
+    if len(arms) > 1:
+        told["comparison"] = comparison_json(compare(*(rates(turns[name]) for name in sorted(turns))))
+    if request.baseline is not None:
+        told["baseline"] = compare_with_baseline(request.baseline, told)
+    return told
+
+
+def summary(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return medians over an arm's turns; MFU is of the products measured beside the steps, and nominal."""
+    flops_per_s = median(turn["flops"] / turn["seconds"] for turn in turns)
+    peak = median(turn["peak_flops_per_s"] for turn in turns)
+    nominal = about["nominal_flops_per_s"]
+    return {
+        "tokens_per_second": median(rates(turns)),
+        "step_ms": median(1000 * turn["seconds"] / turn["steps"] for turn in turns),
+        "flops_per_s": flops_per_s,
+        "measured_peak_flops_per_s": peak,
+        "cold_peak_flops_per_s": about["cold_peak_flops_per_s"],
+        "nominal_peak_flops_per_s": nominal,
+        "mfu_of_measured_peak": flops_per_s / peak,
+        "mfu_of_nominal_peak": None if nominal is None else flops_per_s / nominal,
+    }
+
+
+def rates(turns: list[dict[str, Any]]) -> list[float]:
+    """Return the tokens per second of each turn."""
+    return [turn["tokens"] / turn["seconds"] for turn in turns]
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """Name the parts of a comparison of tokens per second."""
+    return {
+        "ratio": found.ratio,
+        "low": found.interval.low,
+        "high": found.interval.high,
+        "coverage": found.interval.coverage,
+        "ratios": list(found.ratios),
+        "verdict": found.verdict,
+    }
+
+
+def rates_text(turns: Turns) -> str:
+    """Say how fast each arm was in its last turn."""
+    return ", ".join(f"{name} {rates(done[-1:])[0]:,.0f} tokens/s" for name, done in turns.items())
+
+
+def tell(text: str) -> None:
+    """Tell people how far it is; standard output is the report's."""
+    print(text, file=sys.stderr, flush=True)

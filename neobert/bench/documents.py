@@ -1,0 +1,72 @@
+"""Documents made up for a measurement: random words, lengths as in web text, the same on every machine."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from math import log
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from neobert.config.schema import RunConfig
+from neobert.data.encoding import NUM_MARKERS
+from neobert.data.prepare import PreparedData
+from neobert.data.shape import row_length, segment_length
+from neobert.data.store import LengthStatistics, TokenStore
+from neobert.data.tokenizers import TokenizerBundle, bundle
+from neobert.plan.parameters import VOCAB_MULTIPLE
+from neobert.plan.size import plan_vocab_size
+
+SEED = 0
+MEDIAN_TOKENS, SIGMA = 150, 0.86
+"""A lognormal with a mean of about 217 tokens."""
+MOST_TOKENS = 8_000_000
+MICROBATCHES = 64
+ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+
+
+def make_up(config: RunConfig, folder: Path) -> PreparedData:
+    """Make documents of the lengths that the config admits, for some dozens of microbatches.
+
+    They come back shuffled and masked anew in every epoch, so none is seen twice.
+    """
+    tokenizer = _tokenizer(config)
+    store = _store(config, tokenizer)
+    fingerprint = sha256(store.offsets.tobytes() + store.tokens.tobytes()).hexdigest()
+    return PreparedData(folder, store, None, tokenizer, fingerprint, {})
+
+
+def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw tokens of documents, markers included, cut to what the config admits."""
+    capacity = config.trainer.per_device_train_batch_size * row_length(config)
+    wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
+    shortest = max(config.dataset.min_length, NUM_MARKERS + 1)
+    count = wanted // shortest + 1
+    drawn = np.exp(generator.normal(log(MEDIAN_TOKENS), SIGMA, size=min(count, wanted)))
+    lengths = np.clip(np.rint(drawn), shortest, segment_length(config)).astype(np.int64)
+    return lengths[: int(np.searchsorted(np.cumsum(lengths), wanted)) + 1]
+
+
+def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
+    generator = np.random.default_rng(SEED)
+    lengths = draw_lengths(config, generator)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    # A few words often, most of them seldom: there is something to learn.
+    ranks = (len(tokenizer.random_ids) * generator.random(int(offsets[-1])) ** 3).astype(np.int64)
+    tokens = tokenizer.random_ids[ranks].astype(np.uint32)
+    tokens[offsets[:-1]], tokens[offsets[1:] - 1] = tokenizer.cls_id, tokenizer.sep_id
+    return TokenStore(tokens, offsets, LengthStatistics.of(lengths))
+
+
+def _tokenizer(config: RunConfig) -> TokenizerBundle:
+    """Number as many words as the model has rows, less what rounding would add."""
+    size = plan_vocab_size(config.model, config.tokenizer).value // VOCAB_MULTIPLE * VOCAB_MULTIPLE
+    special = [*ROLES.values(), "[MASK]"]
+    words = (f"w{number}" for number in range(size - len(special)))
+    vocabulary = {word: number for number, word in enumerate((*special, *words))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=ROLES["unk_token"]))
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ROLES, mask_token="[MASK]")
+    return bundle(fast, size, "made-up documents")

@@ -1,0 +1,41 @@
+"""What a figure depends on besides the config: the device and the packages."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from neobert import __version__
+
+PACKAGES = (
+    "torch",
+    "triton",
+    "transformers",
+    "accelerate",
+    "quack-kernels",
+    "flash-attn",
+    "flash-attn-4",
+    "liger-kernel",
+)
+
+
+def versions() -> dict[str, str]:
+    """Name the versions of Python, CUDA, this project, and of those packages that are installed."""
+    found = {"python": platform.python_version(), "neobert-launch": __version__}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def device_name(device: torch.device) -> str:
+    """Name the card, or the processor's kind and the threads that compute."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU {platform.machine()}, {torch.get_num_threads()} threads"
