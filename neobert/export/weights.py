@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
 from neobert.model.modeling_neobert import NeoBERTLMHead
+from neobert.parallel.sharding import part_like
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -43,7 +44,8 @@ def load_weights(model: NeoBERTLMHead, path: Path) -> LoadReport:
     if model.config.tie_word_embeddings:
         state = _without_tied_copy(state, path)
     _check_fit(state, model, path)
-    model.load_state_dict(state, strict=False)
+    own = model.state_dict()
+    model.load_state_dict({name: part_like(each, own[name]) for name, each in state.items()}, strict=False)
     return LoadReport(
         path=str(path),
         layout=layout,

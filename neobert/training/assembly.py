@@ -16,6 +16,7 @@ from neobert.errors import ProjectError
 from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.training.checkpoint import folders
+from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
     read_state,
     refuse_other_data,
@@ -50,8 +51,9 @@ def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
     root, selector = run_dir / "checkpoints", config.trainer.resume_from_checkpoint
     if selector == "never":
         _refuse_used(run_dir)
-    folders.sweep(root)
-    found = folders.find(root, selector)
+    sweep(root)
+    found, rejected = folders.search(root, selector)
+    quarantine(root, rejected)
     if found is None:
         return None
     folder, manifest = found

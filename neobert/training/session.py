@@ -21,8 +21,8 @@ from neobert.plan.flops import peak_at_precision
 from neobert.plan.hardware import assumptions_for
 from neobert.tasks.pretrain import build_pretraining
 from neobert.training.assembly import Start, build_trainer, choose_start
-from neobert.training.checkpoint.folders import set_aside_after
-from neobert.training.checkpoint.save import save_checkpoint
+from neobert.training.checkpoint.publish import set_aside_after
+from neobert.training.checkpoint.save import Saver
 from neobert.training.compilations import CompilationWatch
 from neobert.training.evaluation import evaluate
 from neobert.training.garbage import collect, collecting_between_steps
@@ -128,11 +128,15 @@ def train(trainer: Trainer) -> bool:
     """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
     with telemetry(trainer) as (heartbeat, line):
         heartbeat.beat(trainer, "start")
+        saver = Saver(trainer, line.sync)
         try:
             with collecting_between_steps():
-                is_complete = fit(trainer, build_hooks(trainer, heartbeat, line))
-            save(trainer, heartbeat, line)
+                is_complete = fit(trainer, build_hooks(trainer, heartbeat, line, saver))
+            save(trainer, heartbeat, saver)
+            saver.finish(trainer)
+            saver.close()
         except Exception:
+            saver.close()
             with suppress(OSError):
                 heartbeat.beat(trainer, "failed")
             raise
@@ -140,7 +144,7 @@ def train(trainer: Trainer) -> bool:
     return is_complete
 
 
-def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> list[Hook]:
+def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver) -> list[Hook]:
     """List what happens after steps. The line is written before the checkpoint that follows from it."""
     every = trainer.config.trainer
 
@@ -155,6 +159,7 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> li
         Hook(name="garbage", act=collect, every=every.logging_steps),
         Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
         Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
+        Hook(name="checkpoint", act=saver.follow, every=1, at_start=True),
         Hook(name="logging", act=line, every=1, at_start=True),
         Hook(
             name="logging",
@@ -162,16 +167,15 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> li
             every=every.logging_steps,
             at_start=True,
         ),
-        Hook(name="checkpoint", act=partial(save, heartbeat=heartbeat, line=line), every=every.save_steps),
+        Hook(name="checkpoint", act=partial(save, heartbeat=heartbeat, saver=saver), every=every.save_steps),
     ]
 
 
-def save(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine) -> None:
-    """Save this step unless it is saved; no checkpoint outlives the history that led to it."""
-    if not trainer.progress.is_saved:
+def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver) -> None:
+    """Begin to save this step, unless it is saved. Its history is made durable before it is published."""
+    if saver.is_due(trainer):
         heartbeat.beat(trainer, "save")
-        line.sync()
-        save_checkpoint(trainer)
+        saver.begin(trainer)
 
 
 @contextmanager

@@ -77,9 +77,9 @@ class Trainer:
         """Where checkpoints are kept."""
         return self.run_dir / "checkpoints"
 
-    def mark_saved(self) -> None:
-        """Count what is at risk from here on."""
-        self.saved_at_s = time.monotonic()
+    def mark_saved(self, at_s: float) -> None:
+        """Count what is at risk from the moment on at which the saved state was copied."""
+        self.saved_at_s = at_s
 
     @property
     def trained_s(self) -> float:

@@ -16,7 +16,7 @@ from neobert.data.batches import TrainStream
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.training import loop
-from neobert.training.checkpoint import folders, save
+from neobert.training.checkpoint import content, folders
 from neobert.training.journal import Journal
 
 
@@ -73,8 +73,8 @@ def test_weights_that_are_no_numbers_are_never_saved(make_run, run, monkeypatch)
     run_dir = make_run()
     real = loop.update
 
-    def corrupting(trainer, batches, loss_sum):
-        real(trainer, batches, loss_sum)
+    def corrupting(trainer, *rest):
+        real(trainer, *rest)
         if trainer.progress.step + 1 == 10:
             with torch.no_grad():
                 trainer.task.model.decoder.weight[3, 3] = float("nan")
@@ -99,7 +99,7 @@ def files_of_at_most(num_bytes):
 
 def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run, monkeypatch, outcome):
     run_dir = make_run()
-    real, calls = save.write_hf_folder, iter(range(10))
+    real, calls = content.write_hf_folder, iter(range(10))
 
     def refused(*args):
         if next(calls) == 0:
@@ -107,7 +107,7 @@ def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run
         with files_of_at_most(8192):
             return real(*args)
 
-    monkeypatch.setattr(save, "write_hf_folder", refused)
+    monkeypatch.setattr(content, "write_hf_folder", refused)
     with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
         run(run_dir)
     assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
@@ -124,7 +124,7 @@ def test_the_optimizers_file_may_be_what_does_not_fit(make_run, run, monkeypatch
         path.write_bytes(b"part")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(save, "save_file", full)
+    monkeypatch.setattr(content, "save_file", full)
     with pytest.raises(ProjectError, match="No space left on device"):
         run(run_dir)
     assert list((run_dir / "checkpoints").iterdir()) == []
@@ -180,9 +180,9 @@ def test_a_label_outside_the_vocabulary_is_found_before_the_model_sees_it(make_r
 def test_the_saved_weights_are_those_of_the_model(make_run, run, monkeypatch):
     run_dir = make_run(trainer={"max_steps": 2})
     seen = []
-    real = save.write_hf_folder
+    real = content.write_hf_folder
     monkeypatch.setattr(
-        save, "write_hf_folder", lambda model, *rest: (seen.append(model), real(model, *rest))
+        content, "write_hf_folder", lambda model, *rest: (seen.append(model), real(model, *rest))
     )
     run(run_dir)
     saved = load_file(run_dir / "checkpoints" / "2" / "model.safetensors")

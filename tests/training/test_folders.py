@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint import folders
+from neobert.training.checkpoint import folders, publish, retention
 from neobert.training.checkpoint.manifest import verify
 
 NOW = "2026-01-01T00:00:00+00:00"
@@ -30,7 +30,7 @@ def fill(folder: Path) -> None:
 
 def save(root: Path, *steps: int) -> None:
     for step in steps:
-        folders.publish(root, step, "digest", NOW, fill)
+        publish.publish(root, step, "digest", NOW, fill)
 
 
 def names(root: Path) -> set[str]:
@@ -145,7 +145,7 @@ def test_retention_keeps_the_newest_and_the_protected(tmp_path, steps, limit, pr
     shutil.rmtree(tmp_path, ignore_errors=True)
     for step in steps:
         (tmp_path / str(step)).mkdir(parents=True)
-    removed = folders.retain(tmp_path, limit, frozenset(protected))
+    removed = retention.retain(tmp_path, limit, 0, frozenset(protected))
     kept = set(folders.checkpoint_steps(tmp_path))
     assert kept | set(removed) == steps
     assert kept >= set(sorted(steps)[-limit:]) | (protected & steps)
@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_the_old_checkpoints_and_no_part_of_the_new(tmp_path)
 
     save(tmp_path, 5)
     with pytest.raises(ProjectError, match="step 10 could not be written: No space left") as error:
-        folders.publish(tmp_path, 10, "digest", NOW, fill_until_full)
+        publish.publish(tmp_path, 10, "digest", NOW, fill_until_full)
     assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
     assert names(tmp_path) == {"5", "latest"}
     assert folders.find(tmp_path, "auto")[1].step == 5
@@ -170,20 +170,20 @@ def test_a_full_disk_leaves_the_old_checkpoints_and_no_part_of_the_new(tmp_path)
 
 def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
     save(tmp_path, 5, 10, 15)
-    assert folders.set_aside_after(tmp_path, 5) == [10, 15]
+    assert publish.set_aside_after(tmp_path, 5) == [10, 15]
     assert names(tmp_path) == {"5", "latest", ".superseded-10-0", ".superseded-15-0"}
     assert folders.find(tmp_path, "latest")[1].step == 5
     save(tmp_path, 10)
-    folders.set_aside_after(tmp_path, 5)
+    publish.set_aside_after(tmp_path, 5)
     assert ".superseded-10-1" in names(tmp_path)
-    folders.sweep(tmp_path)
+    publish.sweep(tmp_path)
     assert ".superseded-10-0" in names(tmp_path)
 
 
 KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
-from neobert.training.checkpoint import folders
+from neobert.training.checkpoint import folders, publish, retention
 
 calls, deadline = 0, int(sys.argv[2])
 
@@ -204,7 +204,7 @@ def fill(folder):
     for name in ("model", "state"):
         (folder / name).write_text(name * 100)
 
-folders.publish(Path(sys.argv[1]), 10, "digest", "now", fill)
+publish.publish(Path(sys.argv[1]), 10, "digest", "now", fill)
 print(calls)
 """
 
@@ -218,7 +218,7 @@ def test_a_kill_at_any_point_of_a_save_costs_that_save_at_most(tmp_path):
         assert run_killed_save(root, deadline) is None
         assert folders.find(root, "auto")[1].step in (5, 10)
         assert folders.find(root, "latest")[1].step in (5, 10)
-        folders.sweep(root)
+        publish.sweep(root)
         save(root, 15)
         assert folders.find(root, "auto")[1].step == 15
         assert names(root) <= {"5", "10", "15", "latest"}, deadline

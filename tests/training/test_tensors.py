@@ -12,10 +12,11 @@ from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer
 from neobert.training.checkpoint.tensors import (
-    load_optimizer_tensors,
+    optimizer_targets,
     optimizer_tensors,
     random_state,
     restore_random_state,
+    take_optimizer_state,
 )
 
 
@@ -42,6 +43,14 @@ def test_generators_go_on_where_they_were(consumed):
     assert draws() == expected
 
 
+def load_optimizer_tensors(model, optimizer, tensors):
+    saved = {name: (each.shape, each.dtype) for name, each in tensors.items()}
+    targets = optimizer_targets(model, optimizer, saved)
+    for name, target in targets.items():
+        target.copy_(tensors[name])
+    take_optimizer_state(model, optimizer, targets)
+
+
 def trained(steps=2):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
@@ -63,14 +72,6 @@ def test_optimizer_state_comes_back_by_name():
     assert all(torch.equal(again[name], tensors[name]) for name in tensors)
 
 
-def test_state_is_copied_out_of_the_file():
-    tensors = optimizer_tensors(*trained())
-    model, optimizer = trained(steps=0)
-    load_optimizer_tensors(model, optimizer, tensors)
-    tensors["exp_avg/0.weight"].zero_()
-    assert optimizer.state[model[0].weight]["exp_avg"].any()
-
-
 def test_a_run_saved_before_its_first_step_has_no_state():
     model, optimizer = trained(steps=0)
     assert optimizer_tensors(model, optimizer) == {}
@@ -82,6 +83,7 @@ def test_a_run_saved_before_its_first_step_has_no_state():
     "spoil",
     [
         lambda tensors: tensors.pop("exp_avg/0.weight"),
+        lambda tensors: [tensors.pop(name) for name in list(tensors) if name.endswith("/0.weight")],
         lambda tensors: tensors.update({"exp_avg/9.weight": torch.ones(1)}),
         lambda tensors: tensors.update({"exp_avg/0.weight": torch.ones(4, 4)}),
     ],

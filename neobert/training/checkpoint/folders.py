@@ -1,27 +1,43 @@
-"""The folder of checkpoints: what is there, which one is newest, what `latest` points at, what may go.
+"""The folder of checkpoints, as a reader sees it: what is there, which one is meant, which ones are broken.
 
 checkpoints/1000/ checkpoints/2000/    complete checkpoints, one a step
 checkpoints/latest -> 2000             relative, swapped by a rename; a text file where symlinks do not work
+checkpoints/best -> 1000               the same, where the run tells its checkpoints apart by an evaluation
 checkpoints/.tmp-3000-PID/             a save under way, or what a kill left of it
-checkpoints/.trash-1000-0/           a checkpoint on its way out
-checkpoints/.superseded-3000-0/      what lay ahead of the step that a run was resumed from
+checkpoints/.trash-1000-0/             a checkpoint on its way out
+checkpoints/.superseded-3000-0/        what lay ahead of the step that a run was resumed from
+checkpoints/.corrupt-3000-0/           a checkpoint that did not verify; nobody removes it but people
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.training.checkpoint.manifest import Manifest, broken, seal, sync, verify
+from neobert.errors import ProjectError
+from neobert.training.checkpoint.manifest import Manifest, broken, verify
 
 LATEST = "latest"
+BEST = "best"
 PARTIAL = ".tmp"
 TRASH = ".trash"
 SUPERSEDED = ".superseded"
+CORRUPT = ".corrupt"
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
+AFRESH_HINT = "restore one of them from a copy, or move the folder away to start afresh"
+
+Found = tuple[Path, Manifest]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A checkpoint that cannot be resumed from, and why."""
+
+    step: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.step}: {self.reason}"
 
 
 def checkpoint_steps(root: Path) -> list[int]:
@@ -31,47 +47,40 @@ def checkpoint_steps(root: Path) -> list[int]:
     return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal() and path.is_dir())
 
 
-def publish(
-    root: Path, step: int, config_digest: str, created_utc: str, write: Callable[[Path], None]
-) -> Path:
-    """Have `write` fill a folder, seal it, and give it its name; return the checkpoint.
-
-    Until the last rename nothing counts as a checkpoint, and a failure takes the partial folder away again.
-    Raises `ProjectError` CKP004 where the file system refuses.
-    """
-    partial = root / f"{PARTIAL}-{step}-{os.getpid()}"
-    try:
-        partial.mkdir(parents=True)
-        write(partial)
-        seal(partial, step, config_digest, created_utc)
-        _set_aside(root / str(step))
-        partial.rename(root / str(step))
-        sync(root)
-        _point_latest_at(root, str(step))
-    except OSError as error:
-        raise _refused(root, step, error) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return root / str(step)
-
-
-def find(root: Path, selector: str) -> tuple[Path, Manifest] | None:
-    """Return the verified checkpoint that the selector means, or None for a fresh start.
+def find(root: Path, selector: str) -> Found | None:
+    """Return the verified checkpoint that the selector means, or None for a fresh start. Changes nothing.
 
     Raises `ProjectError` CKP007 where a named checkpoint does not verify, or where `auto` finds
     checkpoints and none of them does: starting afresh over them would throw work away.
     """
+    return search(root, selector)[0]
+
+
+def search(root: Path, selector: str) -> tuple[Found | None, tuple[Rejected, ...]]:
+    """Do what `find` does, and return the newer checkpoints too that `auto` passed by."""
     if selector == "never":
-        return None
+        return None, ()
     if selector == "auto":
         return _newest_verified(root)
     folder = _named(root, selector)
-    return folder, verify(folder)
+    return (folder, verify(folder)), ()
+
+
+def in_quarantine(root: Path) -> list[str]:
+    """Name the checkpoints that were found broken and renamed."""
+    if not root.is_dir():
+        return []
+    return sorted(path.name for path in root.iterdir() if path.name.startswith(f"{CORRUPT}-"))
 
 
 def latest(root: Path) -> Path | None:
     """Follow `latest`, symlink or text file; None where there is none."""
-    pointer = root / LATEST
+    return follow(root, LATEST)
+
+
+def follow(root: Path, name: str) -> Path | None:
+    """Follow a pointer beside the checkpoints; None where there is none."""
+    pointer = root / name
     if pointer.is_dir():
         return pointer.resolve()
     if pointer.is_file():
@@ -79,106 +88,37 @@ def latest(root: Path) -> Path | None:
     return None
 
 
-def retain(root: Path, limit: int, protected: frozenset[int]) -> list[int]:
-    """Remove the oldest beyond the limit (0: none), never a protected one; return the steps removed."""
-    if not limit:
-        return []
-    doomed = [step for step in checkpoint_steps(root)[:-limit] if step not in protected]
-    for step in doomed:
-        _remove(root / str(step))
-    return doomed
+def _newest_verified(root: Path) -> tuple[Found | None, tuple[Rejected, ...]]:
+    """Return the newest checkpoint that verifies, and the newer ones that do not.
 
-
-def sweep(root: Path) -> None:
-    """Remove what killed saves and removals left behind. Only the run that owns the folder may call this."""
-    if root.is_dir():
-        for path in root.iterdir():
-            if path.name.startswith((f"{PARTIAL}-", f"{TRASH}-")):
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name.startswith(f".{LATEST}-"):
-                path.unlink()
-
-
-def set_aside_after(root: Path, step: int) -> list[int]:
-    """Rename checkpoints beyond `step`, which another history made, out of the way; return their steps."""
-    ahead = [each for each in checkpoint_steps(root) if each > step]
-    for each in ahead:
-        _set_aside(root / str(each))
-    if ahead and step in checkpoint_steps(root):
-        _point_latest_at(root, str(step))
-    return ahead
-
-
-def _newest_verified(root: Path) -> tuple[Path, Manifest] | None:
-    steps = checkpoint_steps(root)
-    reasons = []
-    for step in reversed(steps):
-        folder = root / str(step)
+    Raises `ProjectError` CKP007 where there are checkpoints, here or in quarantine, and none verifies.
+    """
+    rejected: list[Rejected] = []
+    for step in reversed(checkpoint_steps(root)):
         try:
-            manifest = verify(folder)
+            manifest = verify(root / str(step))
         except ProjectError as error:
-            reasons.append(f"{step}: {error.message}")
+            rejected.append(Rejected(step, error.message))
             continue
         if manifest.step == step:
-            return folder, manifest
-        reasons.append(f"{step}: it was saved at step {manifest.step}")
-    if reasons:
-        raise broken(
-            root, f"no checkpoint verifies ({'; '.join(reasons)})", "move the folder away to start afresh"
-        )
-    return None
+            return (root / str(step), manifest), tuple(rejected)
+        rejected.append(Rejected(step, f"it was saved at step {manifest.step}"))
+    looked_at = [*map(str, rejected), *(f"{name}: in quarantine" for name in in_quarantine(root))]
+    if looked_at:
+        raise broken(root, f"no checkpoint verifies ({'; '.join(looked_at)})", AFRESH_HINT)
+    return None, ()
 
 
 def _named(root: Path, selector: str) -> Path:
-    """Resolve a path, `latest` by itself, or a path that ends in it where symlinks do not work."""
+    """Resolve a path, `latest` or `best` by themselves, or a path that ends so where symlinks do not work."""
     path = Path(selector)
-    if path.name == LATEST:
-        parent = root if selector == LATEST else path.parent
-        folder = latest(parent)
+    if path.name in (LATEST, BEST):
+        parent = root if selector in (LATEST, BEST) else path.parent
+        folder = follow(parent, path.name)
         if folder is None:
-            raise broken(parent / LATEST, "there is no such pointer", AUTO_HINT)
+            raise broken(parent / path.name, "there is no such pointer", AUTO_HINT)
         return folder
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
         raise broken(path, f"there is no such folder; checkpoints beside it: {there}", AUTO_HINT)
     return path
-
-
-def _point_latest_at(root: Path, name: str) -> None:
-    partial = root / f".{LATEST}-{os.getpid()}"
-    partial.unlink(missing_ok=True)
-    try:
-        partial.symlink_to(name)
-    except OSError:
-        partial.write_text(name + "\n", encoding="utf-8")
-    partial.replace(root / LATEST)
-    sync(root)
-
-
-def _set_aside(folder: Path) -> None:
-    if folder.exists():
-        folder.rename(_unused(folder.parent, f"{SUPERSEDED}-{folder.name}"))
-
-
-def _remove(folder: Path) -> None:
-    """Rename first: a removal that is killed half-way leaves nothing that looks like a checkpoint."""
-    doomed = _unused(folder.parent, f"{TRASH}-{folder.name}")
-    folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
-
-
-def _unused(root: Path, stem: str) -> Path:
-    number = 0
-    while (root / f"{stem}-{number}").exists():
-        number += 1
-    return root / f"{stem}-{number}"
-
-
-def _refused(root: Path, step: int, error: OSError) -> ProjectError:
-    return ProjectError(
-        code="CKP004",
-        message=f"the checkpoint of step {step} could not be written: {error.strerror or error}",
-        hint="earlier checkpoints are intact: make room, then go on with --resume auto",
-        place=str(root),
-        exit_code=EXIT_TRAINING_FAILED,
-    )

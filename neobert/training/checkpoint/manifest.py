@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Manifest:
     config_digest: str
     created_utc: str
     size_bytes: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
@@ -32,19 +33,26 @@ def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
     return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
 
 
-def seal(folder: Path, step: int, config_digest: str, created_utc: str) -> None:
-    """Make the files durable, write the manifest, and make that durable too."""
+def seal(
+    folder: Path, step: int, config_digest: str, created_utc: str, metrics: Mapping[str, float] | None = None
+) -> None:
+    """Make the files durable, write the manifest, and make that durable too.
+
+    Args:
+        metrics: what was evaluated at this step, for the best checkpoint to be found by.
+    """
     paths = sorted(_files(folder))
+    for path in paths:
+        sync(path)
     files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}
     content = {
         "schema_version": SCHEMA_VERSION,
         "step": step,
         "config_digest": config_digest,
         "created_utc": created_utc,
+        "metrics": dict(metrics or {}),
         "files": files,
     }
-    for path in paths:
-        sync(path)
     for path in folder.rglob("*"):
         if path.is_dir():
             sync(path)
@@ -60,20 +68,35 @@ def verify(folder: Path) -> Manifest:
     Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content.
     """
     content = _read(folder)
-    size_bytes = 0
     for name, expected in content["files"].items():
         _verify_file(folder, name, expected)
-        size_bytes += expected["size"]
-    return Manifest(content["step"], content["config_digest"], content["created_utc"], size_bytes)
+    return _summary(content)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what a checkpoint says of itself, and look at none of its files. Raises `ProjectError` CKP007."""
+    return _summary(_read(folder))
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a folder would outlive this machine."""
+    """Wait until a file or a folder would outlive this machine, and have it read from there next time."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
+
+
+def _summary(content: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        step=content["step"],
+        config_digest=content["config_digest"],
+        created_utc=content["created_utc"],
+        size_bytes=sum(each["size"] for each in content["files"].values()),
+        metrics=content.get("metrics", {}),
+    )
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
@@ -17,9 +19,15 @@ from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.export.weights import load_weights
 from neobert.optim import fast_forward
-from neobert.training.checkpoint.manifest import CODE
-from neobert.training.checkpoint.save import CONFIG, OPTIMIZER, STATE, STATE_DIR, rng_file
-from neobert.training.checkpoint.tensors import load_optimizer_tensors, restore_random_state
+from neobert.parallel.sharding import part_like
+from neobert.training.checkpoint.content import CONFIG, OPTIMIZER_FILE, SHARDS, STATE, STATE_DIR, rng_file
+from neobert.training.checkpoint.manifest import CODE, broken
+from neobert.training.checkpoint.shards import read_shards, shapes_in
+from neobert.training.checkpoint.tensors import (
+    optimizer_targets,
+    restore_random_state,
+    take_optimizer_state,
+)
 from neobert.training.compatibility import runtime_differences, structural_differences
 from neobert.training.progress import LossWindow, Progress
 from neobert.training.trainer import Trainer
@@ -59,13 +67,40 @@ def refuse_other_data(folder: Path, state: Mapping[str, Any], identity: Mapping[
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
     """Load weights, optimizer, schedule and generators, and take the progress up."""
     load_weights(trainer.task.model, folder)
-    tensors = load_file(folder / STATE_DIR / OPTIMIZER)
-    load_optimizer_tensors(trainer.task.model, trainer.optimizer, tensors)
+    load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
     fast_forward(trainer.scheduler, state["step"])
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
     if generators.exists():
         restore_random_state(generators.read_bytes())
     _warn_where_sums_may_round_differently(state, trainer.world.size)
+
+
+def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
+    """Load the optimizer's state, saved whole or in parts, into one that is whole or in parts.
+
+    Raises `ProjectError` CKP007 where it is not there, cannot be read, or is that of another model.
+    """
+    if (state_dir / SHARDS).is_dir():
+        targets = optimizer_targets(model, optimizer, shapes_in(state_dir / SHARDS))
+        read_shards(state_dir / SHARDS, targets)
+    elif (state_dir / OPTIMIZER_FILE).is_file():
+        targets = _read_whole(model, optimizer, state_dir / OPTIMIZER_FILE)
+    else:
+        raise broken(state_dir, f"there is neither {OPTIMIZER_FILE} nor {SHARDS}/")
+    take_optimizer_state(model, optimizer, targets)
+
+
+def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            whole = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+            saved = {name: (each.shape, each.dtype) for name, each in whole.items()}
+            targets = optimizer_targets(model, optimizer, saved)
+            for name, target in targets.items():
+                target.copy_(part_like(whole[name], target))
+    except SafetensorError as error:
+        raise broken(path, f"the optimizer's state cannot be read: {error}") from error
+    return targets
 
 
 def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: bool) -> Progress:

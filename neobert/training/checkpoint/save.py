@@ -1,7 +1,8 @@
-"""Write a checkpoint: the folder that transformers loads, and beside it what the next session needs.
+"""Save a run: a snapshot at the step boundary, and a writer that makes a checkpoint of it beside training.
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
-trainer_state/optimizer.safetensors                      moments by parameter name
+trainer_state/optimizer.safetensors                      moments by parameter name, or in place of it
+trainer_state/optimizer/                                 the same from a sharded run, a part a rank
 trainer_state/rng_rank<k>.safetensors                    generators of every rank
 trainer_state/state.json                                 step, cursor, counters, digests
 trainer_state/resolved.json                              the config that made it
@@ -10,95 +11,220 @@ checkpoint.json                                          the manifest, written l
 
 from __future__ import annotations
 
-import json
 import logging
-from datetime import UTC, datetime
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
+from torch import Tensor
 
-from neobert import __version__
-from neobert.config import digest, to_dict
-from neobert.export import write_hf_folder
-from neobert.training.checkpoint import folders
+from neobert.config import digest
+from neobert.errors import ProjectError
+from neobert.export.folder import own_weights
+from neobert.parallel.sharding import full_tensor, own_part
+from neobert.training.checkpoint.content import SHARDS, STATE_DIR, Draft, describe, write_content
+from neobert.training.checkpoint.publish import publish, refused
+from neobert.training.checkpoint.ranks import WritersGroup
+from neobert.training.checkpoint.retention import tidy
+from neobert.training.checkpoint.shards import stage, write_shards
+from neobert.training.checkpoint.snapshot import Layout, Snapshot
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
+from neobert.training.checkpoint.writer import Writer
 from neobert.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-STATE_DIR = "trainer_state"
-STATE = "state.json"
-CONFIG = "resolved.json"
-OPTIMIZER = "optimizer.safetensors"
-SCHEMA_VERSION = 1
+WEIGHTS, OPTIMIZER, LOSS_SUM = "weights/", "optimizer/", "loss_sum"
 
 
-def rng_file(rank: int) -> str:
-    """Name the file of a rank's generators."""
-    return f"rng_rank{rank}.safetensors"
+class Saver:
+    """Saves the steps that it is told to, one at a time. All ranks call the same methods at the same steps.
 
-
-def save_checkpoint(trainer: Trainer) -> None:
-    """Save this step and let older checkpoints go. All ranks call it.
-
-    Raises `ProjectError` where a weight is no number, or where the disk refuses; earlier checkpoints stay.
+    Attributes:
+        num_saves: checkpoints that were written and verified.
+        stalled_s: how long training stood still for them, waits included.
+        written_s: how long the writer took for them, beside training.
     """
-    progress = trainer.progress
-    trainer.guard.check_weights(trainer.task.model, progress.step)
-    generators = trainer.world.gather(random_state())
-    if trainer.world.is_main:
-        _publish(trainer, generators)
-    progress.saved_step = progress.step
-    trainer.mark_saved()
 
+    def __init__(self, trainer: Trainer, sync_history: Callable[[], None]) -> None:
+        self.num_saves = 0
+        self.stalled_s = 0.0
+        self.written_s = 0.0
+        self._ranks = WritersGroup(trainer.world)
+        self._writer = Writer()
+        self._snapshot = Snapshot(trainer.world.device, trainer.optimizer)
+        self._sync_history = sync_history
+        self._draft: Draft | None = None
+        self._is_reserved = False
+        self._judged: tuple[int, Mapping[str, float]] = (-1, {})
 
-def _publish(trainer: Trainer, generators: list[bytes]) -> None:
-    step, limit = trainer.progress.step, trainer.config.trainer.save_total_limit
-    now = datetime.now(UTC).isoformat(timespec="seconds")
+    @property
+    def num_waits(self) -> int:
+        """How many saves had to wait for the one before."""
+        return self._writer.num_waits
 
-    def write(folder: Path) -> None:
+    def is_due(self, trainer: Trainer) -> bool:
+        """Whether there is no checkpoint of this step, and none on its way."""
+        in_flight = None if self._draft is None else self._draft.step
+        return not trainer.progress.is_saved and in_flight != trainer.progress.step
+
+    def follow(self, trainer: Trainer) -> None:
+        """Take note of what was evaluated, and of a save that has ended. Raises what the writer raised."""
+        progress = trainer.progress
+        if progress.row is not None:
+            self._judged = (progress.step, _finite_evaluations(progress.row))
+        if not self._is_reserved and trainer.optimizer.state:
+            self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
+            self._is_reserved = True
+        if self._writer.is_done:
+            self._settle(trainer)
+
+    def begin(self, trainer: Trainer) -> None:
+        """Save this step. Returns as soon as training may go on.
+
+        Raises `ProjectError` where a weight is no number, or where the save before failed.
+        """
+        started_s = time.perf_counter()
+        self._make_way(trainer)
+        trainer.guard.check_weights(trainer.task.model, trainer.progress.step)
+        generators = trainer.world.gather(random_state())
+        self._draft = self._take(trainer, generators)
+        self._writer.start(partial(self._run, trainer, self._draft))
+        if not trainer.config.trainer.async_save:
+            self._settle(trainer)
+        self.stalled_s += time.perf_counter() - started_s
+
+    def finish(self, trainer: Trainer) -> None:
+        """Wait until this step has a checkpoint that verifies."""
+        if self.is_due(trainer):
+            self.begin(trainer)
+        self._settle(trainer)
+
+    def close(self) -> None:
+        """Let a save in flight end, whatever comes of it, and say what the saves cost."""
+        self._writer.close()
+        if self._writer.num_waits:
+            advice = "%d saves waited for the one before, %.1f s in all: raise trainer.save_steps"
+            log.warning(advice, self._writer.num_waits, self._writer.waited_s)
+
+    def _make_way(self, trainer: Trainer) -> None:
+        num_waits = self._writer.num_waits
+        self._writer.make_way()
+        self._note_saved(trainer)
+        if num_waits == 0 < self._writer.num_waits:
+            step, waited_s = trainer.progress.step, self._writer.waited_s
+            log.warning("the save of step %d waited %.1f s for the one before", step, waited_s)
+
+    def _settle(self, trainer: Trainer) -> None:
+        self._writer.settle()
+        self._note_saved(trainer)
+
+    def _note_saved(self, trainer: Trainer) -> None:
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self.num_saves += 1
+            trainer.progress.saved_step = draft.step
+            trainer.mark_saved(draft.taken_at_s)
+
+    def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
+        """Copy what the writer is to write. The run is as it was, and may go on."""
+        originals = self._tensors(trainer, full_tensor)
+        copies = self._snapshot.take({name: own_part(each) for name, each in originals.items()})
+        step, (judged_step, metrics) = trainer.progress.step, self._judged
+        state = _below(OPTIMIZER, copies)
+        return Draft(
+            step=step,
+            taken_at_s=time.monotonic(),
+            metrics=metrics if judged_step == step else {},
+            weights=_below(WEIGHTS, copies),
+            optimizer={name: stage(copy, originals[OPTIMIZER + name]) for name, copy in state.items()},
+            loss_sum=copies.get(LOSS_SUM),
+            generators=generators,
+            state=describe(trainer),
+        )
+
+    def _tensors(self, trainer: Trainer, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        """Name what this rank copies: all of it on rank 0; of a sharded optimizer every rank its part."""
+        model, is_main = trainer.task.model, trainer.world.is_main
+        tensors: dict[str, Tensor] = {}
+        if is_main or trainer.world.is_sharded:
+            state = optimizer_tensors(model, trainer.optimizer)
+            tensors |= {OPTIMIZER + name: each for name, each in state.items()}
+            weights = {WEIGHTS + name: gather(each.detach()) for name, each in own_weights(model).items()}
+            tensors |= weights if is_main else {}
+        return tensors | ({LOSS_SUM: trainer.progress.loss.loss_sum} if is_main else {})
+
+    def _run(self, trainer: Trainer, draft: Draft) -> None:
+        """What the writer's thread does."""
+        started_s = time.perf_counter()
+        self._snapshot.wait()
+        if trainer.world.is_main:
+            self._lead(trainer, draft)
+        else:
+            self._follow(draft, is_sharded=trainer.world.is_sharded)
+        self.written_s += time.perf_counter() - started_s
+
+    def _lead(self, trainer: Trainer, draft: Draft) -> None:
+        """Write on rank 0, and tell the others what came of it."""
         try:
-            _write(trainer, generators, folder)
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
+            self._publish(trainer, draft)
+        except BaseException as error:
+            self._ranks.tell(asdict(_as_refusal(error, trainer, draft)))
+            raise
+        self._ranks.tell(None)
 
-    folder = folders.publish(trainer.checkpoints, step, digest(trainer.config), now, write)
-    log.info("saved %s", folder)
-    resumed_step = trainer.progress.resumed_step
-    protected = frozenset() if resumed_step is None else frozenset({resumed_step})
-    for gone in folders.retain(trainer.checkpoints, limit, protected):
-        log.info("removed checkpoint %d, beyond save_total_limit %d", gone, limit)
+    def _publish(self, trainer: Trainer, draft: Draft) -> None:
+        started_s = time.perf_counter()
+        root = trainer.checkpoints
+
+        def write(folder: Path) -> None:
+            self._sync_history()
+            if trainer.world.is_sharded:
+                self._ranks.tell(folder)
+                write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
+            write_content(trainer, draft, folder)
+
+        manifest = publish(root, draft.step, digest(trainer.config), draft.created_utc, write, draft.metrics)
+        took_s, size_mib = time.perf_counter() - started_s, manifest.size_bytes / 2**20
+        log.info("saved %s, %.1f MiB in %.1f s", root / str(draft.step), size_mib, took_s)
+        tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
+
+    def _follow(self, draft: Draft, *, is_sharded: bool) -> None:
+        """Write this rank's part where there is one, and hear what came of the whole."""
+        heard = self._ranks.hear()
+        if is_sharded and isinstance(heard, Path):
+            try:
+                write_shards(heard / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
+            finally:
+                heard = self._ranks.hear()
+        if heard is not None:
+            raise ProjectError(**heard)
 
 
-def _write(trainer: Trainer, generators: list[bytes], folder: Path) -> None:
-    write_hf_folder(trainer.task.model, trainer.task.tokenizer_dir, folder)
-    state = folder / STATE_DIR
-    state.mkdir()
-    save_file(optimizer_tensors(trainer.task.model, trainer.optimizer), state / OPTIMIZER)
-    for rank, packed in enumerate(generators):
-        (state / rng_file(rank)).write_bytes(packed)
-    (state / CONFIG).write_text(json.dumps(to_dict(trainer.config), indent=2), encoding="utf-8")
-    (state / STATE).write_text(json.dumps(_state(trainer), indent=2), encoding="utf-8")
-    for path in folder.rglob("*.safetensors"):
-        path.chmod(folder.stat().st_mode & 0o666)  # safetensors makes files that only their owner may read
+def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> ProjectError:
+    known = isinstance(error, ProjectError)
+    return error if known else refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
 
 
-def _state(trainer: Trainer) -> dict[str, Any]:
-    progress = trainer.progress
+def _as_it_is(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+
+
+def _layout(tensors: Mapping[str, Tensor]) -> Layout:
+    """Shapes as they are copied: weights whole, the optimizer's state in this rank's part."""
     return {
-        "schema_version": SCHEMA_VERSION,
-        "step": progress.step,
-        "cursor": progress.cursor.to_dict(),
-        "tokens_total": progress.tokens_total,
-        "loss_window": {"loss_sum": progress.loss.loss_sum.item(), "num_targets": progress.loss.num_targets},
-        "row": progress.row,
-        "trained_s": trainer.trained_s,
-        "learning_rate": trainer.scheduler.get_last_lr()[0],
-        "identity": dict(trainer.task.identity),
-        "world_size": trainer.world.size,
-        "num_threads": torch.get_num_threads(),
-        "versions": {"neobert": __version__, "torch": torch.__version__},
+        name: ((each if name.startswith(WEIGHTS) else own_part(each)).shape, each.dtype)
+        for name, each in tensors.items()
     }
+
+
+def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if name.startswith("eval/") and math.isfinite(value)}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -16,30 +17,66 @@ from neobert.errors import ProjectError
 from neobert.training.checkpoint.manifest import CODE
 
 Tensors = dict[str, Tensor]
+Description = tuple[torch.Size, torch.dtype]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
-    """Name the optimizer's state: `exp_avg/model.encoder.weight` and so on, on the CPU."""
+    """Name the optimizer's state: `exp_avg/model.encoder.weight` and so on. These are no copies."""
     return {
-        f"{key}/{name}": value.detach().cpu()
+        f"{key}/{name}": value.detach()
         for name, parameter in _trained(model)
         for key, value in optimizer.state.get(parameter, {}).items()
     }
 
 
-def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: Tensors) -> None:
-    """Put the state back by name. Raises `ProjectError` CKP007 where names or shapes differ."""
-    remaining = dict(tensors)
-    keys = sorted({name.split("/", 1)[0] for name in tensors})
+def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> Tensors:
+    """Make memory for saved state, by name and spread as the parameters are.
+
+    Raises `ProjectError` CKP007 where the names or shapes are not those of this optimizer's parameters.
+    """
+    parameters = dict(_trained(model))
+    targets: Tensors = {}
+    for full_name, (shape, dtype) in saved.items():
+        parameter = parameters.get(full_name.split("/", 1)[-1])
+        if parameter is None:
+            raise _mismatch(f"there is state for unknown parameters, such as {full_name}")
+        if len(shape) and shape != parameter.shape:
+            raise _mismatch(f"{full_name} has the shape {tuple(shape)} in place of {tuple(parameter.shape)}")
+        whole = torch.empty((), device=parameter.device) if not len(shape) else parameter.detach()
+        targets[full_name] = torch.zeros_like(whole, dtype=dtype)
+    _refuse_gaps(model, optimizer, saved)
+    return targets
+
+
+def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensors) -> None:
+    """Hand the optimizer its state, by name. It keeps these tensors."""
+    states: dict[str, Tensors] = defaultdict(dict)
+    for full_name, tensor in tensors.items():
+        key, name = full_name.split("/", 1)
+        states[name][key] = tensor
     for name, parameter in _trained(model):
-        state = {key: remaining.pop(f"{key}/{name}", None) for key in keys}
-        for key, value in state.items():
-            if value is None or (value.ndim and value.shape != parameter.shape):
-                raise _mismatch(f"{key}/{name} is missing or has another shape")
-        # Fresh memory: a slice of a mapped file may be unaligned, and sums could then round differently.
-        optimizer.state[parameter] = {key: value.clone().to(parameter.device) for key, value in state.items()}
-    if remaining:
-        raise _mismatch(f"there is state for unknown parameters, such as {min(remaining)}")
+        optimizer.state[parameter] = states[name]
+
+
+def _refuse_gaps(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> None:
+    """What one parameter has, all have that the same rule updates."""
+    keys: dict[str, set[str]] = defaultdict(set)
+    for full_name in saved:
+        key, name = full_name.split("/", 1)
+        keys[name].add(key)
+    for names in _names_by_rule(model, optimizer):
+        wanted = set[str]().union(*(keys[name] for name in names))
+        for name in names:
+            if keys[name] != wanted or (saved and not wanted):
+                raise _mismatch(f"{min(wanted - keys[name], default='state')}/{name} is missing")
+
+
+def _names_by_rule(model: nn.Module, optimizer: Optimizer) -> list[list[str]]:
+    names = {id(parameter): name for name, parameter in _trained(model)}
+    by_rule: dict[str, list[str]] = defaultdict(list)
+    for group in optimizer.param_groups:
+        by_rule[group.get("rule", "")] += [names[id(each)] for each in group["params"] if id(each) in names]
+    return list(by_rule.values())
 
 
 def random_state() -> bytes:

@@ -1,0 +1,101 @@
+"""What a checkpoint holds, and the files that it is written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from neobert import __version__
+from neobert.config import to_dict
+from neobert.export import write_hf_folder
+from neobert.training.trainer import Trainer
+
+STATE_DIR = "trainer_state"
+STATE = "state.json"
+CONFIG = "resolved.json"
+OPTIMIZER_FILE = "optimizer.safetensors"
+SHARDS = "optimizer"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A snapshot of a run, to be written while the run is already elsewhere.
+
+    Attributes:
+        taken_at_s: monotonic time of the snapshot: what is at risk counts from there.
+        metrics: what was evaluated at this very step.
+        weights: whole tensors by name, on rank 0.
+        optimizer: state by `KEY/PARAMETER`; of a sharded run this rank's parts of it.
+        loss_sum: the loss since the last line of metrics; on rank 0.
+        generators: packed generators of every rank; on rank 0.
+        state: what goes to state.json, but for the loss.
+    """
+
+    step: int
+    taken_at_s: float
+    metrics: Mapping[str, float]
+    weights: Mapping[str, Tensor]
+    optimizer: Mapping[str, Tensor]
+    loss_sum: Tensor | None
+    generators: list[bytes]
+    state: dict[str, Any]
+    created_utc: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def rng_file(rank: int) -> str:
+    """Name the file of a rank's generators."""
+    return f"rng_rank{rank}.safetensors"
+
+
+def describe(trainer: Trainer) -> dict[str, Any]:
+    """Say where a run stands, in what JSON takes. Waits for no device."""
+    progress = trainer.progress
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step": progress.step,
+        "cursor": progress.cursor.to_dict(),
+        "tokens_total": progress.tokens_total,
+        "loss_window": {"num_targets": progress.loss.num_targets},
+        "row": None if progress.row is None else dict(progress.row),
+        "trained_s": trainer.trained_s,
+        "learning_rate": trainer.scheduler.get_last_lr()[0],
+        "identity": dict(trainer.task.identity),
+        "world_size": trainer.world.size,
+        "num_threads": torch.get_num_threads(),
+        "versions": {"neobert": __version__, "torch": torch.__version__},
+    }
+
+
+def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
+    """Write all that rank 0 writes. Raises `OSError`. Reads of the trainer what does not change."""
+    state = folder / STATE_DIR
+    state.mkdir(exist_ok=True)
+    try:
+        write_hf_folder(trainer.task.model, trainer.task.tokenizer_dir, folder, draft.weights)
+        if not trainer.world.is_sharded:
+            save_file(dict(draft.optimizer), state / OPTIMIZER_FILE)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    for rank, packed in enumerate(draft.generators):
+        (state / rng_file(rank)).write_bytes(packed)
+    (state / CONFIG).write_text(json.dumps(to_dict(trainer.config), indent=2), encoding="utf-8")
+    (state / STATE).write_text(json.dumps(_with_loss(draft), indent=2), encoding="utf-8")
+    for path in folder.rglob("*"):
+        if path.is_file():  # safetensors makes files that only their owner may read
+            path.chmod(folder.stat().st_mode & 0o666)
+
+
+def _with_loss(draft: Draft) -> dict[str, Any]:
+    assert draft.loss_sum is not None
+    window = draft.state["loss_window"] | {"loss_sum": draft.loss_sum.item()}
+    return draft.state | {"loss_window": window}

@@ -1,0 +1,135 @@
+"""Change the folder of checkpoints a rename at a time: killed anywhere, readers find whole ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.training.checkpoint.folders import (
+    BEST,
+    CORRUPT,
+    LATEST,
+    PARTIAL,
+    SUPERSEDED,
+    TRASH,
+    Rejected,
+    checkpoint_steps,
+)
+from neobert.training.checkpoint.manifest import Manifest, seal, sync, verify
+
+log = logging.getLogger(__name__)
+
+
+def publish(
+    root: Path,
+    step: int,
+    config_digest: str,
+    created_utc: str,
+    write: Callable[[Path], None],
+    metrics: Mapping[str, float] | None = None,
+) -> Manifest:
+    """Have `write` fill a folder, seal it, give it its name, read it back, and point `latest` at it.
+
+    Until the rename nothing counts as a checkpoint, and a failure takes the partial folder away again.
+    Raises `ProjectError` CKP004 where the file system refuses, or gives back something else than it got.
+    """
+    partial = root / f"{PARTIAL}-{step}-{os.getpid()}"
+    folder = root / str(step)
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        write(partial)
+        seal(partial, step, config_digest, created_utc, metrics)
+        set_aside(folder)
+        partial.rename(folder)
+        sync(root)
+        manifest = _read_back(folder)
+        point(root, LATEST, folder.name)
+    except OSError as error:
+        raise refused(root, step, error.strerror or str(error)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return manifest
+
+
+def point(root: Path, name: str, target: str) -> None:
+    """Swap a pointer beside the checkpoints: a relative link, or a text file where links do not work."""
+    partial = root / f".{name}-{os.getpid()}"
+    partial.unlink(missing_ok=True)
+    try:
+        partial.symlink_to(target)
+    except OSError:
+        partial.write_text(target + "\n", encoding="utf-8")
+    partial.replace(root / name)
+    sync(root)
+
+
+def quarantine(root: Path, rejected: Sequence[Rejected]) -> None:
+    """Rename checkpoints that do not verify, so that nothing takes them for good ones. They are kept."""
+    for each in rejected:
+        kept = _unused(root, f"{CORRUPT}-{each.step}")
+        (root / str(each.step)).rename(kept)
+        log.warning("checkpoint %d does not verify and is kept as %s: %s", each.step, kept.name, each.reason)
+
+
+def sweep(root: Path) -> None:
+    """Remove what killed saves and removals left behind. Only the run that owns the folder may call this."""
+    if root.is_dir():
+        for path in root.iterdir():
+            if path.name.startswith((f"{PARTIAL}-", f"{TRASH}-")):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith((f".{LATEST}-", f".{BEST}-")):
+                path.unlink()
+
+
+def set_aside_after(root: Path, step: int) -> list[int]:
+    """Rename checkpoints beyond `step`, which another history made, out of the way; return their steps."""
+    ahead = [each for each in checkpoint_steps(root) if each > step]
+    for each in ahead:
+        set_aside(root / str(each))
+    if ahead and step in checkpoint_steps(root):
+        point(root, LATEST, str(step))
+    return ahead
+
+
+def set_aside(folder: Path) -> None:
+    """Rename a checkpoint, where there is one, so that another of its step can take its name."""
+    if folder.exists():
+        folder.rename(_unused(folder.parent, f"{SUPERSEDED}-{folder.name}"))
+
+
+def remove(folder: Path) -> None:
+    """Rename, then delete: a removal that is killed half-way leaves nothing that looks like a checkpoint."""
+    doomed = _unused(folder.parent, f"{TRASH}-{folder.name.removeprefix('.')}")
+    folder.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def refused(root: Path, step: int, reason: str) -> ProjectError:
+    """Build the error for a save that failed."""
+    return ProjectError(
+        code="CKP004",
+        message=f"the checkpoint of step {step} could not be written: {reason}",
+        hint="earlier checkpoints are intact: make room, then go on with --resume auto",
+        place=str(root),
+        exit_code=EXIT_TRAINING_FAILED,
+    )
+
+
+def _read_back(folder: Path) -> Manifest:
+    try:
+        return verify(folder)
+    except ProjectError as error:
+        quarantine(folder.parent, [Rejected(int(folder.name), error.message)])
+        raise OSError(f"it reads back differently: {error.message}") from error
+
+
+def _unused(root: Path, stem: str) -> Path:
+    number = 0
+    while (root / f"{stem}-{number}").exists():
+        number += 1
+    return root / f"{stem}-{number}"

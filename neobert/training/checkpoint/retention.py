@@ -1,0 +1,89 @@
+"""Which checkpoints go, and which one is best. What cannot be removed is said, and costs no run."""
+
+from __future__ import annotations
+
+import logging
+import math
+from pathlib import Path
+
+from neobert.config.schema import TrainerConfig
+from neobert.errors import ProjectError
+from neobert.training.checkpoint.folders import BEST, SUPERSEDED, checkpoint_steps
+from neobert.training.checkpoint.manifest import read_manifest
+from neobert.training.checkpoint.publish import point, remove
+
+log = logging.getLogger(__name__)
+
+MIN_KEPT = 2
+SUPERSEDED_KEPT = 1
+MORE_IS_BETTER = ("eval/accuracy",)
+
+
+def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
+    """Link the best checkpoint and let older ones go, after a save that verified.
+
+    The newest two stay, the best, the session's start, and the multiples of `save_keep_every`.
+    """
+    protected = {step for step in (resumed_step, link_best(root, trainer)) if step is not None}
+    for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
+        log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
+    for name in bound_superseded(root):
+        log.info("removed %s, which a newer one that was set aside replaces", name)
+
+
+def link_best(root: Path, trainer: TrainerConfig) -> int | None:
+    """Point `best` at the best checkpoint that is there, and return its step; None where none was judged."""
+    if trainer.metric_for_best_model is None:
+        return None
+    step = best_step(root, trainer.metric_for_best_model, trainer.greater_is_better)
+    if step is not None:
+        try:
+            point(root, BEST, str(step))
+        except OSError as error:
+            log.warning("the link to the best checkpoint, %d, could not be moved: %s", step, error)
+    return step
+
+
+def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
+    """Return the step of the checkpoint with the best evaluation, the earliest of equals."""
+    is_more_better = metric in MORE_IS_BETTER if greater_is_better is None else greater_is_better
+    sign = -1.0 if is_more_better else 1.0
+    values = {step: _value(root / str(step), metric) for step in checkpoint_steps(root)}
+    judged = {step: sign * value for step, value in values.items() if math.isfinite(value)}
+    return min(judged, key=lambda step: (judged[step], step)) if judged else None
+
+
+def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
+    """Remove the oldest beyond the limit (0: none) and return their steps."""
+    if not limit:
+        return []
+    older = checkpoint_steps(root)[: -max(limit, MIN_KEPT)]
+    doomed = [step for step in older if step not in protected and not (keep_every and step % keep_every == 0)]
+    return [step for step in doomed if _is_removed(root / str(step))]
+
+
+def bound_superseded(root: Path) -> list[str]:
+    """Remove what was set aside but for the newest, now that the run's own history has a checkpoint."""
+    found = [path for path in root.iterdir() if path.name.startswith(f"{SUPERSEDED}-")]
+    oldest_first = sorted(found, key=lambda path: (path.stat().st_ctime_ns, _step_of(path)))
+    return [path.name for path in oldest_first[:-SUPERSEDED_KEPT] if _is_removed(path)]
+
+
+def _value(folder: Path, metric: str) -> float:
+    try:
+        return float(read_manifest(folder).metrics.get(metric, math.nan))
+    except ProjectError:
+        return math.nan
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.split("-")[1])
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
+        remove(folder)
+    except OSError as error:
+        log.warning("%s could not be removed and stays: %s", folder, error)
+        return False
+    return True

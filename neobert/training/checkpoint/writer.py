@@ -1,0 +1,63 @@
+"""A thread beside training that does one thing at a time.
+
+A thread, not a process: it needs no second copy of gibibytes, and it dies with the trainer, so no orphan
+publishes a checkpoint under a session that has begun since. Copying, writing, syncing and hashing let other
+threads run, so the step keeps its pace.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+
+class Writer:
+    """At most one job is in flight. The next one waits for it, which is counted.
+
+    Attributes:
+        num_waits: jobs that had to wait for the one before.
+        waited_s: how long they did.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-writer")
+        self._job: Future[None] | None = None
+        self.num_waits = 0
+        self.waited_s = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is in flight, or has ended and nobody has taken note of it."""
+        return self._job is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job that was in flight has ended."""
+        return self._job is not None and self._job.done()
+
+    def start(self, job: Callable[[], None]) -> None:
+        """Begin a job. The one before has to be settled."""
+        assert self._job is None
+        self._job = self._thread.submit(job)
+
+    def settle(self) -> None:
+        """Wait for the job in flight, if there is one, and raise what it raised."""
+        job, self._job = self._job, None
+        if job is not None:
+            job.result()
+
+    def make_way(self) -> None:
+        """Settle the job in flight for the sake of the next one."""
+        if self._job is not None and not self._job.done():
+            started_s = time.perf_counter()
+            self.num_waits += 1
+            with suppress(BaseException):  # `settle` raises it
+                self._job.result()
+            self.waited_s += time.perf_counter() - started_s
+        self.settle()
+
+    def close(self) -> None:
+        """Wait for the job in flight, whatever comes of it, and end the thread."""
+        self._thread.shutdown(wait=True)
