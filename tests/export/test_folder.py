@@ -27,8 +27,8 @@ from neobert.export.folder import MODELING_FILES
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
 
 CARRIED_IMPORTS = {
-    "__future__", "collections", "contextlib", "dataclasses", "functools", "importlib", "inspect", "itertools",
-    "typing",
+    "__future__", "collections", "contextlib", "dataclasses", "functools", "importlib", "inspect",
+    "itertools", "typing",
 }  # fmt: skip
 OUTSIDE_IMPORTS = {"torch", "transformers"}
 
