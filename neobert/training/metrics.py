@@ -82,6 +82,7 @@ def fields(trainer: Trainer) -> dict[str, float | None]:
         "train/tokens_total": progress.tokens_total,
         "train/epoch": trainer.task.epoch(progress),
         "perf/mfu": reading.mfu,
+        "perf/recompiles": trainer.recompiles,
         **_clip_fields(trainer.qk_clip),
     }
 

@@ -23,6 +23,7 @@ TRAIN_FIELDS = [
     "train/tokens_total",
     "train/epoch",
     "perf/mfu",
+    "perf/recompiles",
     "perf/data_wait_share",
     "time/step_ms",
     "time/data_wait_ms",
