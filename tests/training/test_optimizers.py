@@ -1,0 +1,65 @@
+"""Under each optimizer a run that was killed ends where the unbroken one does, to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neobert.training import loop
+
+CLIP = {"name": "muonclip", "qk_clip_threshold": 0.002, "qk_clip_interval": 2, "qk_clip_chunk_size": 16}
+OPTIMIZERS = {"muon": {"name": "muon"}, "muonclip": CLIP}
+
+
+class Killed(BaseException):
+    """What no handler sees coming."""
+
+
+def kill_at(monkeypatch, number):
+    real, calls = loop.update, iter(range(10**6))
+
+    def struck(*arguments):
+        if next(calls) == number:
+            raise Killed
+        return real(*arguments)
+
+    monkeypatch.setattr(loop, "update", struck)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_killed_run_goes_on_to_the_last_bit(name, make_run, run, exact, monkeypatch):
+    sections = {"optimizer": OPTIMIZERS[name]}
+    unbroken, broken = make_run("unbroken", **sections), make_run("broken", **sections)
+    run(unbroken)
+    with monkeypatch.context() as patch:
+        kill_at(patch, 7)
+        with pytest.raises(Killed):
+            run(broken)
+    assert run(broken) == 0
+    assert exact(broken) == exact(unbroken)
+    losses = [line["train/loss"] for line in exact(unbroken) if "train/loss" in line]
+    assert losses[-1] < losses[0]
+    weights = [load_file(each / "checkpoints/12/model.safetensors") for each in (unbroken, broken)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_the_clip_cuts_logits_in_packed_and_padded_runs_and_says_what_it_saw(make_run, run, metrics):
+    for is_packed in (True, False):
+        sections = {"datacollator": {"pack_sequences": is_packed}}
+        kept, cut = f"kept-{is_packed}", f"cut-{is_packed}"
+        plain = make_run(kept, optimizer=CLIP | {"qk_clip_threshold": 1e6}, **sections)
+        clipped = make_run(cut, optimizer=CLIP, **sections)
+        run(plain)
+        run(clipped)
+        seen = [
+            [line["train/max_attention_logit"] for line in metrics(each) if "train/loss" in line]
+            for each in (plain, clipped)
+        ]
+        assert seen[1][-1] < 0.5 * seen[0][-1]
+
+
+def test_without_a_clip_no_logit_is_told(make_run, run, metrics):
+    run_dir = make_run(optimizer=OPTIMIZERS["muon"])
+    run(run_dir)
+    assert not any("train/max_attention_logit" in line for line in metrics(run_dir))
