@@ -1,6 +1,6 @@
 """Useful tokens per second of this trainer against Hugging Face's ModernBERT of the same shape, on one GPU.
 
-    python benchmarks/against_modernbert.py WORK_DIR [--rounds 6] [--output DIR]
+    python benchmarks/against_modernbert.py WORK_DIR [--rounds 5] [--output DIR]
 
 One process, rounds of seconds in turn, so that all are held to the same power limit. Ours is the real
 trainer's step, its data path, finite check and schedule included, on the best kernels that run here. The peer
@@ -192,8 +192,8 @@ def contest(work: Path, size: Size, rounds: int, seconds: float, backend: str) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each contender in a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.5, help="of each contender in a round")
     parser.add_argument("--output", type=Path, help="folder of the JSON files")
     chosen = parser.parse_args()
     work = chosen.work.resolve()

@@ -55,8 +55,7 @@ class Batch:
         self.inputs: dict[str, Any] = {
             "input_ids": inputs.view_as(rows).to(device),
             "labels": labels.view_as(rows).to(device),
-            # Full rows need no mask, and without one SDPA takes its fastest kernel.
-            "attention_mask": None if bool(is_token.all()) else is_token.to(device),
+            "attention_mask": is_token.to(device),
         }
 
 
@@ -68,7 +67,9 @@ def concatenated(
     for index in range(NUM_BATCHES):
         ids = torch.from_numpy(store.tokens[index * size : (index + 1) * size].astype("int64"))
         is_token = torch.ones(rows, width, dtype=torch.bool)
-        yield Batch(ids.view(rows, width), is_token, tokenizer.mask_id, int(MASKED_SHARE * size), device)
+        batch = Batch(ids.view(rows, width), is_token, tokenizer.mask_id, int(MASKED_SHARE * size), device)
+        batch.inputs["attention_mask"] = None  # full rows need none, and SDPA then takes its fastest kernel
+        yield batch
 
 
 def padded(

@@ -20,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def main() -> None:
     write_text(work, size, chosen.row_length)
     results = {}
     for name in chosen.kernels:
-        run_dir = work / f"{name}-{chosen.row_length}-{chosen.steps}"
+        run_dir = work / f"{name}-{chosen.row_length}-{time.time_ns()}"
         write_run(
             run_dir,
             run_config(
