@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -63,3 +67,19 @@ def test_without_a_clip_no_logit_is_told(make_run, run, metrics):
     run_dir = make_run(optimizer=OPTIMIZERS["muon"])
     run(run_dir)
     assert not any("train/max_attention_logit" in line for line in metrics(run_dir))
+
+
+@pytest.mark.e2e
+def test_two_ranks_that_hold_parts_train_as_two_that_hold_all(make_run, exact):
+    found = []
+    for mode in ("replicated", "fsdp2"):
+        ranks = {"distributed": {"nproc_per_node": 2, "mode": mode}}
+        run_dir = make_run(mode, optimizer=CLIP, **ranks)
+        torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+        command = [*torchrun, "-m", "neobert.train", str(run_dir / "resolved.json")]
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        found.append([line["train/loss"] for line in exact(run_dir) if "train/loss" in line])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[0][-1] < found[0][0]
