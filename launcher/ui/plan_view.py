@@ -63,8 +63,14 @@ def decision_rows(plan: Plan) -> Iterator[Row]:
         yield _row("cost", "unknown (guard.price_per_gpu_hour is not set)", plan.cost)
     yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
     yield _row("memory per device", _memory(plan), plan.memory_mib)
+    yield _kernels(plan)
     speed = f"{show_count(plan.tokens_per_second.value)} tokens/s, MFU {plan.mfu.value:.1%}"
     yield _row("predicted speed", speed, plan.tokens_per_second)
+
+
+def _kernels(plan: Plan) -> Row:
+    reason = f"{plan.kernels.reason}; attention: {plan.attention.reason}"
+    return "kernels", f"{plan.kernels.value}, attention {plan.attention.value}", reason
 
 
 def _memory(plan: Plan) -> str:

@@ -7,6 +7,7 @@ import math
 from neobert.config.schema import RunConfig
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
+from neobert.plan.kernels import plan_kernels
 from neobert.plan.memory import plan_memory
 from neobert.plan.pace import plan_pace
 from neobert.plan.parameters import count_parameters
@@ -26,8 +27,15 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     batch = plan_batch(config, counts)
     pace = plan_pace(config, assumptions, measured, counts, vocab_size.value, batch)
+    kernels = plan_kernels(config, assumptions)
     memory = plan_memory(
-        config, counts, vocab_size.value, batch["tokens_per_microbatch"].value, assumptions, measured
+        config,
+        counts,
+        vocab_size.value,
+        batch["tokens_per_microbatch"].value,
+        assumptions,
+        measured,
+        kernels["kernels"].value,
     )
     return Plan(
         assumptions=assumptions,
@@ -36,6 +44,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
         **plan_size(config.model, counts, assumptions),
         **batch,
         **pace,
+        **kernels,
         **plan_saves(config, counts, pace["step_time_s"]),
         **memory,
         **_plan_rates(config, schedule),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from neobert.config.schema import RunConfig
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
+from neobert.plan.kernels import OWN_KERNELS
 from neobert.plan.moments import optimizer_values
 from neobert.plan.parameters import ParameterCount, feed_forward_width
 from neobert.plan.units import mib
@@ -20,6 +21,8 @@ FP32_BYTES = 4
 BF16_BYTES = 2
 CUDA_RUNTIME_MIB = 1024.0
 CPU_RUNTIME_MIB = 512.0
+ROWS_PER_CHUNK = 8192
+"""Rows that the own decoder scores at a time: `neobert.kernels.loss`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,12 @@ def plan_memory(
     microbatch_tokens: int,
     assumptions: Assumptions,
     measured: Measured,
+    kernels: str,
 ) -> Values:
     """Derive each part of the memory of one device, and their sum or what was measured."""
-    parts = predict_memory(config, counts, vocab_size, microbatch_tokens, is_cuda=assumptions.is_cuda)
+    parts = predict_memory(
+        config, counts, vocab_size, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels
+    )
     state, tokens = f"{counts.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
@@ -59,8 +65,11 @@ def plan_memory(
         "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy"),
         "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients"),
         "optimizer_mib": Derived(parts.optimizer_mib, optimizer_values(config.optimizer, counts).reason),
-        "activations_mib": Derived(parts.activations_mib, f"{tokens}, {checkpointing} checkpointing"),
-        "logits_mib": Derived(parts.logits_mib, f"predicted positions of {tokens} x {vocab_size:,}"),
+        "activations_mib": Derived(
+            parts.activations_mib,
+            f"{tokens}, {checkpointing} checkpointing; {KEPT[_kept_by(config, kernels)]}",
+        ),
+        "logits_mib": Derived(parts.logits_mib, _reason_of_logits(tokens, vocab_size, kernels)),
         "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
         "memory_mib": total,
         "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
@@ -68,7 +77,13 @@ def plan_memory(
 
 
 def predict_memory(
-    config: RunConfig, counts: ParameterCount, vocab_size: int, microbatch_tokens: int, *, is_cuda: bool
+    config: RunConfig,
+    counts: ParameterCount,
+    vocab_size: int,
+    microbatch_tokens: int,
+    *,
+    is_cuda: bool,
+    kernels: str,
 ) -> Memory:
     """Predict the peak of a training step on one device that holds the whole model."""
     compute_bytes = _compute_bytes(config)
@@ -77,45 +92,78 @@ def predict_memory(
         weights_mib=mib(counts.total * (FP32_BYTES + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES),
         optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES),
-        activations_mib=mib(activation_bytes(config) * microbatch_tokens),
-        logits_mib=mib(_decoded_positions(config, microbatch_tokens) * vocab_size * (compute_bytes + 8)),
+        activations_mib=mib(activation_bytes(config, kernels) * microbatch_tokens),
+        logits_mib=mib(_logits_bytes(config, vocab_size, microbatch_tokens, kernels)),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
 
-def activation_bytes(config: RunConfig) -> int:
+def activation_bytes(config: RunConfig, kernels: str) -> int:
     """Return the bytes per token that the blocks keep for the backward pass.
 
     A recomputed block keeps its input, the residual stream in fp32; while it is recomputed, one block's whole
     set is there as well.
     """
-    layers, whole = config.model.num_hidden_layers, block_bytes(config)
+    layers, whole = config.model.num_hidden_layers, block_bytes(config, kernels)
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
     return recomputed * FP32_BYTES * config.model.hidden_size + (layers - recomputed) * whole + whole
 
 
-def block_bytes(config: RunConfig) -> int:
-    """Return the bytes per token that one block keeps, as counted on this project's model.
+KEPT = {
+    "fused": "a block keeps its two streams, qkv, what was attended, gate, up and their product, in bf16",
+    "triton": "a block keeps two streams, their norms, rotated qkv, what was attended, gate and up, in bf16",
+    "compiled": "a block keeps its products' inputs, qkv, rotated q, k, gate, up and product, an fp32 stream",
+    "eager": "a block keeps what a compiled one does, the activated gate and each step of the norms in fp32",
+}
 
-    In the compute type: the inputs of the four products, qkv, the rotated q and k, and the feed-forward's
-    gate, up and product; eager mode keeps the activated gate as well. In fp32: the residual stream, and in
-    eager mode each step of the norms. Compiled graphs keep the whole of qkv for its v.
+
+def _kept_by(config: RunConfig, kernels: str) -> str:
+    if kernels in OWN_KERNELS:
+        return kernels
+    return "compiled" if config.trainer.torch_compile else "eager"
+
+
+def block_bytes(config: RunConfig, kernels: str) -> int:
+    """Return the bytes per token that one block keeps, as counted on this project's model: see `KEPT`.
+
+    The own kernels keep rows' statistics besides: two reciprocal root mean squares, a log-sum-exp a head.
+    `triton` computes the gated product again. Compiled graphs of the modules keep the whole of qkv for its v.
     """
     hidden, width = config.model.hidden_size, feed_forward_width(config.model)
     compute_bytes = _compute_bytes(config)
+    statistics = FP32_BYTES * (2 + config.model.num_attention_heads)
     gates = 3 if config.model.hidden_act == "swiglu" else 2
-    if config.trainer.torch_compile:
-        return compute_bytes * (10 * hidden + gates * width) + FP32_BYTES * hidden
-    return compute_bytes * (9 * hidden + (gates + 1) * width) + FP32_BYTES * 4 * hidden
+    return {
+        "fused": BF16_BYTES * (6 * hidden + 3 * width) + statistics,
+        "triton": BF16_BYTES * (8 * hidden + 2 * width) + statistics,
+        "compiled": compute_bytes * (10 * hidden + gates * width) + FP32_BYTES * hidden,
+        "eager": compute_bytes * (9 * hidden + (gates + 1) * width) + FP32_BYTES * 4 * hidden,
+    }[_kept_by(config, kernels)]
 
 
 def _compute_bytes(config: RunConfig) -> int:
     return BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
 
 
-def _decoded_positions(config: RunConfig, tokens: int) -> int:
-    """Logits in the compute type, then in fp32, then their gradient: all three are alive at once."""
+def _logits_bytes(config: RunConfig, vocab_size: int, tokens: int, kernels: str) -> int:
+    """Count what is alive at once while the loss is computed.
+
+    The modules hold logits in the compute type, in fp32, and their gradient. The own decoder turns a chunk of
+    logits into its gradient in place, and holds the decoder's in fp32 until the backward pass takes it.
+    """
     share = config.datacollator.mlm_probability if config.trainer.masked_logits_only_loss else 1.0
-    return math.ceil(tokens * share)
+    decoded = math.ceil(tokens * share)
+    if kernels in OWN_KERNELS:
+        return vocab_size * (
+            min(decoded, ROWS_PER_CHUNK) * BF16_BYTES + config.model.hidden_size * FP32_BYTES
+        )
+    return decoded * vocab_size * (_compute_bytes(config) + 2 * FP32_BYTES)
+
+
+def _reason_of_logits(tokens: str, vocab_size: int, kernels: str) -> str:
+    positions = f"predicted positions of {tokens} x {vocab_size:,}"
+    if kernels in OWN_KERNELS:
+        return f"{positions}, {ROWS_PER_CHUNK:,} at a time in bf16, and the decoder's gradient beside them"
+    return f"{positions} in the compute type, in fp32, and their gradient"

@@ -34,6 +34,8 @@ class Plan:
     tokens_per_second: Derived[float]
     mfu: Derived[float]
     eta_s: Derived[float]
+    kernels: Derived[str]
+    attention: Derived[str]
     save_interval_steps: Derived[int]
     num_saves: Derived[int]
     first_save_step: Derived[int]

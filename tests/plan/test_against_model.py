@@ -80,7 +80,7 @@ def test_kept_activations_grow_with_depth_as_predicted(precision):
     weights = count_parameters(deep.model, 1).linear - count_parameters(shallow.model, 1).linear
     copies = 2 * weights if precision == "bf16" else 0
     measured = kept_bytes(deep) - kept_bytes(shallow) - copies
-    predicted = TOKENS * (activation_bytes(deep) - activation_bytes(shallow))
+    predicted = TOKENS * (activation_bytes(deep, "torch") - activation_bytes(shallow, "torch"))
     assert predicted == pytest.approx(measured, rel=0.05)
 
 
@@ -88,5 +88,5 @@ def test_recomputed_blocks_keep_their_input_only():
     trainer = TrainerConfig(mixed_precision="bf16", gradient_checkpointing=True)
     shallow, deep = (RunConfig(model=replace(TINY, num_hidden_layers=n), trainer=trainer) for n in (2, 6))
     measured = kept_bytes(deep) - kept_bytes(shallow)
-    predicted = TOKENS * (activation_bytes(deep) - activation_bytes(shallow))
+    predicted = TOKENS * (activation_bytes(deep, "torch") - activation_bytes(shallow, "torch"))
     assert predicted == pytest.approx(measured, rel=0.05)

@@ -146,21 +146,59 @@ def test_what_is_kept_in_fp32():
 
 def test_gelu_has_no_gate_to_keep():
     gelu, swiglu = (
-        plan_with(model=ModelConfig(hidden_act=act, intermediate_size=width)).activations_mib.value
+        plan_with(
+            model=ModelConfig(hidden_act=act, intermediate_size=width, kernel_backend="torch")
+        ).activations_mib.value
         for act, width in (("gelu", 2048), ("swiglu", 3072))
     )
     assert swiglu - gelu == pytest.approx(28 * 16_384 * 2 * 2048 / 2**20)
 
 
 def test_checkpointing_trades_memory():
-    whole = plan_with().activations_mib.value
+    torchs = {"model": ModelConfig(kernel_backend="torch")}
+    whole = plan_with(**torchs).activations_mib.value
     some = plan_with(
         **trainer(gradient_checkpointing=True, gradient_checkpointing_every_n=2)
     ).activations_mib.value
     all_blocks = plan_with(**trainer(gradient_checkpointing=True)).activations_mib.value
     assert all_blocks < some < whole
-    assert plan_with(**trainer(torch_compile=False)).activations_mib.value > whole
+    assert plan_with(**trainer(torch_compile=False), **torchs).activations_mib.value > whole
     assert plan_with(**trainer(mixed_precision="no")).activations_mib.value > 1.5 * whole
+
+
+def test_own_kernels_keep_less_and_score_in_chunks():
+    plans = {name: plan_with(model=ModelConfig(kernel_backend=name)) for name in ("fused", "triton", "torch")}
+    activations = {name: plan.activations_mib.value for name, plan in plans.items()}
+    assert activations["triton"] < activations["fused"] < activations["torch"]
+    assert activations["fused"] == 28 * 16_384 * (2 * (6 * 768 + 3 * 2048) + 4 * 14) / 2**20
+    assert plans["triton"].logits_mib.value == 30_592 * (3277 * 2 + 768 * 4) / 2**20
+    assert plans["torch"].logits_mib.value == 3277 * 30_592 * 10 / 2**20
+
+
+@pytest.mark.parametrize(
+    ("gpu", "changes", "kernels", "attention", "said"),
+    [
+        ("H200", {}, "fused", "triton_packed", "triton where quack-kernels is missing"),
+        ("A100", {}, "triton", "triton_packed", "fused is made for Hopper"),
+        ("H200", {"dataset": DatasetConfig(max_seq_length=4096)}, "fused", "flash_attn_4", "auto on H200"),
+        ("A100", {"dataset": DatasetConfig(max_seq_length=4096)}, "triton", "triton_packed", "auto on A100"),
+        ("H200", {"model": ModelConfig(kernel_backend="torch")}, "torch", "torch_varlen", "as given"),
+        ("H200", {"model": ModelConfig(attn_backend="flex")}, "torch", "flex", "attn_backend: auto"),
+        ("H200", trainer(mixed_precision="fp32"), "torch", "sdpa", "it computes in bf16"),
+        (
+            "H200",
+            trainer(gradient_checkpointing=True),
+            "torch",
+            "torch_varlen",
+            "gradient_checkpointing: false",
+        ),
+        (None, {}, "torch", "sdpa", "it needs a CUDA device"),
+    ],
+)
+def test_the_kernels_are_named_with_a_reason(gpu, changes, kernels, attention, said):
+    plan = plan_with(assumptions=assumptions_for(gpu, None, 0.4), **changes)
+    assert (plan.kernels.value, plan.attention.value) == (kernels, attention)
+    assert said in plan.kernels.reason
 
 
 @pytest.mark.parametrize(

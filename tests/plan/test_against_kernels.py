@@ -1,0 +1,80 @@
+"""The plan's memory against what the own kernels keep, counted, and what a card reserved, measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from neobert.config.schema import ModelConfig, RunConfig
+from neobert.plan import build_plan, count_parameters
+from neobert.plan.hardware import assumptions_for
+from neobert.plan.memory import activation_bytes
+from profiles.registry import load_profile
+
+torch = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  only where torch is
+
+from neobert.model import NeoBERTLMHead  # noqa: E402
+from neobert.model.build import build_model_config  # noqa: E402
+from neobert.objectives.packed_encoder import KernelObjective  # noqa: E402
+from neobert.objectives.step_kernels import StepKernels  # noqa: E402
+
+SMALL = ModelConfig(hidden_size=128, num_attention_heads=2, num_hidden_layers=3, intermediate_size=512)
+VOCAB_SIZE, TOKENS = 256, 4096
+MEASURED = json.loads(
+    (Path(__file__).parents[2] / "docs/measurements/trainer-throughput.json").read_text(encoding="utf-8")
+)["detail"]["runs"]
+
+
+def kept_bytes(model: ModelConfig, kernels: str) -> int:
+    """Bytes that autograd keeps of one forward pass of the encoder, weights left out; no kernel runs."""
+    with FakeTensorMode():
+        lm = NeoBERTLMHead(build_model_config(model, VOCAB_SIZE, 0, "sdpa"))
+        weights = {parameter.untyped_storage()._cdata for parameter in lm.parameters()}
+        objective = KernelObjective(lm, StepKernels(kernels, "triton_packed", "sdpa", ""), TOKENS)
+        kept, alive = {}, []
+
+        def keep(tensor):
+            storage = tensor.untyped_storage()
+            alive.append(tensor)
+            if storage._cdata not in weights:
+                kept[storage._cdata] = storage.nbytes()
+            return tensor
+
+        positions = torch.arange(TOKENS)
+        boundaries = torch.zeros(9, dtype=torch.int32)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            objective.encode(
+                {
+                    "input_ids": positions % VOCAB_SIZE,
+                    "position_ids": positions,
+                    "cu_seqlens": boundaries,
+                    "max_seqlen": TOKENS,
+                }
+            )
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("kernels", ["fused", "triton"])
+def test_own_kernels_keep_what_is_predicted(kernels):
+    """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
+    shallow, deep = (replace(SMALL, num_hidden_layers=n) for n in (2, 6))
+    copies = 2 * (count_parameters(deep, 1).linear - count_parameters(shallow, 1).linear)
+    counted = kept_bytes(deep, kernels) - kept_bytes(shallow, kernels) - copies
+    predicted = activation_bytes(RunConfig(model=deep), kernels) - activation_bytes(
+        RunConfig(model=shallow), kernels
+    )
+    assert TOKENS * predicted == pytest.approx(counted, rel=0.01)
+
+
+@pytest.mark.parametrize("kernels", ["fused", "triton", "torch"])
+def test_a_card_reserved_what_is_predicted(kernels):
+    profile = load_profile("h200-prod").config
+    config = replace(profile, model=replace(profile.model, kernel_backend=kernels))
+    plan = build_plan(config, assumptions_for("H200", None, 0.48))
+    assert plan.tokens_per_microbatch.value == 32_768
+    assert plan.memory_mib.value == pytest.approx(MEASURED[kernels]["gpu_mem_reserved_mib"], rel=0.15)
