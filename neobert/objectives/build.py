@@ -12,40 +12,50 @@ from neobert.objectives.step_kernels import StepKernels
 
 
 def build_objective(
-    config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, device_type: str
+    config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, device_type: str, *, num_ranks: int = 1
 ) -> MaskedLMObjective:
     """Build the masked-language-model loss on the kernels that were resolved.
 
+    One rank alone runs a packed step as one graph. Among several, each block is a graph of its own, so that
+    its gradients are there, and on their way, while the blocks before it are still computing theirs.
+
     Raises `ProjectError` ATT001 where torch.compile is asked for and packed SDPA would stop it.
     """
-    objective = _choose(config, model, kernels, _capacity(config, device_type))
+    objective = _choose(config, model, kernels, device_type)
     if config.trainer.torch_compile:
-        _compile(objective, config, kernels)
+        _compile(objective, config, kernels, is_alone=num_ranks == 1)
     return objective
 
 
 def _choose(
-    config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, capacity: int | None
+    config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, device_type: str
 ) -> MaskedLMObjective:
+    trainer = config.trainer
+    capacity = _capacity(config, device_type, trainer.per_device_train_batch_size)
+    eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size)
     if kernels.replace_blocks and capacity is not None:
-        return KernelObjective(model, kernels, capacity)
-    return MaskedLMObjective(model, config.trainer.masked_logits_only_loss, capacity)
+        return KernelObjective(model, kernels, capacity, eval_capacity)
+    return MaskedLMObjective(model, trainer.masked_logits_only_loss, capacity, eval_capacity)
 
 
-def _capacity(config: RunConfig, device_type: str) -> int | None:
+def _capacity(config: RunConfig, device_type: str, rows: int) -> int | None:
     """Return the rows of the decoder on a GPU's packed path; a CPU gains nothing from shapes that stay."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None
     row_length = config.datacollator.max_length or config.dataset.max_seq_length
-    num_tokens = config.trainer.per_device_train_batch_size * row_length
-    return target_capacity(num_tokens, config.datacollator.mlm_probability)
+    return target_capacity(rows * row_length, config.datacollator.mlm_probability)
 
 
-def _compile(objective: MaskedLMObjective, config: RunConfig, kernels: StepKernels) -> None:
-    """Compile packed steps whole, for they have one shape; with padded rows only the encoder."""
+def _compile(
+    objective: MaskedLMObjective, config: RunConfig, kernels: StepKernels, *, is_alone: bool
+) -> None:
+    """Compile packed steps with their loss, for they have one shape; with padded rows only the encoder."""
     backend = config.trainer.torch_compile_backend
     if not config.datacollator.pack_sequences:
-        objective.model.model.compile(backend=backend, fullgraph=True)
+        if is_alone:
+            objective.model.model.compile(backend=backend, fullgraph=True)
+        else:
+            objective.compile_blocks(backend)
         return
     if kernels.attention == "sdpa":
         raise ProjectError(
@@ -54,4 +64,4 @@ def _compile(objective: MaskedLMObjective, config: RunConfig, kernels: StepKerne
             "set trainer.torch_compile to false, or run in bf16 on a CUDA device with attn_backend auto",
             "trainer.torch_compile",
         )
-    objective.compile_loss(backend)
+    (objective.compile_loss if is_alone else objective.compile_regions)(backend)

@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neobert.model import NeoBERTLMHead
+from neobert.model.record import recording
 from neobert.objectives.capacity import rows_for
+from neobert.objectives.region import Region, compiled
 
 IGNORED = -100
 
@@ -32,19 +34,57 @@ class MaskedLMObjective(nn.Module):
     and gives the same. The cross-entropy is computed in fp32, whatever the encoder computes in.
 
     With a capacity the decoder gets that many rows in every microbatch, those behind the targets without a
-    label: shapes then never change, and the whole objective can be compiled.
+    label: shapes then never change, and the whole objective can be compiled. Microbatches of the evaluation
+    may be of another size, and have a capacity of their own.
+
+    Attributes:
+        attention_ran: the attention kernel that each block of the training step ran, by its number.
     """
 
-    def __init__(self, model: NeoBERTLMHead, masked_logits_only: bool, capacity: int | None = None) -> None:
+    def __init__(
+        self,
+        model: NeoBERTLMHead,
+        masked_logits_only: bool,
+        capacity: int | None = None,
+        eval_capacity: int | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.masked_logits_only = masked_logits_only
         self.capacity = capacity
+        self.eval_capacity = eval_capacity or capacity
+        self.attention_ran: dict[int, str] = {}
         self._loss: Callable[..., Tensor] = self._summed_loss
+        self._scored: Callable[..., Score] = self._score
+        self._decode = Region(model.decoder, self._decoded_loss)
 
     def compile_loss(self, backend: str) -> None:
-        """Compile forward and loss as one graph of static shapes. Needs a capacity."""
-        self._loss = torch.compile(self._summed_loss, backend=backend, dynamic=False, fullgraph=True)
+        """Compile a step as one graph of static shapes, an evaluation as another. Needs a capacity."""
+        self._loss = compiled(self._summed_loss, backend)
+        self._scored = compiled(self._score, backend)
+
+    def compile_blocks(self, backend: str) -> None:
+        """Compile each block by itself, and nothing else."""
+        for block in self.model.model.transformer_encoder:
+            block.forward = compiled(block.forward, backend)
+
+    def compile_regions(self, backend: str) -> None:
+        """Compile each block and the loss by themselves: a graph gives back all its gradients at its end.
+
+        Needs a capacity.
+        """
+        self.compile_blocks(backend)
+        self._decode.compile(backend)
+
+    def units(self) -> list[nn.Module]:
+        """Return the modules whose parameters are needed together and belong to no other: see `World`."""
+        encoder, is_tied = self.model.model, self.model.config.tie_word_embeddings
+        ends = [] if is_tied else [encoder.encoder, self.model.decoder]
+        return [*encoder.transformer_encoder, *ends]
+
+    def regions(self) -> list[Region]:
+        """Return the work that does not go through the forward of the module whose parameters it reads."""
+        return [self._decode]
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch, fp32; without any target, zero with its graph intact.
@@ -55,27 +95,30 @@ class MaskedLMObjective(nn.Module):
                 `IndexError` on a CPU; `check_labels` finds it before a GPU would trip over it.
             inputs: what the encoder takes, packed or padded.
         """
-        return self._loss(self._rows(num_targets, labels), labels, inputs)
+        num_rows = rows_for(num_targets, self.capacity, labels.numel())
+        with recording(self.attention_ran):
+            return self._loss(num_rows, labels, inputs)
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
-        """Return the summed loss and the hits, without a graph. Arguments as for `forward`."""
-        hidden, labels = self._targets(self._rows(num_targets, labels), labels, inputs)
+        """Return the summed loss and the hits on the training step's kernels. Arguments as for `forward`."""
+        return self._scored(rows_for(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
+
+    def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:
+        hidden, labels = self._targets(self.encode(inputs), labels, num_rows)
         logits = self.logits(hidden)
         return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
 
-    def _rows(self, num_targets: int, labels: Tensor) -> int:
-        if self.capacity is None:
-            return num_targets
-        return rows_for(num_targets, self.capacity, labels.numel())
-
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
-        hidden, labels = self._targets(num_rows, labels, inputs)
+        return self._decode(self.encode(inputs), labels, num_rows)
+
+    def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
+        hidden, labels = self._targets(hidden, labels, num_rows)
         return summed_loss(self.logits(hidden), labels)
 
-    def _targets(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    def _targets(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
         """Return hidden rows and labels: of the targets and what fills them up, or of all T tokens."""
-        hidden, labels = self.encode(inputs), labels.flatten()
+        labels = labels.flatten()
         return gather_targets(hidden, labels, num_rows) if self.masked_logits_only else (hidden, labels)
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
@@ -84,7 +127,8 @@ class MaskedLMObjective(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode rows of what `encode` returned: [M, D] to [M, V]."""
-        return self.model.decoder(hidden)
+        # Not through the decoder's forward: it may be in parts, and the loss around it has them gathered.
+        return F.linear(hidden, self.model.decoder.weight, self.model.decoder.bias)
 
 
 def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:

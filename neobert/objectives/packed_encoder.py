@@ -7,9 +7,11 @@ Shapes: T packed tokens, M rows that are decoded, D hidden size.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from neobert.kernels import flash4
@@ -20,35 +22,77 @@ from neobert.kernels.norm import add_rms_norm, rms_norm
 from neobert.kernels.products import row_rstd
 from neobert.kernels.swiglu import swiglu_down
 from neobert.kernels.tiles import attention_tiles, rotary_table
-from neobert.model import NeoBERT, NeoBERTLMHead
+from neobert.model import NeoBERTLMHead
+from neobert.model.layers import EncoderBlock
+from neobert.model.record import enter_layer, note_kernel
 from neobert.objectives.masked_lm import MaskedLMObjective
+from neobert.objectives.region import Region
 from neobert.objectives.step_kernels import StepKernels
 
 COMPUTE = torch.bfloat16
+
+Stream = tuple[Tensor, Tensor | None]
+"""What goes from block to block: the residual stream, and its rstd (fused) or what is still to be added."""
 
 
 class KernelObjective(MaskedLMObjective):
     """The masked-language-model loss with its blocks, norms and decoder on this project's kernels."""
 
-    def __init__(self, model: NeoBERTLMHead, kernels: StepKernels, capacity: int) -> None:
-        super().__init__(model, masked_logits_only=True, capacity=capacity)
+    def __init__(
+        self, model: NeoBERTLMHead, kernels: StepKernels, capacity: int, eval_capacity: int | None = None
+    ) -> None:
+        super().__init__(model, True, capacity, eval_capacity)
+        step = fused_step if kernels.name == "fused" else triton_step
         self.is_fused = kernels.name == "fused"
         self.uses_flash4 = kernels.attention == "flash_attn_4"
+        self._embed = Region(model.model.encoder, self._embedded)
+        self._steps = [Region(block, partial(step, block)) for block in model.model.transformer_encoder]
+
+    def compile_regions(self, backend: str) -> None:
+        """Compile embedding, blocks and loss by themselves."""
+        for region in self.regions():
+            region.compile(backend)
+
+    def regions(self) -> list[Region]:
+        """Return all of the step: it reads every parameter from outside of its module."""
+        return [self._embed, *self._steps, self._decode]
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
         with torch.autocast(labels.device.type, enabled=False):
-            hidden, labels = self._targets(num_rows, labels, inputs)
-            decoder = self.model.decoder
-            return linear_cross_entropy(self._normed(hidden), decoder.weight, decoder.bias, labels)
+            return super()._summed_loss(num_rows, labels, inputs)
+
+    def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
+        hidden, labels = self._targets(hidden, labels, num_rows)
+        decoder = self.model.decoder
+        return linear_cross_entropy(self._normed(hidden), decoder.weight, decoder.bias, labels)
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return the residual stream [T, D]; its norm is left to the rows that are decoded."""
+        config = self.model.config
         longest = inputs["max_seqlen"] if self.uses_flash4 else 0
-        run = run_fused if self.is_fused else run_triton
+        heads, eps = config.num_attention_heads, config.norm_eps
         with torch.autocast(inputs["input_ids"].device.type, enabled=False):
-            return run(
-                self.model.model, inputs["input_ids"], inputs["position_ids"], inputs["cu_seqlens"], longest
+            stream, rotary, segments = self._embed(
+                inputs["input_ids"], inputs["position_ids"], inputs["cu_seqlens"], longest
             )
+            for number, step in enumerate(self._steps):
+                enter_layer(number)
+                note_kernel("flash_attn_4" if longest else "triton_packed")
+                stream = step(stream, rotary, segments, longest, heads, eps)
+            return stream[0] if self.is_fused else stream[0] + stream[1]
+
+    def _embedded(
+        self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, max_seqlen: int
+    ) -> tuple[Stream, Tensor, Tensor]:
+        """Return what every block takes: the first residual stream, the table of angles, the segments."""
+        config = self.model.config
+        angles = torch.float16 if self.is_fused else torch.float32
+        rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, angles)
+        num_tokens = position_ids.shape[0]
+        segments = cu_seqlens if max_seqlen else attention_tiles(cu_seqlens, num_tokens, BLOCK)
+        x = F.embedding(input_ids, self.model.model.encoder.weight, config.pad_token_id).to(COMPUTE)
+        beside = row_rstd(x.detach(), config.norm_eps) if self.is_fused else None
+        return (x, beside), rotary, segments
 
     def _normed(self, hidden: Tensor) -> Tensor:
         norm = self.model.model.layer_norm
@@ -56,57 +100,54 @@ class KernelObjective(MaskedLMObjective):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Norm rows of the residual stream and decode them: [M, D] to [M, V]."""
-        return self.model.decoder(self._normed(hidden))
+        return super().logits(self._normed(hidden))
 
 
-def run_fused(
-    model: NeoBERT, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, max_seqlen: int
-) -> Tensor:
-    """Run blocks whose elementwise work happens in their products; [T] to [T, D].
+def fused_step(
+    block: EncoderBlock,
+    stream: Stream,
+    rotary: Tensor,
+    segments: Tensor,
+    max_seqlen: int,
+    num_heads: int,
+    eps: float,
+) -> Stream:
+    """Run a block whose elementwise work happens in its products: (x, rstd) to the next such pair.
 
     max_seqlen: 0 for this project's attention, else the bound of the segments for FlashAttention 4.
     """
-    config = model.config
-    rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, torch.float16)
-    segments = _segments(cu_seqlens, position_ids.shape[0], max_seqlen)
-    x = model.encoder(input_ids).to(COMPUTE)
-    rstd = row_rstd(x.detach(), config.norm_eps)
-    for block in model.transformer_encoder:
-        x, rstd = encoder_block(
-            x,
-            rstd,
-            block_weights(block),
-            rotary,
-            segments,
-            num_heads=config.num_attention_heads,
-            eps=config.norm_eps,
-            max_seqlen=max_seqlen,
-        )
-    return x
+    x, rstd = stream
+    weights = block_weights(block)
+    return encoder_block(
+        x, rstd, weights, rotary, segments, num_heads=num_heads, eps=eps, max_seqlen=max_seqlen
+    )
 
 
-def run_triton(
-    model: NeoBERT, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, max_seqlen: int
-) -> Tensor:
-    """Run the blocks on torch's products and Triton programs between them. Arguments as for `run_fused`."""
-    config, blocks = model.config, [block_weights(block) for block in model.transformer_encoder]
-    rotary = rotary_table(position_ids, config.dim_head, config.rope_theta)
-    segments = _segments(cu_seqlens, position_ids.shape[0], max_seqlen)
-    heads, eps = config.num_attention_heads, config.norm_eps
-    x = model.encoder(input_ids).to(COMPUTE)
-    normed = rms_norm(x, blocks[0].attention_norm, eps)
-    next_norms = [*(block.attention_norm for block in blocks[1:]), None]
-    for block, next_norm in zip(blocks, next_norms, strict=True):
-        attended = _attend(_product(normed, block.qkv), rotary, segments, max_seqlen, heads)
-        x, normed = add_rms_norm(x, _product(attended, block.wo), block.ffn_norm, eps)
-        branch = swiglu_down(_product(normed, block.w12), block.w3.to(COMPUTE))
-        if next_norm is None:
-            return x + branch
-        x, normed = add_rms_norm(x, branch, next_norm, eps)
-    raise AssertionError("a model has a block")
+def triton_step(
+    block: EncoderBlock,
+    stream: Stream,
+    rotary: Tensor,
+    segments: Tensor,
+    max_seqlen: int,
+    num_heads: int,
+    eps: float,
+) -> Stream:
+    """Run a block on torch's products and Triton programs between them. Arguments as for `fused_step`.
+
+    The stream comes with the last block's branch, None before the first: its addition belongs to this norm.
+    """
+    x, branch = stream
+    weights = block_weights(block)
+    if branch is None:
+        normed = rms_norm(x, weights.attention_norm, eps)
+    else:
+        x, normed = add_rms_norm(x, branch, weights.attention_norm, eps)
+    attended = _attend(_product(normed, weights.qkv), rotary, segments, max_seqlen, num_heads)
+    x, normed = add_rms_norm(x, _product(attended, weights.wo), weights.ffn_norm, eps)
+    return x, swiglu_down(_product(normed, weights.w12), weights.w3.to(COMPUTE))
 
 
-def block_weights(block: Any) -> Weights:
+def block_weights(block: EncoderBlock) -> Weights:
     """Return a block's parameters as the kernels take them."""
     return Weights(
         block.attention_norm.weight,
@@ -116,10 +157,6 @@ def block_weights(block: Any) -> Weights:
         block.ffn.w12.weight,
         block.ffn.w3.weight,
     )
-
-
-def _segments(cu_seqlens: Tensor, num_tokens: int, max_seqlen: int) -> Tensor:
-    return cu_seqlens if max_seqlen else attention_tiles(cu_seqlens, num_tokens, BLOCK)
 
 
 def _attend(qkv: Tensor, rotary: Tensor, segments: Tensor, max_seqlen: int, num_heads: int) -> Tensor:

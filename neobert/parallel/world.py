@@ -71,6 +71,9 @@ class World:
         Where the model is sharded its parameters are others afterwards: an optimizer comes after this.
         """
         if not self.is_sharded:
+            # The objective is compiled in parts already. DDP's way, to cut a graph where a bucket is full,
+            # would miss the parameters that an operator takes as a list.
+            torch._dynamo.config.optimize_ddp = False
             return self._accelerator.prepare_model(module)
         for parameter in module.to(self.device).parameters():
             dist.broadcast(parameter.data, 0)

@@ -1,0 +1,275 @@
+"""One rank of a run in small, on a CPU: `ranks.py FOLDER OPTIONS`. Rank 0 writes what came of it.
+
+The microbatches of a step are the same whatever the number of ranks: number i goes to rank i mod ranks, and
+`accumulation` of them to each. Their targets are unequally many, and one has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from neobert.config import from_dict
+from neobert.kernels import reference
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.objectives import MaskedLMObjective, StepKernels, packed_encoder
+from neobert.objectives.packed_encoder import KernelObjective
+from neobert.optim import build_optimizer
+from neobert.parallel import World, full_tensor
+from neobert.training import loop
+from neobert.training.finite import FiniteGuard
+from neobert.training.stopwatch import Stopwatch
+
+VOCAB, STEPS, HEADS, PER_STEP = 61, 3, 2, 4
+LENGTHS, CHANCES = (7, 1, 5, 11), (0.6, 0.1, 0.0, 0.4)
+
+
+@dataclass(frozen=True)
+class Options:
+    mode: str = "replicated"
+    kernels: str = "torch"
+    tied: bool = False
+    recompute: bool = False
+    padded: bool = False
+    backend: str = ""
+    fault: str = ""
+
+
+@dataclass
+class Sent(TorchDispatchMode):
+    """Counts what goes from rank to rank."""
+
+    calls: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "c10d":
+            self.calls.append(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+def build_model(options: Options) -> NeoBERTLMHead:
+    shape = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": HEADS, "intermediate_size": 48}
+    config = NeoBERTConfig(
+        vocab_size=VOCAB,
+        tie_word_embeddings=options.tied,
+        embedding_init_range=0.5,
+        decoder_init_range=0.1,
+        **shape,
+    )
+    model = NeoBERTLMHead(config)
+    if options.recompute:
+        model.enable_gradient_checkpointing(2)
+    return model
+
+
+def build_objective(options: Options) -> MaskedLMObjective:
+    model = build_model(options)
+    if options.kernels == "torch":
+        return MaskedLMObjective(model, True)
+    return KernelObjective(model, StepKernels(options.kernels, "triton_packed", "sdpa", ""), 16)
+
+
+def microbatch(number: int, padded: bool) -> dict[str, Any]:
+    draw = torch.Generator().manual_seed(number)
+    total = sum(LENGTHS)
+    ids = torch.randint(1, VOCAB, (total,), generator=draw)
+    is_target = torch.rand(total, generator=draw) < CHANCES[number % PER_STEP]
+    batch = {
+        "num_targets": int(is_target.sum()),
+        "labels": torch.where(is_target, ids, -100),
+        "input_ids": ids,
+    }
+    if padded:
+        return {**batch, **{name: batch[name].view(4, 6) for name in ("labels", "input_ids")}}
+    return {
+        **batch,
+        "position_ids": torch.cat([torch.arange(length) for length in LENGTHS]),
+        "attention_mask": None,
+        "cu_seqlens": torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist(), total], dtype=torch.int32),
+        "max_seqlen": max(LENGTHS),
+    }
+
+
+def plain_formulas() -> Any:
+    """Put formulas in fp32 where the programs for a GPU are; tables carry positions and bounds through."""
+
+    def attend(qkv: Tensor, positions: Tensor, bounds: Tensor, num_heads: int) -> Tensor:
+        q, k, v = qkv.unflatten(1, (num_heads, 3, -1)).unbind(2)
+        q, k = (reference.rotate(each, positions, 10_000.0) for each in (q, k))
+        segment = torch.searchsorted(bounds, torch.arange(len(qkv), dtype=torch.int32), right=True)
+        heads_first = (each.transpose(0, 1) for each in (q, k, v))
+        return (
+            F.scaled_dot_product_attention(*heads_first, segment[:, None] == segment)
+            .transpose(0, 1)
+            .flatten(1)
+        )
+
+    def block(x, rstd, weights, rotary, segments, *, num_heads, eps, max_seqlen):
+        return reference.block(x, weights, rotary, segments, num_heads, 10_000.0, eps), rstd
+
+    def add_norm(x, branch, weight, eps):
+        return x + branch, reference.rms_norm(x + branch, weight, eps)
+
+    return mock.patch.multiple(
+        packed_encoder,
+        COMPUTE=torch.float32,
+        rotary_table=lambda positions, *_: positions,
+        attention_tiles=lambda cu_seqlens, *_: cu_seqlens,
+        rotary_attention=attend,
+        encoder_block=block,
+        rms_norm=reference.rms_norm,
+        add_rms_norm=add_norm,
+        swiglu_down=lambda gate_up, weight: reference.swiglu(gate_up) @ weight.t(),
+        linear_cross_entropy=lambda hidden, weight, bias, labels: F.cross_entropy(
+            F.linear(hidden, weight, bias), labels, reduction="sum"
+        ),
+    )
+
+
+def prepare(options: Options, folder: Path) -> SimpleNamespace:
+    """Build what the loop takes for a trainer; every rank draws weights of its own."""
+    world = World("no", options.mode)
+    torch.manual_seed(world.rank)
+    objective = build_objective(options)
+    if options.backend:
+        (objective.compile_blocks if options.padded else objective.compile_regions)(options.backend)
+    module = world.prepare(objective)
+    config = from_dict({"optimizer": {"lr": 0.01, "eps": 1e-3}, "trainer": {"gradient_clipping": 0.5}})
+    optimizer = build_optimizer(config.optimizer, objective.model)
+    return SimpleNamespace(
+        config=config,
+        world=world,
+        module=module,
+        optimizer=optimizer,
+        stopwatch=Stopwatch(world.device),
+        guard=FiniteGuard(world.device, folder / "bad.json", 1, world.add_up),
+        progress=SimpleNamespace(step=0),
+        task=SimpleNamespace(
+            objective=objective,
+            model=objective.model,
+            inputs=lambda batch, device: batch,
+            describe=lambda batch: {},
+        ),
+    )
+
+
+def own_batches(trainer: SimpleNamespace, step: int, padded: bool) -> list[dict[str, Any]]:
+    numbers = range(step * PER_STEP, (step + 1) * PER_STEP)
+    return [microbatch(each, padded) for each in numbers if each % trainer.world.size == trainer.world.rank]
+
+
+def count_targets(trainer: SimpleNamespace, batches: list[dict[str, Any]], fault: str) -> int:
+    own = sum(batch["num_targets"] for batch in batches)
+    if fault == "mean of each rank":
+        return own * trainer.world.size
+    return trainer.world.sum_over_ranks([own])[0]
+
+
+def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
+    seen: dict[str, Any] = {"losses": [], "norms": [], "sent": []}
+    for step in range(STEPS):
+        batches = own_batches(trainer, step, options.padded)
+        num_targets = count_targets(trainer, batches, options.fault)
+        loss_sum = accumulate(trainer, options, batches, num_targets, seen["sent"])
+        loop.judge_and_clip(trainer, [], loss_sum)
+        if step == 0:
+            seen["gradients"] = whole_gradients(trainer)
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad(set_to_none=True)
+        seen["losses"].append(loss_sum.item() / num_targets)
+        seen["norms"].append(trainer.last_grad_norm.item())
+    counters = torch._dynamo.utils.counters
+    return {**seen, "graphs": counters["stats"]["unique_graphs"], "breaks": dict(counters["graph_break"])}
+
+
+def accumulate(
+    trainer: SimpleNamespace, options: Options, batches: list[Any], num_targets: int, log: list[list[str]]
+) -> Tensor:
+    """Have the loop accumulate, and note what was sent in each of its microbatches."""
+    sent = Sent()
+    if options.backend:  # a compiler would see the counting
+        return loop.accumulate(trainer, batches, num_targets)
+    run: Callable[..., Tensor] = trainer.module.forward
+
+    def marked(**inputs: Any) -> Tensor:
+        sent.calls.append("microbatch")
+        return run(**inputs)
+
+    with mock.patch.object(trainer.module, "forward", marked), sent:
+        total = loop.accumulate(trainer, batches, num_targets)
+    log.append(sent.calls)
+    return total
+
+
+def whole_gradients(trainer: SimpleNamespace) -> dict[str, Tensor]:
+    return {name: full_tensor(each.grad).clone() for name, each in trainer.task.model.named_parameters()}
+
+
+def score(trainer: SimpleNamespace) -> tuple[float, int]:
+    """Evaluate one microbatch on rank 0, two on the next, as where the last round has not one for all."""
+    sums = torch.zeros(2, dtype=torch.float64)
+    trainer.task.objective.eval()
+    with trainer.world.whole(trainer.module):
+        for number in range(3):
+            if number % trainer.world.size == trainer.world.rank:
+                result = trainer.task.objective.evaluate(**microbatch(number, padded=False))
+                sums += torch.stack([result.loss_sum, result.num_correct])
+    trainer.task.objective.train()
+    loss_sum, num_correct = trainer.world.add_up(sums).tolist()
+    return loss_sum, int(num_correct)
+
+
+def digest(state: dict[str, Tensor]) -> bytes:
+    content = b"".join(state[name].numpy().tobytes() for name in sorted(state))
+    return hashlib.sha256(content).digest()
+
+
+def state_on_every_rank(trainer: SimpleNamespace) -> dict[str, Tensor]:
+    return {
+        name: full_tensor(each).detach().clone() for name, each in trainer.task.model.state_dict().items()
+    }
+
+
+def run(options: Options, folder: Path) -> None:
+    trainer = prepare(options, folder)
+    world = trainer.world
+    began = state_on_every_rank(trainer)
+    scores = [] if options.padded else [score(trainer)]
+    seen = run_steps(trainer, options)
+    scores += [] if options.padded else [score(trainer)]
+    trainer.guard.check_weights(trainer.task.model, STEPS)
+    ended = state_on_every_rank(trainer)
+    digests = [world.gather(digest(state)) for state in (began, ended)]
+    saved = world.full_state(trainer.task.model)
+    held = sum(each.numel() for each in map(local_part, trainer.module.parameters()))
+    if world.is_main:
+        agree = [len(set(each)) == 1 for each in digests]
+        torch.save({**seen, "began": began, "ended": ended, "saved": saved, "agree": agree, "held": held,
+                    "scores": scores}, folder / "seen.pt")  # fmt: skip
+
+
+def local_part(parameter: Tensor) -> Tensor:
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with plain_formulas():
+        run(Options(**json.loads(sys.argv[2])), Path(sys.argv[1]))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
