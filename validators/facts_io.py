@@ -46,6 +46,14 @@ def facts_from_json(text: str, source: str = "facts.json") -> Facts:
         raise _refusal(f"{mismatch.path or 'facts'}: {mismatch.message}", source) from None
 
 
+def record_of(kind: type[T], found: Mapping[str, Any]) -> T:
+    """Read one record out of plain JSON values. Raises ProjectError where it is not what is declared."""
+    try:
+        return _record(kind, found, "")
+    except _MismatchError as mismatch:
+        raise _refusal(f"{mismatch.path or kind.__name__}: {mismatch.message}", kind.__name__) from None
+
+
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 

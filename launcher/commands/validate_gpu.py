@@ -1,0 +1,87 @@
+"""`validate-gpu`: what a training step computes on this machine, with planted faults beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher import console
+from launcher.files import write_text
+from launcher.probes.collect import collect
+from launcher.probes.gpus import probe_gpu_health, probe_gpus
+from launcher.probes.numerical import devices_probe, numerics_probe
+from launcher.probes.probe import Probe, Subject
+from launcher.probes.software import probe_software
+from launcher.report import Report, report_of_run
+from launcher.selection import Selection
+from launcher.ui.validation_view import validation_text
+from profiles.registry import ResolvedRun
+from validators.core import judge
+from validators.facts import Facts
+from validators.facts_io import facts_to_json
+from validators.finding import Level
+from validators.planning import plan_run
+from validators.rules.num import count_killed
+
+CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "NUM004")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asked for."""
+
+    selection: Selection
+    full: bool
+    save_facts: Path | None
+    strict: bool
+    verbose: bool
+
+
+def run(asked: Asked, output_format: str) -> int:
+    """Measure, judge, print; return the exit code."""
+    resolved = asked.selection.require()
+    facts = measure(resolved, every=asked.full)
+    report = judge_numbers(resolved, facts, strict=asked.strict)
+    if asked.save_facts:
+        write_text(asked.save_facts, facts_to_json(facts))
+    if output_format == "text":
+        console.write(validation_text(report, facts, verbose=asked.verbose))
+    else:
+        console.write(json.dumps(as_json(report, facts), indent=2))
+    return report.exit_code
+
+
+def as_json(report: Report, facts: Facts) -> dict[str, Any]:
+    """The report, and beside it what it rests on: mutants, devices, driver, versions, every measurement."""
+    killed, planted = count_killed(facts.numerics) if facts.numerics else (0, 0)
+    return report.as_json() | {
+        "mutants": {"killed": killed, "planted": planted},
+        "facts": json.loads(facts_to_json(facts)),
+    }
+
+
+def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
+    """Probe the machine for this run. A run that requires a GPU is never probed on a CPU instead."""
+    needs_gpu = resolved.profile is not None and resolved.profile.requires.device == "cuda"
+    probes = [Probe("software", probe_software), numerics_probe(needs_gpu=needs_gpu, every=every)]
+    if needs_gpu:
+        probes += [
+            Probe("gpus", lambda _: probe_gpus()),
+            Probe("gpu_health", lambda _: probe_gpu_health()),
+            devices_probe(),
+        ]
+    output_dir = Path(resolved.config.trainer.output_dir).expanduser().absolute()
+    return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), console.announce)
+
+
+def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Report:
+    """Judge by the rules of this command; the others of the level are the preflight's."""
+    findings, checks = judge(resolved, plan_run(resolved), facts, (Level.GPU,))
+    return report_of_run(
+        resolved,
+        (finding for finding in findings if finding.code in CODES),
+        (check for check in checks if check.id in CODES),
+        strict=strict,
+    )

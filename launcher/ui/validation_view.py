@@ -1,0 +1,94 @@
+"""A validation as a person reads it: verdict, what was measured on each path, faults, a count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from launcher.console import paint
+from launcher.formats.text import finding_text
+from launcher.report import Report
+from launcher.ui.table import columns
+from validators.facts import Facts
+from validators.facts_num import DeviceFacts, IsolationFacts, NumericsFacts, ParityFacts, PathFacts
+from validators.rules.num import count_killed
+
+COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
+HEAD = [
+    "path",
+    "ran",
+    "leaked tokens",
+    "cross gradient",
+    "error, forward",
+    "error, backward",
+    "repeats",
+    "mutants",
+]
+NONE = "-"
+
+
+def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
+    """The report on one run's numbers."""
+    parts = [f"{paint(report.verdict.upper(), COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"]
+    if facts.numerics is not None:
+        parts.append(_numerics(facts.numerics, verbose=verbose))
+    if facts.devices:
+        parts.append(columns([_device(device) for device in facts.devices], indent="  "))
+    parts += [finding_text(finding) for finding in report.findings]
+    parts.append(columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  "))
+    if facts.numerics is not None:
+        parts.append("mutants killed {}/{}".format(*count_killed(facts.numerics)))
+    return "\n\n".join(parts)
+
+
+def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
+    lengths = numerics.segment_lengths
+    head = (
+        f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {len(lengths)} segments of "
+        f"{min(lengths):,} to {max(lengths):,}"
+    )
+    rows = [HEAD, *(_path(path) for path in numerics.paths)]
+    notes = [f"  not here: {name}: {reason}" for name, reason in numerics.unavailable.items()]
+    return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
+
+
+def _path(path: PathFacts) -> list[str]:
+    probes, repeats = path.probes, path.probes.repeats
+    return [
+        path.label,
+        path.dispatched or NONE,
+        *_isolation(probes.isolation),
+        *_parity(probes.parity),
+        NONE
+        if repeats is None
+        else "exactly"
+        if not repeats.tensors_moved
+        else f"{repeats.gradient_moved:.1e}",
+        str(len(path.mutants)),
+    ]
+
+
+def _isolation(found: IsolationFacts | None) -> Iterator[str]:
+    if found is None:
+        yield from (NONE, NONE)
+    else:
+        yield f"{found.leaked_tokens:,}"
+        yield f"{found.largest_cross_gradient:.2g}"
+
+
+def _parity(found: ParityFacts | None) -> Iterator[str]:
+    if found is None:
+        yield from (NONE, NONE)
+        return
+    forward = found.forward_max_ratio
+    yield NONE if forward is None else f"{forward:.2f}x"
+    yield f"{found.backward_max_ratio:.2f}x"
+
+
+def _device(device: DeviceFacts) -> list[str]:
+    return [
+        f"GPU {device.index} ({device.name})",
+        f"{device.gemm_flops / 1e12:.0f} TFLOP/s",
+        f"{device.copy_bytes_per_s / 1e12:.2f} TB/s in its memory",
+        f"{device.host_bytes_per_s / 1e9:.1f}e9 bytes/s from the host",
+        f"{device.answers - device.wrong_answers}/{device.answers} known products right",
+    ]

@@ -1,0 +1,57 @@
+"""`python -m neobert.probes RESOLVED.json [--device cuda|cpu] [--full]`: what the probes measured, as JSON.
+
+The last line on standard output is the result; what it is doing goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neobert.errors import ProjectError, write_error_file
+from neobert.probes.suite import run_suite
+from neobert.train import read_config
+
+
+def main(arguments: list[str]) -> int:
+    """Run the suite; return 0 where there is a result, of whatever kind."""
+    asked = _parse(arguments)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+    try:
+        result = answer(asked.config, asked.device, every=asked.full)
+    except ProjectError as error:
+        write_error_file(error)
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(result, allow_nan=False))
+    return 0
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m neobert.probes", description=__doc__)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("--device", choices=("cuda", "cpu"))
+    parser.add_argument("--full", action="store_true", help="every installed backend")
+    return parser.parse_args(arguments)
+
+
+def answer(path: Path, device: str | None, *, every: bool) -> dict[str, Any]:
+    """Return what was measured, or why nothing could be: `unsupported` says so."""
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
+        return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}
+    config = read_config(path)
+    return {
+        "unsupported": "",
+        "numerics": run_suite(config, device or ("cuda" if has_cuda else "cpu"), every=every),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

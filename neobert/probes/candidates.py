@@ -1,0 +1,62 @@
+"""Which kernels could run the blocks here: the ones that the run resolves to, or all that are installed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from neobert.config import describe, replace
+from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
+from neobert.objectives import StepKernels, resolve_step_kernels
+from neobert.objectives.step_kernels import flash4_runs
+from neobert.plan.kernels import OWN_KERNELS
+
+ATTENTION, BLOCKS = "model.attn_backend", "model.kernel_backend"
+
+
+@dataclass(slots=True)
+class Candidates:
+    """What can run, the run's own choice first, and why the rest cannot."""
+
+    found: list[StepKernels] = field(default_factory=list)
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kernels: StepKernels) -> None:
+        """Take a choice in that is not there yet."""
+        if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.found):
+            self.found.append(kernels)
+
+
+def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:
+    """Resolve the run's kernels and, where every backend is wanted, all others that run here.
+
+    Raises `ProjectError` ATT001 where what the run names cannot run.
+    """
+    candidates = Candidates([resolve_step_kernels(config, device_type, dtype)])
+    if not every or not config.datacollator.pack_sequences:
+        return candidates
+    for name, attention in nameable():
+        asked = replace(replace(config, BLOCKS, name), ATTENTION, attention)
+        try:
+            kernels = resolve_step_kernels(asked, device_type, dtype)
+        except ProjectError as error:
+            candidates.unavailable[f"{name}, {attention}"] = error.message
+            continue
+        candidates.add(kernels)
+        if kernels.replace_blocks:
+            candidates.add(_with_attention(kernels, "triton_packed"))
+            if flash4_runs():
+                candidates.add(_with_attention(kernels, "flash_attn_4"))
+    return candidates
+
+
+def nameable() -> list[tuple[str, str]]:
+    """Return every pair of kernels and attention that a config can name."""
+    attentions = [name for name in describe(ATTENTION).choices if name != "auto"]
+    return [("torch", name) for name in attentions] + [(name, "auto") for name in ("liger", *OWN_KERNELS)]
+
+
+def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:
+    return StepKernels(kernels.name, attention, kernels.model_attention, "every backend was asked for")

@@ -1,0 +1,122 @@
+"""Attention with a fault planted in it: on any kernel, in chosen layers and heads, without touching the kernel.
+
+The kernel's result is taken, and rows of it are replaced by what attention over other keys would have given.
+
+Shapes: T token places, N heads, H channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neobert.kernels import attention, flash4
+from neobert.model import modeling_neobert
+from neobert.model.attention import Attend
+from neobert.probes.paths import NUM_LAYERS
+from neobert.probes.replaced import Place, replaced
+
+Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
+"""(layer, q, k, v, context): replaces rows of context [T, N, H] in place."""
+
+
+IN_MODEL: tuple[Place, ...] = (
+    (modeling_neobert, "packed_attention"),
+    (modeling_neobert, "padded_attention"),
+)
+IN_KERNELS: tuple[Place, ...] = ((attention, "run_forward"), (flash4, "run_forward"))
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Which queries see which keys instead of those they should.
+
+    Attributes:
+        layers, heads: where; None is everywhere.
+        groups: (queries, keys), places among the T.
+        is_causal: hide later keys; queries and keys are then the same places.
+    """
+
+    groups: Sequence[tuple[Tensor, Tensor]]
+    layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    is_causal: bool = False
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, context: Tensor) -> None:
+        """Replace what the named heads of the named layer gave."""
+        if self.layers is not None and layer not in self.layers:
+            return
+        for head in range(q.shape[1]) if self.heads is None else self.heads:
+            for queries, keys in self.groups:
+                context[queries, head] = _attend(
+                    q[queries, head], k[keys, head], v[keys, head], self.is_causal
+                ).to(context.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What never comes out twice the same: a share of a layer's context, drawn anew in every pass."""
+
+    share: float
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, context: Tensor) -> None:
+        """Add to the first layer's context."""
+        if layer == 0:
+            context += self.share * torch.randn_like(context)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+    scores = q.float() @ k.float().t() * q.shape[-1] ** -0.5
+    if is_causal:
+        later = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return scores.softmax(-1) @ v.float()
+
+
+@contextmanager
+def planted_attention(change: Change) -> Iterator[None]:
+    """Have every attention kernel of this process give way to a change while the block runs."""
+    with (
+        replaced(IN_MODEL, lambda make, _: _in_model(make, change)),
+        replaced(IN_KERNELS, lambda run, _: _in_kernels(run, change)),
+    ):
+        yield
+
+
+def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Attend]:
+    """Change what the model's `attend` returns; one is made a forward, and called once a layer."""
+
+    def make_changed(*arguments: Any) -> Attend:
+        attend, layers = make(*arguments), cycle(range(NUM_LAYERS))
+
+        def changed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            context = attend(q, k, v).clone()
+            flat = [part.reshape(-1, *part.shape[-2:]) for part in (q, k, v)]
+            change(next(layers), *flat, context.view(-1, *context.shape[-2:]))  # type: ignore[call-arg]
+            return context
+
+        return changed
+
+    return make_changed
+
+
+def _in_kernels(run: Callable[..., Any], change: Change) -> Callable[..., Any]:
+    """Change what this project's kernels return: context [T, N * H] of rotated qkv [T, 3 * N * H]."""
+    calls = 0
+
+    def changed(qkv: Tensor, segments: Tensor, *rest: int) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        context, lse = run(qkv, segments, *rest)
+        num_heads = rest[-1]
+        parts = qkv.view(qkv.shape[0], num_heads, 3, -1).unbind(2)
+        change(calls % NUM_LAYERS, *parts, context.view(context.shape[0], num_heads, -1))  # type: ignore[call-arg]
+        calls += 1
+        return context, lse
+
+    return changed

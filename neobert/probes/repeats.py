@@ -1,0 +1,24 @@
+"""Repeats: whether the same step twice gives the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neobert.probes.numbers import finite, largest
+from neobert.probes.paths import Path
+from neobert.probes.specimen import Specimen
+
+
+def measure_repeats(path: Path, specimen: Specimen) -> dict[str, Any]:
+    """Run two identical steps; compare their losses and the gradient of every parameter."""
+    labels = specimen.labels(specimen.places_outside(None))
+    loss, first = path.gradients(specimen, labels)
+    first = {name: gradient.clone() for name, gradient in first.items()}
+    again, second = path.gradients(specimen, labels)
+    moved = {name: largest(second[name] - first[name]) for name in first}
+    sizes = {name: largest(gradient) for name, gradient in first.items()}
+    return {
+        "loss_moved": largest(again - loss),
+        "tensors_moved": sum(amount > 0 for amount in moved.values()),
+        "gradient_moved": max(finite(moved[name] / (sizes[name] or 1.0)) for name in moved),
+    }

@@ -1,0 +1,335 @@
+"""NUM: the numbers that a training step makes, judged as the probes measured them, planted faults among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.facts_num import IsolationFacts, MutantFacts, NumericsFacts, PathFacts, ProbeFacts, ProbeName
+from validators.finding import Level, Severity, Violation
+from validators.rule import CannotTellError, Violations, rule
+
+PATH = "model.attn_backend"
+MAX_ERROR_RATIO = 2.0
+INITIAL_LOSS_SHARE = 0.15
+# fp32 angles, stored in fp32 or fp16, stay below; angles in bf16, or stored in it, do not.
+ROTATION_ERROR = 2.0**-10
+ROTATION_ERROR_PER_POSITION = 2.0**-22
+# Their backward pass adds to the gradient of the queries by atomics, in whatever order the blocks arrive.
+ATOMIC_GRADIENTS = ("flash_attn_4", "flash_attn_3", "flash_attn_2", "torch_varlen", "flex", "sdpa")
+OF_A_COMPILED_PATH: tuple[ProbeName, ...] = ("isolation", "parity", "repeats")
+OTHER_BACKEND = "do not train on this path: choose another model.attn_backend or model.kernel_backend"
+
+Faults = Iterator[str]
+
+
+def _isolation(path: PathFacts, probes: ProbeFacts) -> Faults:
+    if probes.isolation is not None:
+        yield from _leaks(probes.isolation, "another segment")
+
+
+def _padding(path: PathFacts, probes: ProbeFacts) -> Faults:
+    if probes.padding is not None:
+        yield from _leaks(probes.padding, "the padding")
+
+
+def _leaks(found: IsolationFacts, source: str) -> Faults:
+    if found.leaked_tokens and not found.unstable:
+        yield (
+            f"{found.leaked_tokens:,} tokens hear of {source}: {found.observed} move by up to "
+            f"{found.largest_leak:.2g}, and no bit may"
+        )
+    if found.largest_cross_gradient:
+        yield f"a gradient of {found.largest_cross_gradient:.2g} reaches {source}, where exactly 0 belongs"
+    if found.responding < found.victims or not found.smallest_own_gradient:
+        yield "what was disturbed did not respond either, so that nothing was shown"
+
+
+def _direction(path: PathFacts, probes: ProbeFacts) -> Faults:
+    found = probes.direction
+    if found is None:
+        return
+    is_causal = path.declared == "causal"
+    if is_causal and found.early_moved:
+        yield f"early tokens hear of late ones in {found.early_moved} documents of a causal model"
+    if not is_causal and found.early_moved < found.documents:
+        deaf = found.documents - found.early_moved
+        yield f"the first token does not hear of late ones in {deaf} of {found.documents} documents"
+    if found.late_moved < found.documents or not found.documents:
+        yield "the last token does not hear of early ones"
+
+
+def _parity(path: PathFacts, probes: ProbeFacts) -> Faults:
+    found = probes.parity
+    if found is None:
+        return
+    if not found.is_finite:
+        yield "loss or gradients are not finite"
+    ratios = {
+        "largest error of the logits": found.forward_max_ratio,
+        "mean error of the logits": found.forward_mean_ratio,
+        "largest error of the gradients": found.backward_max_ratio,
+        "mean error of the gradients": found.backward_mean_ratio,
+    }
+    for name, ratio in ratios.items():
+        if ratio is not None and ratio > MAX_ERROR_RATIO:
+            yield (
+                f"the {name} is {ratio:.3g} times what the precision costs without packing; "
+                f"{MAX_ERROR_RATIO:g} is the most"
+            )
+
+
+def _rotation(path: PathFacts, probes: ProbeFacts) -> Faults:
+    found = probes.rotation
+    if found is None:
+        return
+    if found.misplaced:
+        yield f"{found.misplaced:,} tokens are turned by positions that do not start anew in their document"
+    limit = max(ROTATION_ERROR, found.max_position * ROTATION_ERROR_PER_POSITION)
+    if not found.misplaced and found.largest_error > limit:
+        yield f"rotations are off by {found.largest_error:.2g}; computed in fp32 they are within {limit:.2g}"
+
+
+def _repeats(path: PathFacts, probes: ProbeFacts) -> Faults:
+    found = probes.repeats
+    if found is None:
+        return
+    if found.loss_moved:
+        yield f"two identical steps have losses that differ by {found.loss_moved:.2g}"
+    elif found.tensors_moved and path.attention not in ATOMIC_GRADIENTS:
+        yield (
+            f"two identical steps differ in {found.tensors_moved} gradients, by up to "
+            f"{found.gradient_moved:.2g} of the largest entry"
+        )
+
+
+FAULTS: dict[ProbeName, Callable[[PathFacts, ProbeFacts], Faults]] = {
+    "isolation": _isolation,
+    "padding": _padding,
+    "direction": _direction,
+    "parity": _parity,
+    "rotation": _rotation,
+    "repeats": _repeats,
+}
+
+
+def is_killed(path: PathFacts, mutant: MutantFacts) -> bool:
+    """Whether the probe that must see a planted fault saw it."""
+    return any(FAULTS[mutant.probe](path, mutant.probes))
+
+
+def count_killed(numerics: NumericsFacts) -> tuple[int, int]:
+    """Count the planted faults that were seen, and all of them."""
+    seen = [is_killed(path, mutant) for path in numerics.paths for mutant in path.mutants]
+    return sum(seen), len(seen)
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What the facts of all paths say: faults, and what could not be told."""
+
+    faults: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+
+    def conclude(self, hint: str) -> Violations:
+        """Yield the faults; without any, doubts leave the check unknown."""
+        yield from (Violation(PATH, fault, hint) for fault in self.faults)
+        if self.doubts and not self.faults:
+            raise CannotTellError("; ".join(self.doubts))
+
+
+def _judge(run: ResolvedRun, facts: Facts, names: tuple[ProbeName, ...]) -> _Judged:
+    judged = _Judged()
+    assert facts.numerics is not None
+    for path in facts.numerics.paths:
+        if path.error:
+            judged.doubts.append(f"{path.label}: the probes stopped: {path.error}")
+        for name in _expected(run, path, names):
+            judged.faults += [f"{path.label}: {fault}" for fault in FAULTS[name](path, path.probes)]
+            judged.faults += _survivors(path, name)
+            judged.doubts += [] if path.error else _doubts(path, name)
+    if not facts.numerics.paths:
+        judged.doubts.append("no path was probed")
+    return judged
+
+
+def _expected(run: ResolvedRun, path: PathFacts, names: tuple[ProbeName, ...]) -> Iterator[ProbeName]:
+    for name in names:
+        if path.is_compiled and name not in OF_A_COMPILED_PATH:
+            continue
+        if name != "rotation" or run.config.model.rope:
+            yield name
+
+
+def _survivors(path: PathFacts, name: ProbeName) -> Iterator[str]:
+    for mutant in path.mutants:
+        if mutant.probe == name and not _is_unstable(mutant.probes) and not is_killed(path, mutant):
+            yield f"{path.label}: the probe does not see a planted fault ({mutant.name}), and proves nothing"
+
+
+def _doubts(path: PathFacts, name: ProbeName) -> Iterator[str]:
+    if getattr(path.probes, name) is None:
+        yield f"{path.label}: {name} was not measured"
+    elif name in ("isolation", "padding") and _is_unstable(path.probes):
+        yield f"{path.label}: two identical passes differ, so that a leak cannot be told from noise"
+    elif not path.is_compiled and not any(mutant.probe == name for mutant in path.mutants):
+        yield f"{path.label}: no fault was planted for {name}"
+
+
+def _is_unstable(probes: ProbeFacts) -> bool:
+    return any(found is not None and found.unstable > 0 for found in (probes.isolation, probes.padding))
+
+
+@rule(
+    "NUM001",
+    "leak-between-segments",
+    severity=Severity.FAIL,
+    level=Level.GPU,
+    needs=("numerics",),
+    any_device=True,
+)
+def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Tokens of one document that reach another, or the padding's that reach any.
+
+    ## What it does
+    Fails where disturbing one segment of a packed microbatch moves a single bit of another, where a gradient
+    crosses, where padding is heard, where another attention kernel ran than was resolved, and where a
+    probe overlooks a fault that was planted for it. A kernel that does not repeat itself leaves it unknown.
+
+    ## Why is this bad?
+    A contaminated run trains. Its loss falls, its model is worse, and no tolerance finds one leaked key:
+    the error of a sound kernel is as large.
+
+    ## Example
+    ```text
+    a packed batch with an all-ones attention_mask: every document reads every other
+    ```
+
+    ## Use instead
+    ```text
+    neobert-launch validate-gpu --full, and a backend that it passes
+    ```
+    """
+    judged = _judge(run, facts, ("isolation", "padding"))
+    assert facts.numerics is not None
+    for path in facts.numerics.paths:
+        if (path.dispatched or not path.error) and path.dispatched != path.attention:
+            ran = path.dispatched or "none that said so"
+            judged.faults.append(f"{path.label}: {path.attention} was resolved, and {ran} ran")
+    yield from judged.conclude(OTHER_BACKEND)
+
+
+@rule(
+    "NUM002",
+    "packed-differs-from-alone",
+    severity=Severity.FAIL,
+    level=Level.GPU,
+    needs=("numerics",),
+    any_device=True,
+)
+def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A packed step whose numbers are not those of its documents alone.
+
+    ## What it does
+    Holds logits and gradients against fp64 formulas, document by document. Fails where the largest or the
+    mean error is over twice that of the same formulas in the run's precision, where positions do not start
+    anew in each document, where rotations are coarser than fp32 makes them, where a step over the longest
+    document is not finite, or where a new model's loss is more than 15 % from ln(vocabulary).
+
+    ## Why is this bad?
+    The error is small enough to train with and large enough to cost quality, and nobody looks for it later.
+
+    ## Example
+    ```text
+    rotary angles in bf16: positions 257 and 258 are the same
+    ```
+
+    ## Use instead
+    ```text
+    angles in fp32; a backend that validate-gpu passes
+    ```
+    """
+    judged = _judge(run, facts, ("parity", "rotation"))
+    assert facts.numerics is not None
+    judged.faults += _of_the_model(facts.numerics)
+    yield from judged.conclude(OTHER_BACKEND)
+
+
+def _of_the_model(numerics: NumericsFacts) -> Iterator[str]:
+    for path in numerics.paths:
+        if path.is_long_finite is False:
+            yield f"{path.label}: a step over one document of {path.long_length:,} tokens is not finite"
+    if abs(numerics.initial_loss / numerics.uniform_loss - 1) > INITIAL_LOSS_SHARE:
+        yield (
+            f"a new model's loss is {numerics.initial_loss:.4g}, and ln({numerics.vocab_size:,}) is "
+            f"{numerics.uniform_loss:.4g}"
+        )
+
+
+@rule(
+    "NUM003",
+    "wrong-direction",
+    severity=Severity.FAIL,
+    level=Level.GPU,
+    needs=("numerics",),
+    any_device=True,
+)
+def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An encoder that is blind to what follows, or a decoder that is not.
+
+    ## What it does
+    Changes the late half of documents and looks at their first token, then the other way round, and compares
+    with what the model declares of itself: a bidirectional model must hear both, a causal one only the past.
+
+    ## Why is this bad?
+    A causal mask in an encoder halves what every token may know; a missing one in a decoder lets it copy its
+    targets. Both train without an error.
+
+    ## Example
+    ```text
+    is_causal=True, left over in a call of the attention kernel
+    ```
+
+    ## Use instead
+    ```text
+    attention as the model declares it
+    ```
+    """
+    yield from _judge(run, facts, ("direction",)).conclude(OTHER_BACKEND)
+
+
+@rule(
+    "NUM004",
+    "step-not-repeatable",
+    severity=Severity.WARN,
+    level=Level.GPU,
+    needs=("numerics",),
+    any_device=True,
+)
+def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Two identical steps that differ.
+
+    ## What it does
+    Warns where the same step twice has another loss, or other gradients. FlashAttention, torch's varlen
+    kernel, flex and SDPA declare that their gradient of the queries is added up by atomics: for them only the
+    loss has to repeat.
+
+    ## Why is this bad?
+    A run that does not repeat cannot be compared bit by bit after a resume, and hides a failing device.
+
+    ## Example
+    ```text
+    triton_packed, whose gradients are sums in a fixed order, gives two results
+    ```
+
+    ## Use instead
+    ```text
+    look for memory that is read before it is written, then for a failing device (GPU007)
+    ```
+    """
+    yield from _judge(run, facts, ("repeats",)).conclude(
+        "compare the devices with GPU007; see the rule's page"
+    )
