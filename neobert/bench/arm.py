@@ -1,7 +1,7 @@
 """One arm: `python -m neobert.bench.arm RESOLVED.json synthetic|own`.
 
-The trainer of a real run without evaluation, checkpoints and files. It reads requests from standard input and
-works only when it is asked to.
+The trainer of a real run without evaluation, checkpoints and lines on disk. It reads requests from standard
+input and works only when it is asked to. What it has to write goes beside the config.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import json
 import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
@@ -28,12 +27,13 @@ from neobert.data.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.parallel import World, use_all_cores
 from neobert.tasks.pretrain import build_pretraining
-from neobert.train import read_config, unexpected
+from neobert.train import leave, read_config, unexpected
 from neobert.training.assembly import build_trainer
+from neobert.training.compilations import CompilationWatch
 from neobert.training.garbage import collect, collecting_between_steps
 from neobert.training.hooks import Hook
 from neobert.training.loop import run_hooks, run_step
-from neobert.training.memory import memory_fields
+from neobert.training.memory import allocator_fields, memory_fields
 from neobert.training.metrics import TrainingLog
 from neobert.training.session import make_reproducible, peak_flops, refuse_other_world
 from neobert.training.signals import Signals
@@ -55,7 +55,7 @@ class Arm:
         make_reproducible(config, self._world)
         prepared = make_up(config, folder) if data == "synthetic" else prepare(config)
         task = build_pretraining(config, prepared, self._world, is_fresh=True)
-        self._trainer = build_trainer(config, folder, self._world, task, Signals(), None)
+        self.trainer = build_trainer(config, folder, self._world, task, Signals(), None)
         self._fingerprint = prepared.fingerprint
         self._rows: list[dict[str, Any]] = []
         self._hooks = self._new_hooks()
@@ -65,10 +65,10 @@ class Arm:
         return {
             "device": device_name(self._world.device),
             "versions": versions(),
-            "attention_kernel": self._trainer.task.attention_kernel,
+            "attention_kernel": self.trainer.task.attention_kernel,
             "compute_dtype": str(self._world.compute_dtype).removeprefix("torch."),
             "data_fingerprint": self._fingerprint,
-            "nominal_flops_per_s": peak_flops(self._trainer),
+            "nominal_flops_per_s": peak_flops(self.trainer),
         }
 
     def cold_peak(self) -> dict[str, Any]:
@@ -84,54 +84,57 @@ class Arm:
 
     def turn(self, count: int) -> dict[str, Any]:
         """Do steps and time them from an idle device to an idle device; then measure the peak."""
-        progress, flops = self._trainer.progress, self._trainer.flops
+        progress, flops = self.trainer.progress, self.trainer.flops
         tokens = progress.tokens_total
         seconds = self._advance(count)
         return {
             "steps": count,
             "seconds": seconds,
             "tokens": progress.tokens_total - tokens,
-            "flops": self._trainer.flops - flops,
+            "flops": self.trainer.flops - flops,
             "peak_flops_per_s": self._peak(),
         }
 
     def finish(self) -> dict[str, Any]:
         """Return the means of the lines of metrics that were written on the way, and what memory it took."""
-        self._trainer.guard.check()
+        self.trainer.guard.check()
         told = [name for name in (self._rows or [{}])[0] if name.startswith(TOLD)]
         means = {name: fmean(row[name] for row in self._rows) for name in told}
         return {
             "means": means,
             "parts_of_step": parts_of_step(means),
-            "memory": memory_fields(self._world.device),
+            "memory": memory_fields(self._world.device) | allocator_fields(self._world.device),
+            "recompiles": self.trainer.recompiles,
         }
 
     @contextmanager
     def resting(self) -> Iterator[None]:
         """Count the block to no step: it is the other's turn."""
-        with self._trainer.stopwatch.pause("rest"):
+        with self.trainer.stopwatch.pause("rest"):
             yield
 
     def close(self) -> None:
         """End the threads that build ahead."""
-        self._trainer.batches.close()
+        self.trainer.batches.close()
 
     def _advance(self, count: int) -> float:
         """Do steps with their hooks; return the seconds until the device has done them."""
         self._wait()
         started_s = time.perf_counter()
         for _ in range(count):
-            run_step(self._trainer)
-            run_hooks(self._trainer, self._hooks)
+            run_step(self.trainer)
+            run_hooks(self.trainer, self._hooks)
         self._wait()
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
         """Do what a run does between steps; what is told is counted from here on."""
-        every = self._trainer.config.trainer.logging_steps
+        every = self.trainer.config.trainer.logging_steps
+        watch = CompilationWatch(self.trainer.progress.step)
         return [
+            Hook(name="logging", act=watch, every=int(self.trainer.config.trainer.torch_compile)),
             Hook(name="garbage", act=collect, every=every),
-            Hook(name="logging", act=TrainingLog(self._trainer, None), every=every),
+            Hook(name="logging", act=TrainingLog(self.trainer, None), every=every),
             Hook(name="logging", act=self._close_row, every=1),
         ]
 
@@ -185,12 +188,11 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     answers = keep_standard_output()
     try:
-        with tempfile.TemporaryDirectory(prefix="neobert-arm-") as folder:
-            arm = Arm(read_config(Path(arguments[0])), arguments[1], Path(folder))
-            try:
-                serve(arm, sys.stdin, answers)
-            finally:
-                arm.close()
+        path = Path(arguments[0])
+        folder = path.with_suffix("")
+        folder.mkdir()
+        with closing(Arm(read_config(path), arguments[1], folder)) as arm:
+            serve(arm, sys.stdin, answers)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except ProjectError as error:
@@ -205,4 +207,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -45,7 +45,7 @@ class Worker:
         return dict(json.loads(answer))
 
     def close(self) -> None:
-        """End the child; it has nothing to save."""
+        """End the child; it has nothing to save, and its files are its asker's."""
         self._child.kill()
         self._child.communicate()
 

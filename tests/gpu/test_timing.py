@@ -1,0 +1,83 @@
+"""Times on a CUDA device: nothing waits for them, parts sum to the step, and the speed is the true one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+from neobert.bench.arm import Arm
+from neobert.bench.peak import measure_peak
+from neobert.config import from_dict
+from neobert.training.loop import run_step
+from neobert.training.stopwatch import BREAKDOWN, Stopwatch
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
+]
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def _undo():
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
+def arm(tmp_path):
+    config = from_dict(
+        {
+            "model": {"num_hidden_layers": 12, "kernel_backend": "triton"},
+            "dataset": {"max_seq_length": 1024},
+            "trainer": {"per_device_train_batch_size": 16, "logging_steps": 5, "timing_breakdown": True},
+        }
+    )
+    arm = Arm(config, "synthetic", tmp_path)
+    arm.warm_up(6)
+    yield arm
+    arm.close()
+
+
+def test_timing_a_step_never_waits_for_the_device(arm):
+    torch.cuda.set_sync_debug_mode("error")
+    for _ in range(3):
+        run_step(arm.trainer)
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def test_parts_sum_to_the_step_and_the_step_is_the_true_one(arm):
+    """A host that is ahead waits for the device in a hook, at every line: that wait is the steps' time."""
+    turns = [arm.turn(20) for _ in range(2)]
+    finished = arm.finish()
+    true_ms = 1000 * sum(turn["seconds"] for turn in turns) / sum(turn["steps"] for turn in turns)
+    means = finished["means"]
+    assert finished["parts_of_step"] == pytest.approx(1, abs=0.02)
+    assert means["time/step_ms"] == pytest.approx(true_ms, rel=0.03)
+    assert means["time/other_ms"] < 0.05 * means["time/step_ms"]
+    assert means["time/backward_ms"] > means["time/forward_ms"] > means["time/clip_ms"] > 0
+
+
+def test_a_wait_of_the_host_that_the_device_does_not_notice_costs_nothing():
+    stopwatch = Stopwatch(CUDA, BREAKDOWN)
+    torch.cuda.synchronize()
+    with stopwatch.step():
+        torch.cuda._sleep(2_000_000_000)  # about a second of work in the queue
+        with stopwatch.section("data_wait"):
+            time.sleep(0.2)
+    torch.cuda.synchronize()
+    with stopwatch.step(), stopwatch.section("data_wait"):
+        time.sleep(0.2)  # now it has nothing to do
+    torch.cuda.synchronize()
+    hidden, noticed = (step["data_wait"] for step in stopwatch.read().steps)
+    assert hidden < 5
+    assert noticed > 190
+
+
+def test_the_peak_is_one_that_the_card_can_reach():
+    assert 1e13 < measure_peak(CUDA, torch.bfloat16) < 5e15
