@@ -37,7 +37,9 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
         out, err = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         _kill(child)
-        raise TimedOutError(f"{_short(command)} gave no answer within {timeout_s:g} s and was killed") from None
+        raise TimedOutError(
+            f"{_short(command)} gave no answer within {timeout_s:g} s and was killed"
+        ) from None
     if child.returncode:
         raise IncompleteError(f"{_short(command)}: {_last_words(err or out, child.returncode)}")
     return out.decode(errors="replace")

@@ -22,7 +22,9 @@ STATUS_OF: dict[type[Exception], Status] = {
 }
 
 
-def collect(probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None = None) -> Facts:
+def collect(
+    probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None = None
+) -> Facts:
     """Measure every group of facts; a group whose probe failed is None and its record says why.
 
     Args:

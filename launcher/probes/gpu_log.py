@@ -1,4 +1,4 @@
-"""Errors of the devices in the kernel's log. A log that cannot be read, or is another kernel's, says nothing."""
+"""Errors of the devices in the kernel's log. A log that cannot be read, or is not its own, says nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask NVML for the devices, or for their health; print JSON. Runs in a process of its own, which may be killed.
+"""Ask NVML for the devices, or for their health, as JSON, in a process of its own, which may be killed.
 
 `python -m launcher.probes.nvml_child devices|health`
 """
@@ -15,7 +15,10 @@ from typing import Any
 MIB = 2**20
 RETIREMENT_CAUSES = ("MULTIPLE_SINGLE_BIT_ECC_ERRORS", "DOUBLE_BIT_ECC_ERROR")
 RECOVERY_FIELD = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"
-RECOVERY_ACTIONS = ("none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset")
+RECOVERY_ACTIONS = (
+    "none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset",
+    "system_reboot",
+)  # fmt: skip
 THROTTLE_BITS = {
     0x0000000000000004: "sw_power_cap",
     0x0000000000000008: "hw_slowdown",
@@ -88,10 +91,10 @@ def throttle_reasons(nvml: Any, handle: Any) -> list[str]:
 
 
 def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
-    """The answer, or None where the model has none. Any other error is not for this place to hide."""
+    """The answer, or None where the model or its driver has none. Any other error is not hidden here."""
     try:
         return question()
-    except nvml.NVMLError_NotSupported:
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
         return None
 
 

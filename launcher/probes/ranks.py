@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,16 @@ def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
 def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
     """Put together what the ranks said; behind an incomplete roll there is nothing but who is there."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
-    roll = {"world_size": count, "patience_s": PATIENCE_S, "absent": tuple(absent), "ranks": ranks}
+    roll = DistributedFacts(
+        backend="", world_size=count, patience_s=PATIENCE_S, absent=tuple(absent), ranks=ranks
+    )
     if absent:
-        return DistributedFacts(backend="", **roll)
+        return roll
     ordered = [answers[rank] for rank in range(count)]
     first = ordered[0]
-    return DistributedFacts(
+    return replace(
+        roll,
         backend=first["backend"],
-        **roll,
         drill_absent=_named_by_all([found["drill_absent"] for found in ordered[:-1]]),
         drill_s=round(max(found["drill_s"] for found in ordered), 3),
         collectives=_collectives(ordered),

@@ -1,7 +1,7 @@
 """Read prepared text through and look at what every rank would get of it, before anything trains.
 
-`python -m neobert.data.inspection RESOLVED.json` prepares the text that a resolved config names, as the trainer
-would, and prints one line of JSON: `{"refusal": {...}, "prepared": {...} or null}`.
+`python -m neobert.data.inspection RESOLVED.json` prepares the text that a resolved config names, as the
+trainer would, and prints one line of JSON: `{"refusal": {...}, "prepared": {...} or null}`.
 """
 
 from __future__ import annotations
@@ -121,13 +121,17 @@ class Shares:
     def summary(self) -> dict[str, Any]:
         """Compare who got which sample."""
         got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
-        expected = {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
+        expected = (
+            {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
+        )
         return {
             "sampled_microbatches": sum(map(len, self.by_rank)),
             "repeated_samples": sum(count - 1 for count in got.values()),
             "missing_samples": len(expected - got.keys()),
             "empty_ranks": [
-                rank for rank, share in enumerate(self.by_rank) if not any(batch.num_tokens for batch in share)
+                rank
+                for rank, share in enumerate(self.by_rank)
+                if not any(batch.num_tokens for batch in share)
             ],
         }
 

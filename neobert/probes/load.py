@@ -1,7 +1,7 @@
 """Load every device with matrix products and watch why the driver slows it down.
 
-`python -m neobert.probes.load NUM_DEVICES` prints one JSON object: `{"devices": [...]}`, or `{"error": "..."}`
-where NVML cannot be asked.
+`python -m neobert.probes.load NUM_DEVICES` prints one JSON object: `{"devices": [...]}`, or
+`{"error": "..."}` where NVML cannot be asked.
 """
 
 from __future__ import annotations

@@ -147,4 +147,3 @@ def alone(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
         total += loss_sum.detach()
     gradients = [each.grad for each in module.parameters() if each.grad is not None]
     return float(total) / num_targets, float(get_total_norm(gradients))
-

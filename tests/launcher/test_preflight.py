@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,17 @@ from launcher import levels
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
 from neobert.receipt import explain_mismatch, read_receipt
-from validators.facts import DataFacts, DiskFacts, GpuFacts, SoftwareFacts
+from validators.facts import DataFacts, DiskFacts, SoftwareFacts
+from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
 
 Run = Callable[..., Any]
 Measure = Callable[[Any], Any]
 JSON = ("--output-format", "json")
+RECORDED = facts_from_json(
+    Path(__file__).parents[1].joinpath("validators", "fixtures", "facts.json").read_text(encoding="utf-8")
+)
+HEAD = ("schema_version", "recorded_utc", "probes")
 
 A100 = GpuFacts(
     index=0,
@@ -59,10 +64,27 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         stand_ins = {"data": lambda _: TEXT, "disk": lambda _: DISK, "software": _with_flash_attn, **more}
         groups = {probe.group: probe.measure for probe in levels.HOST_PROBES} | stand_ins
         probes = tuple(Probe(group, measure) for group, measure in groups.items())
+        on_device = [field.name for field in fields(RECORDED) if field.name not in {*groups, "gpus", *HEAD}]
         monkeypatch.setattr(levels, "HOST_PROBES", probes)
         monkeypatch.setattr(levels, "GPU_PROBES", (Probe("gpus", lambda _: _gpus(devices)),))
+        monkeypatch.setattr(
+            levels,
+            "HEAVY_PROBES",
+            tuple(Probe(name, _recorded(name, devices), is_heavy=True) for name in on_device),
+        )
 
     return have
+
+
+def _recorded(group: str, devices: tuple[GpuFacts, ...] | None) -> Measure:
+    """What an idle, healthy A100 said of itself, or nothing where there is none."""
+
+    def measure(_: Subject) -> Any:
+        if devices is None and group != "imports":
+            raise UnsupportedError("no NVIDIA driver here")
+        return getattr(RECORDED, group)
+
+    return measure
 
 
 def _gpus(devices: tuple[GpuFacts, ...] | None) -> tuple[GpuFacts, ...]:

@@ -10,22 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from launcher import shadow
 from launcher.levels import HOST_PROBES, JUDGED, parse_levels, probes_for
-from launcher.probes import git, software
+from launcher.probes import child, git, software
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
-from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
+from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 
 
 def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) -> None:
     release = threading.Event()
-    probes = [Probe("host", lambda _: release.wait()), Probe("disk", probe_disk)]
+    probes = [Probe("host", lambda _: release.wait(), deadline_s=0.5), Probe("disk", probe_disk)]
     started = time.monotonic()
-    facts = collect(probes, subject, deadline_s=0.5)
+    facts = collect(probes, subject)
     release.set()
     assert time.monotonic() - started < 5
     assert facts.host is None
@@ -38,6 +39,7 @@ def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) ->
     [
         (UnsupportedError("no driver"), "unsupported: no driver"),
         (IncompleteError("half of it"), "incomplete: half of it"),
+        (TimedOutError("killed"), "timeout: killed"),
         (ZeroDivisionError("oops"), "incomplete: ZeroDivisionError: oops"),
     ],
 )
@@ -57,11 +59,79 @@ def test_every_host_probe_answers_here(configured: Any, subject: Subject) -> Non
     }
 
 
+def test_a_probe_that_runs_late_does_not_take_the_others_with_it(subject: Subject) -> None:
+    release = threading.Event()
+    slow = Probe("host", lambda _: release.wait(), deadline_s=0.1)
+    facts = collect([slow, Probe("git", lambda _: time.sleep(0.4) or 5)], subject)
+    release.set()
+    assert facts.git == 5
+    assert facts.host is None
+
+
+def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> None:
+    running: list[str] = []
+    seen: dict[str, list[str]] = {}
+    told: list[str] = []
+
+    def measure(name: str) -> Callable[[Subject], str]:
+        def work(_: Subject) -> str:
+            running.append(name)
+            time.sleep(0.05)
+            seen[name] = list(running)
+            running.remove(name)
+            return name
+
+        return work
+
+    probes = [Probe(name, measure(name), is_heavy=name != "host") for name in ("imports", "host", "gpu_load")]
+    facts = collect(probes, subject, told.append)
+    assert [record.name for record in facts.probes] == ["imports", "host", "gpu_load"]
+    assert seen == {"host": ["host"], "imports": ["imports"], "gpu_load": ["gpu_load"]}
+    assert told == ["measuring imports", "measuring gpu load"]
+
+
+def groups(words: str, needed: tuple[str, ...] = ()) -> list[str]:
+    return [probe.group for probe in probes_for(parse_levels(words), needed)]
+
+
 def test_levels_choose_the_probes() -> None:
-    assert probes_for(parse_levels("static")) == ()
-    assert [probe.group for probe in probes_for(parse_levels("gpu"))] == ["software", "gpus"]
-    assert "gpus" not in {probe.group for probe in probes_for(parse_levels("static,host"))}
+    assert groups("static", ("imports",)) == []
+    assert groups("gpu") == ["software", "gpus", "gpu_health", "gpu_log"]
+    assert "gpus" not in groups("static,host")
     assert set(parse_levels("full")) == set(JUDGED)
+
+
+def test_heavy_probes_run_where_a_rule_asks_for_them() -> None:
+    assert groups("gpu", ("gpu_load", "gpus"))[-1] == "gpu_load"
+    assert groups("distributed", ("distributed",))[-1] == "distributed"
+    assert "distributed" not in groups("distributed")
+
+
+def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    """A grandchild in a session of its own, as torchrun's workers are."""
+    script = "setsid sleep 60 & echo $! > grandchild; sleep 60"
+    with pytest.raises(TimedOutError, match=r"sh gave no answer within 0\.5 s and was killed"):
+        child.ask(("sh", "-c", f"cd {tmp_path}; {script}"), 0.5)
+    pid = int((tmp_path / "grandchild").read_text(encoding="ascii"))
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("echo talk; echo '{\"a\": 1}'", {"a": 1}),
+        ("echo talk", "printed no result"),
+        ("echo '[1]'", "printed no object"),
+        ("echo '{}'; echo out of memory >&2; exit 1", "sh: out of memory"),
+        ("exit 7", "exit 7"),
+    ],
+)
+def test_a_child_answers_with_one_object(script: str, expected: Any) -> None:
+    if isinstance(expected, dict):
+        assert child.ask_json(("sh", "-c", script), 5.0) == expected
+    else:
+        with pytest.raises(IncompleteError, match=expected):
+            child.ask_json(("sh", "-c", script), 5.0)
 
 
 def test_versions_are_read_without_importing() -> None:

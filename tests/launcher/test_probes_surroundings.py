@@ -1,20 +1,18 @@
-"""Probes of tracker, scheduler, data and GPUs."""
+"""Probes of tracker, scheduler and data."""
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.probes import gpus, hub
+from launcher.probes import hub
 from launcher.probes.data import probe_data
-from launcher.probes.probe import IncompleteError, Subject, UnsupportedError
+from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
-from validators.facts import GpuFacts
 
 
 def test_tracker_credentials(
@@ -93,111 +91,3 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     nobody = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     with pytest.raises(IncompleteError, match="gave no answer"):
         hub.is_available("models", "some/model", nobody)
-
-
-SMI_TABLE = """\
-0, GPU-aaaa1111, NVIDIA A100-SXM4-80GB, 8.0, 81920, 4, 560.35
-1, GPU-bbbb2222, NVIDIA A100-SXM4-80GB, 8.0, 81920, 60000, 560.35
-"""
-
-
-def test_the_tool_s_table_is_read() -> None:
-    first, second = gpus.parse_smi(SMI_TABLE)
-    assert (first.compute_capability, first.memory_total_mib, second.memory_used_mib) == (
-        (8, 0),
-        81920,
-        60000,
-    )
-    assert gpus.parse_smi("No devices were found\n") == ()
-    with pytest.raises(IncompleteError):
-        gpus.parse_smi("garbage\n")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "indices"),
-    [(None, [0, 1]), ("1", [1]), ("1,0", [1, 0]), ("", []), ("GPU-bbbb", [1]), ("0,7,1", [0]), ("-1", [])],
-)
-def test_visible_devices(wanted: str | None, indices: list[int]) -> None:
-    environment = {} if wanted is None else {"CUDA_VISIBLE_DEVICES": wanted}
-    assert [gpu.index for gpu in gpus.visible(gpus.parse_smi(SMI_TABLE), environment)] == indices
-
-
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """A nvidia-smi of our own, and no bindings."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpus, "_from_nvml", lambda: None)
-
-
-def test_devices_from_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(tmp_path, monkeypatch, f"cat <<'T'\n{SMI_TABLE}T")
-    assert [type(gpu) for gpu in gpus.probe_gpus()] == [GpuFacts, GpuFacts]
-
-
-FAKE_BINDINGS = """
-class NVMLError(Exception): pass
-class Memory: total, used = 80 * 2**30, 5 * 2**20
-def nvmlInit(): {init}
-def nvmlDeviceGetCount(): return 1
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetMemoryInfo(handle): return Memory
-def nvmlDeviceGetUUID(handle): return "GPU-1"
-def nvmlDeviceGetName(handle): return "NVIDIA A100-SXM4-80GB"
-def nvmlDeviceGetCudaComputeCapability(handle): return (8, 0)
-def nvmlSystemGetDriverVersion(): return "560.35"
-"""
-
-
-def bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str) -> None:
-    (tmp_path / "pynvml.py").write_text(FAKE_BINDINGS.format(init=init), encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-
-def test_devices_from_the_bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bindings(tmp_path, monkeypatch, "pass")
-    (device,) = gpus.probe_gpus()
-    assert device == GpuFacts(
-        index=0,
-        uuid="GPU-1",
-        name="NVIDIA A100-SXM4-80GB",
-        compute_capability=(8, 0),
-        memory_total_mib=81920,
-        memory_used_mib=5,
-        driver_version="560.35",
-    )
-
-
-def test_bindings_without_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bindings(tmp_path, monkeypatch, "raise NVMLError('Driver Not Loaded')")
-    with pytest.raises(UnsupportedError, match="NVML: Driver Not Loaded"):
-        gpus.probe_gpus()
-
-
-def test_bindings_that_hang_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bindings(tmp_path, monkeypatch, "import time; time.sleep(60)")
-    monkeypatch.setattr(gpus, "TIMEOUT_S", 1.0)
-    with pytest.raises(IncompleteError, match="was killed"):
-        gpus.probe_gpus()
-
-
-def test_a_driver_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(tmp_path, monkeypatch, "exec sleep 60")
-    monkeypatch.setattr(gpus, "TIMEOUT_S", 0.3)
-    with pytest.raises(IncompleteError, match="was killed"):
-        gpus.probe_gpus()
-
-
-def test_a_driver_that_fails_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stub(tmp_path, monkeypatch, "echo 'Driver/library version mismatch' >&2; exit 18")
-    with pytest.raises(UnsupportedError, match="version mismatch"):
-        gpus.probe_gpus()
-
-
-def test_no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "_from_nvml", lambda: None)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnsupportedError, match="no NVIDIA driver"):
-        gpus.probe_gpus()

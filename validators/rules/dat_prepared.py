@@ -104,7 +104,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Why is this bad?
     With another tokenizer every id means another word, and the loss still falls. An id beyond the embedding
-    reads memory of something else on a GPU, or stops the run at the step that meets it.
+    stops the run at the step that meets it.
 
     ## Example
     ```text
@@ -119,7 +119,9 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     found = _prepared(facts)
     if found.tokenizer_digest != found.data_tokenizer_digest:
         have, want = found.data_tokenizer_digest[:12], found.tokenizer_digest[:12]
-        yield Violation("tokenizer", f"the text was made by tokenizer {have}, and the run has {want}", PREPARE)
+        yield Violation(
+            "tokenizer", f"the text was made by tokenizer {have}, and the run has {want}", PREPARE
+        )
     rows = min(found.vocab_size, run.config.model.vocab_size or found.vocab_size)
     if found.max_token_id >= rows:
         message = f"the text holds token id {found.max_token_id:,}, and the vocabulary has {rows:,}"
@@ -206,8 +208,8 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Microbatches with holes, or documents that lose their ends.
 
     ## What it does
-    Warns where less than nine tenths of a microbatch are text, and where truncating loses more than a twentieth
-    of the tokens or leaving out a twentieth of the documents. The length of most documents is named.
+    Warns where less than nine tenths of a microbatch are text, and where truncating loses more than a
+    twentieth of the tokens, or leaving out a twentieth of the documents. It names how long most are.
 
     ## Why is this bad?
     Padding costs as much as text and teaches nothing; what is cut off was paid for when it was collected.

@@ -36,7 +36,8 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
-    minimum; warns for one that differs from the tested set in `constraints.txt`.
+    minimum; warns for one that differs from the tested set in `constraints.txt`. Whether they import is
+    HST008's to try.
 
     ## Why is this bad?
     Signatures of attention kernels changed in three consecutive releases of torch. The error comes at the

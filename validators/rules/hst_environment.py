@@ -87,3 +87,46 @@ def _settings(environment: Mapping[str, str], name: str) -> dict[str, str]:
 
 def _contradicts_itself(settings: Mapping[str, str]) -> bool:
     return "max_split_size_mb" in settings and settings.get("expandable_segments", "").lower() == "true"
+
+
+@rule(
+    "HST008",
+    "broken-import",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("imports",),
+    production_only=True,
+)
+def broken_import(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A package that is installed and does not import, or a device that does not compute.
+
+    ## What it does
+    Imports in a child what the trainer imports, with the optional kernels that are installed, and has every
+    device of the run multiply small whole numbers. An optional package that does not import fails too:
+    what is chosen automatically would be another kernel than on the next machine. A build of torch
+    without CUDA fails where the profile requires a GPU.
+
+    ## Why is this bad?
+    A wheel for another CUDA or another ABI has the right version and fails at its first symbol, in the
+    middle of a launch, or is passed over in silence for a slower kernel.
+
+    ## Example
+    ```text
+    flash_attn: ImportError: undefined symbol: _ZN3c104cuda9SetDeviceEa
+    ```
+
+    ## Use instead
+    ```text
+    pip install --force-reinstall --no-cache-dir, against the torch that is installed
+    ```
+    """
+    imports = facts.imports
+    assert imports is not None
+    for module, reason in sorted(imports.failed.items()):
+        yield Violation("", f"{module}: {reason}", "install a build for this Python, torch and CUDA")
+    if imports.kernel_error:
+        yield Violation("", imports.kernel_error, "nvidia-smi, and a torch build for this driver")
+    needs_cuda = run.profile is not None and run.profile.requires.device == "cuda"
+    if needs_cuda and facts.gpus and not imports.cuda_version:
+        message = "torch was built without CUDA, and the profile requires a GPU"
+        yield Violation("", message, "install torch from its CUDA index")
