@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import NamedTuple
 
 from torch._dynamo.utils import counters, get_compilation_metrics
@@ -44,7 +45,10 @@ def _first_line(reason: str | None) -> str:
 
 def graph_breaks() -> dict[str, int]:
     """Return how often compiled code was cut in this process, by cause."""
-    return {_first_line(cause): count for cause, count in counters["graph_break"].items()}
+    found: Counter[str] = Counter()
+    for cause, count in counters["graph_break"].items():
+        found[_first_line(cause)] += count
+    return dict(found)
 
 
 class CompilationWatch:

@@ -8,31 +8,44 @@ import pytest
 import torch
 from torch import Tensor
 
-from neobert.errors import ProjectError
-from neobert.model import NeoBERTConfig, NeoBERTLMHead, resolve_attention_backend, resolve_kernel_backend
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.model.backends import BackendError, choose_backend, choose_kernels, this_place
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # Of what FlashAttention 4 is built on.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
 VICTIM = 6
+# A module that no other release has, for 2 and 4 share the folder flash_attn; and the cards each is made for.
+FLASH = {
+    "flash_attn_4": ("flash_attn.cute", (9, 10)),
+    "flash_attn_3": ("flash_attn_interface", (9,)),
+    "flash_attn_2": ("flash_attn.flash_attn_interface", (8, 9, 10, 12)),
+}
 
 
-def _needs(package: str, function: str = "") -> pytest.MarkDecorator:
-    """Ask for the function too where packages share a name, as FlashAttention 4 shares flash_attn."""
-    spec = importlib.util.find_spec(package)
-    is_there = spec is not None and hasattr(importlib.import_module(package), function or "__name__")
-    return pytest.mark.skipif(not is_there, reason=f"needs {package}")
+def is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
-BACKENDS = [
-    "sdpa",
-    "torch_varlen",
-    pytest.param("flash_attn_varlen", marks=_needs("flash_attn", "flash_attn_varlen_func")),
-]
-KERNELS = BACKENDS[1:]
+def flash_runs(name: str) -> bool:
+    module, majors = FLASH[name]
+    return is_installed(module) and torch.cuda.get_device_capability()[0] in majors
+
+
+def _flash(name: str):
+    return pytest.param(name, marks=pytest.mark.skipif(f"not flash_runs({name!r})", reason=f"needs {name}"))
+
+
+KERNELS = ["torch_varlen", *map(_flash, FLASH)]
+BACKENDS = ["sdpa", "flex", *KERNELS]
 
 
 def make_model(**changes) -> NeoBERTLMHead:
@@ -195,10 +208,23 @@ def test_recomputation_gives_the_same_output(recompute):
     assert max(_errors(found, wanted).values()) < 1e-2
 
 
+def here(dtype: torch.dtype = torch.bfloat16):
+    return this_place("cuda", dtype, 64)
+
+
 def test_auto_resolves_to_a_kernel():
-    assert resolve_attention_backend("auto", "cuda", torch.bfloat16).name != "sdpa"
-    with pytest.raises(ProjectError):
-        resolve_attention_backend("torch_varlen", "cuda", torch.float32)
+    assert choose_backend("auto", here()).name in [*FLASH, "torch_varlen"]
+    with pytest.raises(BackendError, match="float32"):
+        choose_backend("torch_varlen", here(torch.float32))
+
+
+def test_flash_attention_is_the_newest_that_runs_or_says_what_to_install():
+    there = [name for name in FLASH if flash_runs(name)]
+    if there:
+        assert choose_backend("flash_attn_varlen", here()).name == there[0]
+        return
+    with pytest.raises(BackendError, match="pip install"):
+        choose_backend("flash_attn_varlen", here())
 
 
 def test_a_model_on_the_meta_device_materialises_on_cuda():
@@ -211,9 +237,9 @@ def test_a_model_on_the_meta_device_materialises_on_cuda():
     assert torch.isfinite(model.bfloat16()(**on_cuda(make_run())).logits).all()
 
 
-@_needs("liger_kernel")
+@pytest.mark.skipif(not is_installed("liger_kernel"), reason="needs liger-kernel")
 def test_liger_computes_what_torch_computes():
-    assert resolve_kernel_backend("auto", "cuda").name == "liger"
+    assert choose_kernels("auto", "cuda").name == "liger"
     run = make_run()
     golden = _logits_and_gradients(make_model(), run)
     allowed = _errors(_logits_and_gradients(bf16_model("torch_varlen"), on_cuda(run)), golden)
