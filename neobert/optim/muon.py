@@ -6,7 +6,7 @@ Two optimizers would be two schedules, and two states to save beside one model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -58,7 +58,7 @@ class MuonWithAdamW(Optimizer):
                 raise ValueError("Muon takes matrices only")
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
@@ -101,16 +101,14 @@ class MuonWithAdamW(Optimizer):
 
     def _update_by_muon(self, group: Group, parameters: list[nn.Parameter]) -> None:
         directions = self._directions(group, parameters)
-        updates, factors = _orthogonal_updates(group, parameters, directions)
         shrink: float | Tensor = 1 - group["lr"] * group["weight_decay"]
         if self.found_inf is not None:
-            is_bad = self.found_inf > 0
-            shrink = torch.where(is_bad, 1.0, shrink)
-            updates = [torch.where(is_bad, 0.0, each) for each in updates]
-        weights = [own_part(each) for each in parameters]
-        torch._foreach_mul_(weights, shrink)
-        for weight, update, factor in zip(weights, updates, factors, strict=True):
-            weight.add_(update, alpha=-group["lr"] * factor)
+            shrink = torch.where(self.found_inf > 0, 1.0, shrink)
+        torch._foreach_mul_([own_part(each) for each in parameters], shrink)
+        for parameter, update, factor in _orthogonal_updates(group, parameters, directions):
+            if self.found_inf is not None:
+                update = torch.where(self.found_inf > 0, 0.0, update)
+            own_part(parameter).add_(update, alpha=-group["lr"] * factor)
 
     def _directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
         """Move the momenta on, and return where they point; parts of this rank."""
@@ -134,20 +132,16 @@ class MuonWithAdamW(Optimizer):
 
 def _orthogonal_updates(
     group: Group, parameters: Sequence[Tensor], directions: Sequence[Tensor]
-) -> tuple[list[Tensor], list[float]]:
-    """Return this rank's part of each weight's orthogonal update, and what the shape makes of its rate."""
-    by_shape: dict[torch.Size, list[int]] = defaultdict(list)
-    for index, parameter in enumerate(parameters):
-        by_shape[parameter.shape].append(index)
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Yield each weight, this rank's part of its orthogonal update, and what its shape makes of the rate."""
     layout, num_heads = group["layout"], group["num_heads"]
-    updates: list[Tensor] = [directions[0]] * len(parameters)
-    factors = [0.0] * len(parameters)
-    for indices in by_shape.values():
-        wholes = [gather_like(directions[i].to(torch.bfloat16), parameters[i]) for i in indices]
+    by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for parameter, direction in zip(parameters, directions, strict=True):
+        by_shape[parameter.shape].append((parameter, direction))
+    for alike in by_shape.values():
+        wholes = [gather_like(direction.to(torch.bfloat16), parameter) for parameter, direction in alike]
         parts = torch.stack([split_rows(each, layout, num_heads) for each in wholes])
         orthogonal = orthogonalize(parts.flatten(0, 1), group["ns_steps"]).unflatten(0, parts.shape[:2])
         factor = rate_factor(group["adjust_lr_fn"], *parts.shape[-2:])
-        for index, update in zip(indices, orthogonal, strict=True):
-            updates[index] = part_like(join_rows(update, layout, num_heads), parameters[index])
-            factors[index] = factor
-    return updates, factors
+        for (parameter, _), update in zip(alike, orthogonal, strict=True):
+            yield parameter, part_like(join_rows(update, layout, num_heads), parameter), factor

@@ -133,7 +133,7 @@ def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         for path in (key for key in all_keys() if key.startswith(prefix)):
             if run.origin(path).kind in ("file", "override"):
                 message = f"{path} has no effect: optimizer.name is {name}"
-                yield Violation(path, message, f"set optimizer.name to {names[-1]}, or remove the key")
+                yield Violation(path, message, f"set optimizer.name to {names[0]}, or remove the key")
 
 
 @rule("OPT004", "clip-never-due", severity=Severity.WARN, level=Level.STATIC)
