@@ -39,9 +39,10 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *
         report = load_weights(model, Path(config.model.pretrained_checkpoint))
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
     data = PretrainingData(config, prepared, world, model.config.vocab_size)
+    objective = build_objective(config, model, kernels, world.device.type, num_ranks=world.size)
     return Task(
         model=model,
-        objective=build_objective(config, model, kernels, world.device.type),
+        objective=objective,
         batches=data.batches,
         evaluation=None if prepared.eval is None else data.evaluation,
         inputs=data.inputs,
@@ -51,6 +52,7 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *
         tokenizer_dir=prepared.tokenizer_dir,
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
+        attention_ran=objective.attention_ran,
     )
 
 

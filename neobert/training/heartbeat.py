@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from neobert.model.record import summarize
 from neobert.training.journal import Journal
 from neobert.training.memory import memory_fields
 from neobert.training.trainer import Trainer
@@ -41,7 +42,7 @@ class Heartbeat:
             "learning_rate": reading.learning_rate,
             "grad_norm": reading.grad_norm,
             **memory_fields(world.device),
-            "attention_kernel": trainer.task.attention_kernel,
+            "attention_kernel": summarize(trainer.task.attention_ran),
             "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
             "recompiles": trainer.recompiles,
             "data_wait_ms": reading.data_wait_ms,

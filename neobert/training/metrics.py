@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from neobert.optim.qk_clip import QKClip
 from neobert.training.journal import Journal
@@ -118,7 +119,7 @@ class MetricsLine:
             self._journal.sync()
 
 
-def describe(row: dict[str, float], max_steps: int) -> str:
+def describe(row: dict[str, Any], max_steps: int) -> str:
     """Put a line into words for people."""
     words = [f"step {row['step']}/{max_steps}"]
     if LOSS in row:
@@ -126,6 +127,8 @@ def describe(row: dict[str, float], max_steps: int) -> str:
         words.append(f"lr {row['train/learning_rate']:.2e}")
         words.append(f"grad norm {row['train/grad_norm']:.3f}")
         words.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
-    if "eval/loss" in row:
+    if "eval/loss" in row and row["eval/loss"] is None:
+        words.append("eval: no target to predict")
+    elif "eval/loss" in row:
         words.append(f"eval loss {row['eval/loss']:.4f}, accuracy {row['eval/accuracy']:.2%}")
     return "  ".join(words)

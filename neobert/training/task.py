@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +48,7 @@ class Task:
         tokenizer_dir: folder of the tokenizer's files, which travel with the weights.
         identity: digests that a resumed run must share, by name.
         attention_kernel: kernel that was resolved for this device.
+        attention_ran: the kernel that each block ran in training, by its number; filled while it runs.
     """
 
     model: nn.Module
@@ -61,3 +62,4 @@ class Task:
     tokenizer_dir: Path | None
     identity: Mapping[str, str]
     attention_kernel: str
+    attention_ran: Mapping[int, str] = field(default_factory=dict)

@@ -1,0 +1,96 @@
+"""The evaluation on what the training step runs on: the same loss as eager, and nothing compiled twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.objectives.masked_lm import MaskedLMObjective
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler
+VOCAB, LENGTH = 61, 12
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+def make_model(attn_backend="sdpa") -> NeoBERTLMHead:
+    torch.manual_seed(3)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    return NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, attn_backend=attn_backend, **shape))
+
+
+def make_rows(rows: int, num_targets: int):
+    ids = torch.randint(1, VOCAB, (rows, LENGTH))
+    is_target = torch.zeros(rows * LENGTH, dtype=torch.bool)
+    is_target[torch.randperm(rows * LENGTH)[:num_targets]] = True
+    return {
+        "num_targets": num_targets,
+        "labels": torch.where(is_target.view(rows, LENGTH), ids, -100),
+        "input_ids": ids,
+        "attention_mask": torch.ones(rows, LENGTH, dtype=torch.bool),
+    }
+
+
+def make_run(lengths):
+    total = sum(lengths)
+    ids = torch.randint(1, VOCAB, (total,))
+    return {
+        "num_targets": 5,
+        "labels": torch.where(torch.arange(total) < 5, ids, -100),
+        "input_ids": ids,
+        "position_ids": torch.cat([torch.arange(length) for length in lengths]),
+        "attention_mask": None,
+        "cu_seqlens": torch.tensor([0, *lengths]).cumsum(0).to(torch.int32),
+        "max_seqlen": LENGTH,
+    }
+
+
+def num_graphs() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+def test_two_graphs_and_no_more_however_steps_and_evaluations_take_turns():
+    objective = MaskedLMObjective(make_model(), True, capacity=16, eval_capacity=32)
+    objective.compile_loss("aot_eager")
+    plain = MaskedLMObjective(make_model(), True)
+    for turn in range(3):
+        objective.train()
+        objective(**make_rows(4, 7 + turn)).backward()
+        objective.eval()
+        rows = make_rows(8, 20 + turn)
+        score, wanted = objective.evaluate(**rows), plain.evaluate(**rows)
+        assert score.loss_sum.item() == pytest.approx(wanted.loss_sum.item(), rel=1e-5)
+        assert score.num_correct == wanted.num_correct
+        assert num_graphs() == 2
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_a_packed_evaluation_is_that_of_eager_sdpa():
+    objective = MaskedLMObjective(make_model("flex"), True, capacity=8)
+    objective.compile_loss("eager")
+    for lengths in ((5, 12, 3), (12, 4, 4)):
+        run = make_run(lengths)
+        score = objective.evaluate(**run)
+        wanted = MaskedLMObjective(make_model(), True).evaluate(**run)
+        assert score.loss_sum.item() == pytest.approx(wanted.loss_sum.item(), rel=1e-4)
+    assert num_graphs() == 1
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compiled):
+    objective = MaskedLMObjective(make_model(), True, capacity=16)
+    if is_compiled:
+        objective.compile_loss("eager")
+    objective.evaluate(**make_rows(4, 7))
+    assert objective.attention_ran == {}
+    for _ in range(2):
+        objective(**make_rows(4, 7))
+        assert objective.attention_ran == {0: "sdpa", 1: "sdpa"}

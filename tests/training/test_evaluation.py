@@ -1,0 +1,67 @@
+"""What an evaluation adds up to: a mean where there are targets, null where there are none."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from neobert.objectives.masked_lm import Score
+from neobert.training.evaluation import evaluate
+from neobert.training.metrics import describe
+from neobert.training.trainer import Trainer
+
+
+class Scores(torch.nn.Module):
+    def evaluate(self, loss_sum: float, num_correct: int) -> Score:
+        return Score(torch.tensor(loss_sum), torch.tensor(num_correct))
+
+
+def trainer_over(batches) -> Trainer:
+    """As much of a trainer as an evaluation needs. batches: (loss_sum, num_correct, num_targets)."""
+    scored = [SimpleNamespace(inputs=batch[:2], num_targets=batch[2]) for batch in batches]
+    alone = SimpleNamespace(
+        device=torch.device("cpu"),
+        autocast=nullcontext,
+        whole=lambda _: nullcontext(),
+        sum_over_ranks=list,
+        add_up=lambda tensor: tensor,
+    )
+    return SimpleNamespace(
+        progress=SimpleNamespace(row={"step": 4}),
+        world=alone,
+        module=Scores(),
+        signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),
+        task=SimpleNamespace(
+            evaluation=lambda: scored,
+            objective=Scores(),
+            inputs=lambda batch, _: dict(zip(("loss_sum", "num_correct"), batch.inputs, strict=True)),
+        ),
+    )
+
+
+def test_the_mean_is_over_all_targets():
+    trainer = trainer_over([(6.0, 1, 2), (3.0, 1, 4)])
+    evaluate(trainer)
+    assert trainer.progress.row["eval/loss"] == pytest.approx(1.5)
+    assert trainer.progress.row["eval/accuracy"] == pytest.approx(1 / 3)
+    assert "eval loss 1.5000" in describe(trainer.progress.row, 8)
+
+
+@pytest.mark.parametrize("batches", [[], [(0.0, 0, 0)]])
+def test_without_a_target_there_is_no_loss(batches):
+    trainer = trainer_over(batches)
+    evaluate(trainer)
+    assert trainer.progress.row["eval/loss"] is None
+    assert trainer.progress.row["eval/accuracy"] is None
+    assert "no target to predict" in describe(trainer.progress.row, 8)
+
+
+def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
+    run_dir = make_run(model={"num_hidden_layers": 2})
+    assert run(run_dir) == 0
+    seen = beats(run_dir)
+    assert seen[0]["attention_kernel"] is None
+    assert seen[-1]["attention_kernel"] == "sdpa"
