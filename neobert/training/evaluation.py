@@ -15,6 +15,7 @@ from neobert.training.trainer import Trainer
 def evaluate(trainer: Trainer) -> None:
     """Add loss and accuracy, where the task has an evaluation. Its masks are fixed, so two can be compared.
 
+    Both are None where the split has no target: a mean over nothing is no loss of zero.
     Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
     """
     row, evaluation = trainer.progress.row, trainer.task.evaluation
@@ -22,8 +23,8 @@ def evaluate(trainer: Trainer) -> None:
         return
     started_s = time.perf_counter()
     loss_sum, num_correct, num_targets = _sums(trainer, _batches(trainer, iter(evaluation())))
-    row["eval/loss"] = loss_sum / max(num_targets, 1)
-    row["eval/accuracy"] = num_correct / max(num_targets, 1)
+    row["eval/loss"] = loss_sum / num_targets if num_targets else None
+    row["eval/accuracy"] = num_correct / num_targets if num_targets else None
     row["time/evaluation_ms"] = (time.perf_counter() - started_s) * 1000
 
 
