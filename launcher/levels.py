@@ -11,6 +11,7 @@ from launcher.probes.git import probe_git
 from launcher.probes.gpu_log import probe_gpu_log
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.host import probe_host
+from launcher.probes.numerical import devices_probe, numerics_probe
 from launcher.probes.output import probe_output
 from launcher.probes.probe import Probe
 from launcher.probes.ranks import RANKS_S, probe_distributed
@@ -57,6 +58,8 @@ GPU_PROBES = (
 HEAVY_PROBES = (
     Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
     Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
+    devices_probe(),
+    numerics_probe(needs_gpu=True, every=False),
     Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True),
     Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
 )

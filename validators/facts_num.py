@@ -147,7 +147,7 @@ class NumericsFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """Known answers and achieved rates of one device: dense bf16 products, copies within it and from the host."""
+    """Known answers and achieved rates of one device: dense bf16 products, copies in it and to it."""
 
     index: int
     name: str

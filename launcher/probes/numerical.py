@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from launcher.probes.child import ask_json
 from launcher.probes.gpus import probe_gpus
@@ -18,8 +18,10 @@ from validators.facts_num import DeviceFacts, NumericsFacts
 
 PYTHON = (sys.executable, "-P", "-m")
 SUITE, HARDWARE = "neobert.probes", "neobert.probes.hardware"
-NUMERICS_S, FULL_S, DEVICES_S = 85.0, 240.0, 60.0
+NUMERICS_S, FULL_S, DEVICES_S = 85.0, 180.0, 60.0
 MARGIN_S = 5.0
+
+T = TypeVar("T")
 
 
 def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
@@ -48,7 +50,7 @@ def _probe_numerics(subject: Subject, limit_s: float, *, needs_gpu: bool, every:
     return _read(NumericsFacts, answer["numerics"])
 
 
-def probe_devices(subject: Subject) -> tuple[DeviceFacts, ...]:
+def probe_devices(_: Subject) -> tuple[DeviceFacts, ...]:
     """Have every visible GPU compute a known answer, and time it."""
     _require_gpus()
     answer = _ask((HARDWARE,), DEVICES_S)
@@ -65,7 +67,7 @@ def _ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
     return ask_json((*PYTHON, *module), limit_s, child_environment(Path(os.devnull)))
 
 
-def _read(kind: type[Any], found: dict[str, Any]) -> Any:
+def _read(kind: type[T], found: dict[str, Any]) -> T:
     try:
         return record_of(kind, found)
     except ProjectError as error:

@@ -9,20 +9,18 @@ from launcher.formats.text import finding_text
 from launcher.report import Report
 from launcher.ui.table import columns
 from validators.facts import Facts
-from validators.facts_num import DeviceFacts, IsolationFacts, NumericsFacts, ParityFacts, PathFacts
+from validators.facts_num import (
+    DeviceFacts,
+    IsolationFacts,
+    NumericsFacts,
+    ParityFacts,
+    PathFacts,
+    RepeatFacts,
+)
 from validators.rules.num import count_killed
 
 COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
-HEAD = [
-    "path",
-    "ran",
-    "leaked tokens",
-    "cross gradient",
-    "error, forward",
-    "error, backward",
-    "repeats",
-    "mutants",
-]
+HEAD = ["path", "ran", "leaks", "cross gradient", "error forward", "backward", "repeats", "mutants"]
 NONE = "-"
 
 
@@ -52,19 +50,21 @@ def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
 
 
 def _path(path: PathFacts) -> list[str]:
-    probes, repeats = path.probes, path.probes.repeats
+    probes = path.probes
     return [
         path.label,
         path.dispatched or NONE,
         *_isolation(probes.isolation),
         *_parity(probes.parity),
-        NONE
-        if repeats is None
-        else "exactly"
-        if not repeats.tensors_moved
-        else f"{repeats.gradient_moved:.1e}",
+        _repeats(probes.repeats),
         str(len(path.mutants)),
     ]
+
+
+def _repeats(found: RepeatFacts | None) -> str:
+    if found is None:
+        return NONE
+    return f"within {found.gradient_moved:.1e}" if found.tensors_moved else "exactly"
 
 
 def _isolation(found: IsolationFacts | None) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Probes of the path that training takes: they measure, they know no threshold, they run in a child process."""
+"""Probes of the path that training takes: they measure, know no threshold, and run in a child process."""

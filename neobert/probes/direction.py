@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from neobert.probes.paths import Path
 from neobert.probes.specimen import Specimen

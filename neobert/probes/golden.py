@@ -1,7 +1,7 @@
-"""The model by its formulas, one document after another, in any precision: what the real path is held against.
+"""The model by its formulas, document by document, in any precision: what the real path is held against.
 
-It shares no line with the model's modules. In fp64 it is the truth; in the run's own precision it is what that
-precision costs where nothing is packed and no kernel is clever.
+It shares no line with the model's modules. In fp64 it is the truth; in the run's own precision it is
+what that precision costs where nothing is packed and no kernel is clever.
 
 Shapes: T tokens, M decoded rows, D hidden size, V vocabulary.
 """
@@ -33,7 +33,7 @@ class Answer:
 def answer(
     weights: Weights, config: NeoBERTConfig, specimen: Specimen, labels: Tensor, dtype: torch.dtype
 ) -> Answer:
-    """Compute every document by itself in `dtype`. labels as in training; the rows are those that have one."""
+    """Compute every document by itself in `dtype`. The rows are those that have a label."""
     held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
     tokens = torch.cat(specimen.places)
     hidden = encode(held, config, specimen.input_ids[tokens], specimen.lengths)

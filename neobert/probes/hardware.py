@@ -2,8 +2,8 @@
 
 `python -m neobert.probes.hardware` prints them as JSON on its last line.
 
-The known answer is a product of sparse matrices of -1, 0 and 1: every partial sum is a small integer, which bf16
-holds exactly, so any order of addition gives the same bits on every sound device.
+The known answer is a product of sparse matrices of -1, 0 and 1: every partial sum is a small integer, which
+bf16 holds exactly, so any order of addition gives the same bits on every sound device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Isolation by exactness: what happens in one segment moves no bit of another, forward or backward.
 
-A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. What two identical passes
-differ by is measured first, so that a kernel that does not repeat itself is never taken for one that leaks.
+A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. What two identical
+passes differ by is measured first: a kernel that does not repeat itself is never taken for one that leaks.
 
 Shapes: T token places, D hidden size.
 """
@@ -105,7 +105,7 @@ def _watch_hidden(path: Path, specimen: Specimen, victim: int) -> tuple[Tensor, 
 def _watch_loss(path: Path, specimen: Specimen, victim: int) -> tuple[Tensor, bool, float]:
     """Return the same of the loss of the others' targets: a compiled step shows nothing else."""
     labels = specimen.labels(specimen.places_outside(victim))
-    own_labels = specimen.labels(specimen.places[victim], share=1.0)
+    own_labels = specimen.labels(specimen.places[victim])
     changed = specimen.with_other_tokens(victim)
     before, again = (path.loss(specimen, labels).detach() for _ in range(2))
     after = path.loss(changed, labels).detach()

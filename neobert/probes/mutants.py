@@ -1,7 +1,7 @@
 """Faults that are planted in the path on purpose. A probe that does not see its own is worth nothing.
 
-Each names the probe that must find it; the result is what that probe measured, and a rule judges it exactly as it
-judges the sound path.
+Each names the probe that must find it. The result is what that probe measured; a rule judges it as it judges
+the sound path.
 
 Shapes: T token places.
 """
@@ -22,8 +22,8 @@ from neobert.probes.isolation import choose_victims, measure_isolation, measure_
 from neobert.probes.parity import Yardstick, measure_parity
 from neobert.probes.paths import Path
 from neobert.probes.planted import Noise, Reach, planted_attention
-from neobert.probes.replaced import Place, replaced
 from neobert.probes.repeats import measure_repeats
+from neobert.probes.replaced import Place, replaced
 from neobert.probes.rotation import maker_of, measure_rotation
 from neobert.probes.specimen import Specimen
 

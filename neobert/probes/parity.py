@@ -1,7 +1,7 @@
 """Parity: how far the packed path is from the truth, in units of what its precision costs without packing.
 
-Errors are taken against fp64 formulas, document by document; the unit is the error of the same formulas in the
-run's own precision. A fixed tolerance would pass a small model that is contaminated from end to end.
+Errors are taken against fp64 formulas, document by document; the unit is the error of the same formulas in
+the run's own precision. A fixed tolerance would pass a small model that is contaminated from end to end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Yardstick:
 
 
 def measure_parity(path: Path, specimen: Specimen, yardstick: Yardstick) -> dict[str, Any]:
-    """Return the ratios of largest and mean errors, of logits and of gradients; a compiled path has no logits."""
+    """Return ratios of largest and mean errors, of logits and gradients; a compiled path has no logits."""
     labels = specimen.labels(specimen.places_outside(None))
     loss, gradients = path.gradients(specimen, labels)
     backward = _gradient_errors(gradients, yardstick.truth)

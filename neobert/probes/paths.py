@@ -1,7 +1,7 @@
-"""The paths that a training step may take here, built as the trainer builds them, with weights that show a leak.
+"""The paths that a training step may take here, built as by the trainer, with weights that show a leak.
 
-Width, heads, feed-forward, kernels, precision and collator are the run's; the depth is two blocks, and the decoder
-is untied, so that the gradient of the embedding is the encoder's alone.
+Width, heads, feed-forward, kernels, precision and collator are the run's; the depth is two blocks, and the
+decoder is untied, so that the gradient of the embedding is the encoder's alone.
 
 Shapes: T token places, M targets, D hidden size, V vocabulary.
 """

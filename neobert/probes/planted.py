@@ -1,4 +1,4 @@
-"""Attention with a fault planted in it: on any kernel, in chosen layers and heads, without touching the kernel.
+"""Attention with a fault planted in it: on any kernel, in chosen layers and heads.
 
 The kernel's result is taken, and rows of it are replaced by what attention over other keys would have given.
 
@@ -65,9 +65,10 @@ class Noise:
 
     share: float
 
-    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, context: Tensor) -> None:
+    def __call__(self, layer: int, *of_context: Tensor) -> None:
         """Add to the first layer's context."""
         if layer == 0:
+            context = of_context[-1]
             context += self.share * torch.randn_like(context)
 
 

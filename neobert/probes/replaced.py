@@ -1,4 +1,4 @@
-"""Functions of modules put in another's place for a while: how a probe listens, and how a fault is planted."""
+"""Functions put in another's place for a while: how a probe listens, and how a fault is planted."""
 
 from __future__ import annotations
 

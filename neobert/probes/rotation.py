@@ -1,7 +1,7 @@
 """Rotary positions: what the path really turns by, recorded on the way and held against fp64.
 
-Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no comparison
-of outputs finds it. So the positions themselves are looked at, where the model reads them.
+Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no
+comparison of outputs finds it. So the positions themselves are looked at, where the model reads them.
 
 Shapes: T token places, E head size.
 """
@@ -30,7 +30,7 @@ MAKERS: tuple[Place, Place] = ((modeling_neobert, "rotation_at"), (packed_encode
 
 
 def measure_rotation(path: Path, specimen: Specimen) -> dict[str, Any] | None:
-    """Compare the rotation of every token with that of its place in its document; None where none was made."""
+    """Compare the rotation of every token with that of its place; None where none was made."""
     with recorded_rotations() as tables:
         path.hidden(specimen)
     if not tables:

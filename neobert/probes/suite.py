@@ -88,7 +88,7 @@ def make_setting(config: RunConfig, device: torch.device) -> Setting:
 def _ways(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKernels, bool]]:
     """Yield every path eager, and the first of each kind of blocks compiled too, where a graph can be had.
 
-    Compiling costs ten seconds and more, and a graph of other attention around the same blocks shows little new.
+    Compiling costs ten seconds and more, and other attention in the same graph shows little new.
     """
     kinds = set()
     for kernels in found:
@@ -112,20 +112,17 @@ def probe_path(
     }
     log.info("probing %s, %s%s", kernels.name, kernels.attention, ", compiled" if is_compiled else "")
     try:
-        path = build_path(
-            setting.config,
-            kernels,
-            setting.vocab_size,
-            setting.device,
-            setting.dtype,
-            is_compiled=is_compiled,
-        )
+        path = _build(setting, kernels, is_compiled=is_compiled)
         for measured in measure(path, setting.specimen):
             found |= measured
     except Exception as error:
         log.exception("%s, %s stopped", kernels.name, kernels.attention)
         found["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
     return found
+
+
+def _build(setting: Setting, kernels: StepKernels, **how: bool) -> Path:
+    return build_path(setting.config, kernels, setting.vocab_size, setting.device, setting.dtype, **how)
 
 
 UNMEASURED: dict[str, Any] = {
@@ -173,14 +170,7 @@ def measure_long_context(path: Path) -> dict[str, Any]:
 
 def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
     """Return the mean loss of a model with the weights that training starts from."""
-    path = build_path(
-        setting.config,
-        kernels,
-        setting.vocab_size,
-        setting.device,
-        setting.dtype,
-        has_initial_weights=True,
-    )
+    path = _build(setting, kernels, has_initial_weights=True)
     labels = setting.specimen.labels(setting.specimen.places_outside(None))
     with torch.no_grad():
         return finite((path.loss(setting.specimen, labels) / (labels >= 0).sum()).item())

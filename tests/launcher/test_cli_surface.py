@@ -41,7 +41,7 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
     "words",
     [
         "", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
-        "schema", "plan", "preflight", "train", "status", "data", "data prepare", "tokenizer",
+        "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
         "tokenizer train", "bench",
     ],
 )  # fmt: skip

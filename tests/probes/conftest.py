@@ -15,13 +15,13 @@ from neobert.objectives import resolve_step_kernels
 from neobert.probes import isolation, specimen
 from neobert.probes.paths import Path, build_path
 from neobert.probes.suite import Setting, compute_as_in_training, make_setting, run_suite
+from profiles.registry import ResolvedRun, resolve_run
+from validators.core import judge
 from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
 from validators.facts_num import NumericsFacts
 from validators.finding import CheckResult, Level
 from validators.planning import plan_run
-from validators.core import judge
-from profiles.registry import ResolvedRun, resolve_run
 
 SMALL: dict[str, Any] = {
     "model": {

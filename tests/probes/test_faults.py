@@ -1,4 +1,4 @@
-"""Faults in the real model, planted from outside the suite: each is named by its rule, and goes with its cause."""
+"""Faults in the real model, planted from outside the suite: each is named by its rule."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_mask_dropped_in_one_head(verdict_on, leak):
 
 
 def test_one_leaked_key_in_one_layer_and_head(verdict_on, leak):
-    """A hundredth of one foreign token's value, for one token: below any tolerance, and not below equality."""
+    """A sliver of one foreign token's value, for one token: below any tolerance, not below equality."""
 
     def one_key(layer, out, q, k, v):
         if layer != 1:

@@ -77,9 +77,9 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A GPU whose memory, or whose way to the host, is slow.
 
     ## What it does
-    Warns where a copy within the device moves less than 70 % of the bytes that the data sheet gives its memory,
-    where a copy from pinned host memory reaches less than half of what its PCIe link carries, and where that
-    link has fewer lanes than the card and the slot could have.
+    Warns where a copy within the device moves less than 70 % of the bytes that the data sheet gives its
+    memory, where a copy from pinned host memory reaches less than half of what its PCIe link carries, and
+    where that link has fewer lanes than the card and the slot could have.
 
     ## Why is this bad?
     Norms, activations and the optimizer run at the speed of memory; a link that fell back to fewer lanes

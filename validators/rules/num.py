@@ -1,4 +1,4 @@
-"""NUM: the numbers that a training step makes, judged as the probes measured them, planted faults among them."""
+"""NUM: the numbers that a training step makes, as the probes measured them, planted faults among them."""
 
 from __future__ import annotations
 
