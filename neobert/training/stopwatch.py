@@ -84,11 +84,11 @@ class Stopwatch:
         On a GPU, call it after something that waited for the device. Where that was in a pause, the wait was
         for the steps before it and counts as theirs: the pause begins here.
         """
-        now_s, pauses_ms = time.perf_counter(), _totals(self._pauses)
+        now_s, self._pause_start = time.perf_counter(), self._mark()
+        pauses_ms = _totals(self._pauses)
         elapsed_s = now_s - self._started_s - sum(pauses_ms.values()) / 1000
         steps = tuple(map(_totals, self._steps))
         self._steps, self._pauses, self._started_s = [], [], now_s
-        self._pause_start = self._mark()
         return Times(elapsed_s, steps, pauses_ms)
 
     def _mark(self) -> Any:
