@@ -15,10 +15,10 @@ from launcher.shadow import PROJECT_ROOT, find_shadowed
 from validators.facts import SoftwareFacts
 
 DISTRIBUTIONS = (
-    "accelerate", "annotated-types", "datasets", "flash-attn", "flash-attn-4", "kernels", "liger-kernel",
-    "neobert-launch", "numpy", "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml", "quack-kernels",
-    "rich", "safetensors", "tokenizers", "torch", "torchao", "trackio", "transformers", "triton", "typer",
-    "wandb",
+    "accelerate", "annotated-types", "datasets", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels",
+    "liger-kernel", "neobert-launch", "numpy", "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml",
+    "quack-kernels", "rich", "safetensors", "tokenizers", "torch", "torchao", "trackio", "transformers",
+    "triton", "typer", "wandb",
 )  # fmt: skip
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
 

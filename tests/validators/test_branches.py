@@ -27,6 +27,10 @@ GPU = {
     "memory_used_mib": 4,
     "driver_version": "580.10",
 }
+HOPPER = GPU | {"name": "NVIDIA H200", "compute_capability": [9, 0]}
+AUTO = {"config.model.attn_backend": "auto", "config.model.kernel_backend": "auto"}
+ALL_BUT_TRITON = {"torch": "2.13", "flash-attn": "2.8"}
+WITH_TRITON = ALL_BUT_TRITON | {"triton": "3.6"}
 
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
 
@@ -38,6 +42,20 @@ ROWS: list[Row] = [
      "facts.software.packages", {}, {"torch": "2.13"}, "torch"),
     ("ATT001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 8.0"),
     ("ATT001", {}, "config.model.num_attention_heads", 2, 3, "heads"),
+    ("ATT001", {"config.model.attn_backend": "flex"},
+     "facts.software.packages", {"torch": "2.13"}, {"torch": "2.13", "triton": "3.6"}, "triton"),
+    ("ATT001", {"facts.gpus": [HOPPER]}, "facts.software.packages",
+     {"torch": "2.13"}, {"torch": "2.13", "flash-attn-3": "3.0"}, "flash_attn_3 needs flash-attn-3"),
+    ("ATT001", {"facts.software.packages": {"flash-attn-4": "4.0"}},
+     "facts.gpus.0.compute_capability", [8, 0], [9, 0], "flash_attn_4 needs compute capability 9.0"),
+    ("ATT003", PACKED_ON_CPU, "config.model.attn_backend", "flex", "sdpa", "CUDA only"),
+    ("ATT007", AUTO, "facts.software.packages", ALL_BUT_TRITON, WITH_TRITON, "triton is not installed"),
+    ("ATT007", AUTO | {"facts.gpus": [HOPPER]}, "facts.software.packages",
+     WITH_TRITON, WITH_TRITON | {"quack-kernels": "0.6"}, "quack-kernels is not installed"),
+    ("ATT007", AUTO | {"facts.gpus": [HOPPER], "config.dataset.max_seq_length": 4096,
+     "config.model.max_position_embeddings": 4096}, "facts.software.packages",
+     WITH_TRITON | {"quack-kernels": "0.6"}, WITH_TRITON | {"quack-kernels": "0.6", "flash-attn-4": "4.0"},
+     "rows of 4,096 will run on triton_packed"),
     ("ATT003", PACKED_ON_CPU, "config.model.attn_backend", "torch_varlen", "sdpa", "CUDA only"),
     ("ATT003", PACKED_ON_CPU | {"config.datacollator.pack_sequences": False},
      "config.model.attn_backend", "torch_varlen", "sdpa", "CUDA only"),

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
+from neobert.plan.kernels import VARLEN_LIMITS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_gpu import GpuFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
-VARLEN_CAPABILITY = (8, 0)
-LARGEST_HEAD = 256
 HOPPER = 9
-PACKAGES = {"flash_attn_varlen": "flash-attn", "torch_varlen": "torch"}
+HEAD_MULTIPLE = 8
+PACKAGES = {
+    "flash_attn_4": "flash-attn-4",
+    "flash_attn_3": "flash-attn-3",
+    "flash_attn_2": "flash-attn",
+    "torch_varlen": "torch",
+}
+VARLEN = {
+    "flash_attn_varlen": tuple(PACKAGES)[:3],
+    "torch_varlen": ("torch_varlen",),
+    "auto": tuple(PACKAGES),
+}
 PATH = "model.attn_backend"
+INSTALL = {
+    "auto": "install the kernel, or name another",
+    "flash_attn_varlen": "pip install 'neobert-launch[flash]', or set it to auto or torch_varlen",
+    "torch_varlen": "set it to auto, or sdpa in a smoke run",
+    "flex": "pip install triton, or set it to auto",
+}
 
 
 def _device(run: ResolvedRun) -> str:
@@ -27,7 +43,8 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     ## What it does
     Packing needs boundaries inside the kernel: the varlen kernels on CUDA in bf16, or segmented SDPA
     anywhere. Refuses a varlen kernel where the profile has no GPU or the run computes in fp32, for padded
-    rows too, which the trainer would refuse; `auto` takes what is legal.
+    rows too, which the trainer would refuse, and `flex` where there is no GPU, for want of a gradient; `auto`
+    takes what is legal.
 
     ## Why is this bad?
     The usual way out, a dense mask of ones over packed rows, lets every document read its neighbours. The
@@ -50,11 +67,11 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     ```
     """
     backend = run.config.model.attn_backend
-    if backend not in PACKAGES:
+    if backend not in ("flash_attn_varlen", "torch_varlen", "flex"):
         return
     if _device(run) == "cpu":
         yield Violation(PATH, f"{backend} runs on CUDA only and the run has a CPU", "set it to auto or sdpa")
-    elif run.config.trainer.mixed_precision != "bf16":
+    elif backend != "flex" and run.config.trainer.mixed_precision != "bf16":
         yield Violation(PATH, f"{backend} takes bf16 only", "set trainer.mixed_precision to bf16")
 
 
@@ -88,7 +105,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             PATH,
             "sdpa switches flash attention off for packed documents",
-            "set model.attn_backend to auto, flash_attn_varlen or torch_varlen",
+            "set model.attn_backend to auto, flash_attn_varlen, torch_varlen or flex",
         )
 
 
@@ -109,8 +126,9 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## What it does
     Looks for the package of the requested kernel and compares precision, head size and compute capability
-    with what it takes. With `auto`, at least one varlen kernel has to be legal in a production run. Looks
-    likewise for the packages and the card of `kernel_backend: fused`.
+    with what it takes. `flash_attn_varlen` needs one of FlashAttention 4, 3 and 2; with `auto`, at least one
+    varlen kernel has to be legal in a production run. Looks likewise for the packages and the card of
+    `kernel_backend: fused`.
 
     ## Why is this bad?
     A trainer that falls back in silence trains on the slow kernel for a week, and on the one that mixes
@@ -118,7 +136,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## Example
     ```text
-    model.attn_backend: flash_attn_varlen, and flash-attn is not installed
+    model.attn_backend: flash_attn_varlen, and no FlashAttention is installed
     ```
 
     ## Use instead
@@ -131,39 +149,43 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     if fused_obstacle:
         hint = "pip install 'neobert-launch[fused]' on a Hopper card, or set it to auto"
         yield Violation("model.kernel_backend", f"fused cannot run here: {fused_obstacle}", hint)
-    if backend == "auto":
-        obstacles = [_obstacle(run, facts, kernel) for kernel in PACKAGES]
-        obstacle = "; ".join(obstacles) if run.is_production and all(obstacles) else ""
+    if backend == "flex":
+        obstacles = [] if "triton" in installed(facts) else ["it needs triton, which is not installed"]
     else:
-        obstacle = _obstacle(run, facts, backend)
-    if obstacle:
-        yield Violation(PATH, f"{backend} cannot run here: {obstacle}", "install the kernel, or name another")
+        obstacles = [obstacle_to(run, facts, kernel) for kernel in VARLEN[backend]]
+    is_judged = run.is_production or backend != "auto"
+    if is_judged and obstacles and all(obstacles):
+        said = "; ".join(dict.fromkeys(obstacles))
+        yield Violation(PATH, f"{backend} cannot run here: {said}", INSTALL[backend])
 
 
 def _obstacle_to_fused(facts: Facts) -> str:
     """Say what keeps the fused blocks from running; empty where nothing does."""
-    if "quack-kernels" not in _installed(facts):
+    if "quack-kernels" not in installed(facts):
         return "it needs quack-kernels, which is not installed"
     other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] != HOPPER), None)
     return f"its tiles are made for compute capability 9.0: {_describe(other)}" if other else ""
 
 
-def _installed(facts: Facts) -> set[str]:
+def installed(facts: Facts) -> set[str]:
+    """Return the installed distributions, named as the package index does."""
     return {name.lower().replace("_", "-") for name in facts.software.packages} if facts.software else set()
 
 
-def _obstacle(run: ResolvedRun, facts: Facts, kernel: str) -> str:
+def obstacle_to(run: ResolvedRun, facts: Facts, kernel: str) -> str:
     """Say what stands in the way of a kernel; empty where nothing does."""
     model, package = run.config.model, PACKAGES[kernel]
+    first_major, last_major, largest_head = VARLEN_LIMITS[kernel]
     head_size = model.hidden_size // model.num_attention_heads
-    too_old = next((gpu for gpu in facts.gpus or () if gpu.compute_capability < VARLEN_CAPABILITY), None)
-    if package not in _installed(facts):
+    legal = range(first_major, last_major + 1)
+    other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] not in legal), None)
+    if package not in installed(facts):
         return f"{kernel} needs {package}, which is not installed"
     if run.config.trainer.mixed_precision != "bf16":
         return f"{kernel} takes bf16, not {run.config.trainer.mixed_precision}"
-    if head_size % 8 or head_size > LARGEST_HEAD:
-        return f"{kernel} takes heads of a multiple of 8 up to {LARGEST_HEAD}, not {head_size}"
-    return f"{kernel} needs compute capability 8.0: {_describe(too_old)}" if too_old else ""
+    if head_size % HEAD_MULTIPLE or head_size > largest_head:
+        return f"{kernel} takes heads of a multiple of {HEAD_MULTIPLE} up to {largest_head}, not {head_size}"
+    return f"{kernel} needs compute capability {first_major}.0: {_describe(other)}" if other else ""
 
 
 def _describe(gpu: GpuFacts) -> str:

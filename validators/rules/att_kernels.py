@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
-from neobert.plan.kernels import OWN_KERNELS, obstacle_to_own_kernels
+from neobert.plan.kernels import LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.rules.att import HOPPER, PATH, VARLEN, installed, obstacle_to
 
 KERNELS = "model.kernel_backend"
 COMPILE = "trainer.torch_compile"
@@ -105,3 +106,75 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "packed documents go through SDPA in a loop here, and a loop is no graph to compile",
             "set trainer.torch_compile to false, or run in bf16 on CUDA with attn_backend auto",
         )
+
+
+def _leaves_nothing_to_auto(run: ResolvedRun, plan: Plan) -> str:
+    model = run.config.model
+    leaves_blocks = model.kernel_backend == "auto"
+    leaves_attention = model.attn_backend == "auto" and model.kernel_backend not in OWN_KERNELS
+    return "" if leaves_blocks or leaves_attention else "the config names its kernels"
+
+
+@rule(
+    "ATT007",
+    "slower-kernels",
+    severity=Severity.WARN,
+    level=Level.GPU,
+    needs=("gpus", "software"),
+    inapplicable=_leaves_nothing_to_auto,
+)
+def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Kernels that `auto` will take for want of the package of faster ones.
+
+    ## What it does
+    Says what `auto` will run where a faster kernel is legal on these GPUs and not installed: `triton` without
+    quack-kernels on Hopper, torch's modules without Triton, torch's own varlen attention without any
+    FlashAttention, this project's attention on long rows without FlashAttention 4.
+
+    ## Why is this bad?
+    It is no fault, and the run is as good. Measured on an H200 the fused blocks read 389,000 tokens/s, the
+    Triton kernels 351,000 and torch's modules on its own varlen kernel 276,000.
+
+    ## Example
+    ```text
+    model.kernel_backend: auto, and triton is not installed
+    ```
+
+    ## Use instead
+    ```text
+    pip install triton
+    ```
+    """
+    config, has = run.config, installed(facts)
+    is_half, is_hopper = config.trainer.mixed_precision == "bf16", _is_hopper(facts)
+    named = config.model.kernel_backend
+    if not is_half:
+        return
+    runs_own = named in OWN_KERNELS or (named == "auto" and not obstacle_to_own_kernels(config))
+    if runs_own and named == "auto" and "triton" not in has:
+        runs_own = False
+        yield Violation(
+            KERNELS, "auto will run torch's modules: triton is not installed", "pip install triton"
+        )
+    elif runs_own and named == "auto" and is_hopper and "quack-kernels" not in has:
+        said = "auto will run the triton kernels, not the fused: quack-kernels is not installed"
+        yield Violation(KERNELS, said, "pip install 'neobert-launch[fused]'")
+    if config.model.attn_backend == "auto":
+        yield from _slower_attention(run, plan, facts, runs_own=runs_own)
+
+
+def _slower_attention(run: ResolvedRun, plan: Plan, facts: Facts, *, runs_own: bool) -> Violations:
+    length = plan.max_length.value
+    if runs_own:
+        if length > LONG_ROWS and _is_hopper(facts) and "flash-attn-4" not in installed(facts):
+            said = f"rows of {length:,} will run on triton_packed: flash-attn-4 is not installed"
+            yield Violation(PATH, said, "pip install 'neobert-launch[fused]'")
+        return
+    obstacles = [obstacle_to(run, facts, kernel) for kernel in VARLEN["flash_attn_varlen"]]
+    if all(obstacles) and not obstacle_to(run, facts, "torch_varlen"):
+        said = f"auto will run torch_varlen: {'; '.join(obstacles)}"
+        yield Violation(PATH, said, "pip install 'neobert-launch[flash]', or name torch_varlen")
+
+
+def _is_hopper(facts: Facts) -> bool:
+    return bool(facts.gpus) and all(gpu.compute_capability[0] == HOPPER for gpu in facts.gpus or ())
