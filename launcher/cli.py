@@ -266,6 +266,8 @@ def _train(
     master_addr: options.MasterAddr = None,
     master_port: options.MasterPort = None,
     rdzv_endpoint: options.RdzvEndpoint = None,
+    receipt: options.ReceiptFile = None,
+    unguarded: options.Unguarded = None,
     output_format: options.Format = "text",
     strict: options.Strict = False,
 ) -> None:
@@ -276,6 +278,7 @@ def _train(
     """
     from launcher.commands import train
     from launcher.process import Topology
+    from launcher.receipts import require_reason
 
     meeting = Topology(
         node_rank=node_rank,
@@ -285,8 +288,14 @@ def _train(
         extra=tuple(context.obj),
     )
     spelled = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
-    asked = train.Asked(_selection(profile, config, spelled), meeting, dry_run=dry_run, strict=strict)
-    _end(lambda: train.run(asked, output_format), output_format)
+    chosen = _selection(profile, config, spelled)
+
+    def launch() -> int:
+        reason = require_reason(unguarded)
+        asked = train.Asked(chosen, meeting, dry_run, strict=strict, receipt=receipt, unguarded=reason)
+        return train.run(asked, output_format)
+
+    _end(launch, output_format)
 
 
 @app.command("status", epilog=f"Example: {PROGRAM} status runs/demo")

@@ -48,7 +48,8 @@ Key = Annotated[str, Argument(metavar="KEY", help="Key of the config, or a value
 
 # preflight
 Levels = Annotated[
-    str, Option("--level", metavar="LEVELS", help="Comma-separated: static, host, gpu; or full.")
+    str,
+    Option("--level", metavar="LEVELS", help="Comma-separated: static, host, gpu, distributed, data; or full."),
 ]
 FactsFile = Annotated[
     Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts; probe nothing.")
@@ -66,6 +67,14 @@ Full = Annotated[bool, Option("--full", help="Probe every installed backend, not
 
 # train; the last six in torchrun's words
 Resume = Annotated[str | None, Option("--resume", metavar="auto|never|PATH", help="Where to go on from.")]
+ReceiptFile = Annotated[
+    Path | None,
+    Option("--receipt", metavar="FILE", help="Go by a preflight's receipt; refused where anything changed."),
+]
+Unguarded = Annotated[
+    str | None,
+    Option("--unguarded", metavar="REASON", help="Start whatever the checks say; the reason is recorded."),
+]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Print the command and what would be written; start nothing.")
 ]

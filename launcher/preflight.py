@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from launcher import console
 from launcher.files import make_folder, write_json, write_text, writing
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
+from launcher.receipts import carried, make_receipt
 from launcher.report import Report, report_of_run
-from neobert import __version__
-from neobert.config.schema import Waiver
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan import Plan
 from neobert.receipt import FILE_NAME as RECEIPT
-from neobert.receipt import Receipt, utc_now, write_receipt
+from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
 from validators.core import groups_needed, judge
 from validators.facts import Facts
@@ -34,13 +31,17 @@ REPORT = "preflight.json"
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A run, what follows from it, what is true of the machine, and the report on all of it."""
+    """A run, what follows from it, what is true of the machine, and the report on all of it.
+
+    `unguarded` says why the run may start whatever the report says; empty for a run that is guarded.
+    """
 
     run: ResolvedRun
     plan: Plan
     facts: Facts
     levels: tuple[Level, ...]
     report: Report
+    unguarded: str = ""
 
 
 def examine(
@@ -50,20 +51,28 @@ def examine(
     facts: Facts | None = None,
     folder: Path | None,
     strict: bool = False,
+    unguarded: str = "",
+    receipt: Receipt | None = None,
 ) -> Examination:
     """Probe what the levels need, unless facts are given, and judge.
 
     Args:
         folder: where the difference of the working tree is kept, or None to keep none.
+        receipt: an earlier one, whose answers stand in for probes that are dear.
     """
     plan = plan_run(run)
     if facts is None:
         output_dir = Path(run.config.trainer.output_dir).expanduser().absolute()
         diff_file = folder / DIFF if folder else None
-        probes = probes_for(levels, groups_needed(run, plan, levels))
+        needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
+        probes = probes_for(levels, needed)
         facts = collect(probes, Subject(run.config, output_dir, Path.cwd(), diff_file), console.announce)
     findings, checks = judge(run, plan, facts, levels)
-    return Examination(run, plan, facts, levels, report_of_run(run, findings, checks, strict=strict))
+    if receipt is not None:
+        checks = carried(checks, receipt)
+        levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
+    report = report_of_run(run, findings, checks, strict=strict)
+    return Examination(run, plan, facts, levels, report, unguarded)
 
 
 def write_results(examination: Examination, folder: Path) -> None:
@@ -72,33 +81,6 @@ def write_results(examination: Examination, folder: Path) -> None:
     write_text(folder / FACTS, facts_to_json(examination.facts))
     with writing(folder / RECEIPT):
         write_receipt(make_receipt(examination), folder / RECEIPT)
-
-
-def make_receipt(examination: Examination) -> Receipt:
-    """What was checked, and until when that holds."""
-    run, facts, now = examination.run, examination.facts, utc_now()
-    report = examination.report.as_json()
-    waived = {finding["code"] for finding in report["findings"] if finding["waived"]}
-    return Receipt(
-        config_digest=run.digest,
-        profile=examination.report.profile,
-        code_version=code_version(facts),
-        created_utc=now.isoformat(),
-        expires_utc=(now + timedelta(hours=run.config.guard.receipt_ttl_hours)).isoformat(),
-        verdict=examination.report.verdict,
-        levels=tuple(str(level) for level in examination.levels),
-        checks=tuple(report["checks"]),
-        waivers=tuple(_plain(waiver) for waiver in run.config.waivers if waiver.code in waived),
-        hostname=facts.host.hostname if facts.host else "",
-        versions=facts.software.packages if facts.software else {},
-    )
-
-
-def code_version(facts: Facts) -> str:
-    """The project's version, and the commit that the run is launched from."""
-    if facts.git is None or not facts.git.sha:
-        return __version__
-    return f"{__version__}+{facts.git.sha[:12]}{'.dirty' if facts.git.is_dirty else ''}"
 
 
 def load_facts(path: Path) -> Facts:
@@ -119,7 +101,3 @@ def results_folder(run: ResolvedRun) -> Path:
     if not ignore.exists():
         write_text(ignore, "*\n")
     return folder
-
-
-def _plain(waiver: Waiver) -> dict[str, Any]:
-    return {name: str(value) for name, value in asdict(waiver).items()}

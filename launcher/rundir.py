@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 
 from launcher.files import make_folder, write_bytes, write_json, write_text, writing
-from launcher.preflight import DIFF, Examination, code_version, write_results
+from launcher.preflight import DIFF, Examination, write_results
+from launcher.receipts import code_version
 from launcher.records import Record, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
@@ -188,6 +189,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
         "git_sha": facts.git.sha if facts.git else "",
         "config_digest": examination.run.digest,
         "profile": examination.report.profile,
+        "unguarded": examination.unguarded or None,
         "overrides": [override.argument for override in examination.run.overrides],
         "hostname": socket.gethostname(),
         "python": facts.software.python if facts.software else "",

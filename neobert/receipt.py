@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from neobert.errors import ProjectError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FILE_NAME = "receipt.json"
 CODE = "RCP001"
+DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
@@ -35,6 +36,11 @@ class Receipt:
         checks: one mapping a check, as in the report.
         waivers: one mapping a waiver that was honoured.
         versions: versions of the packages that matter.
+        config: the resolved config itself, so that a difference can be named by its key.
+        code_diff_sha256: SHA-256 of the uncommitted changes; empty for none.
+        lock_sha256: SHA-256 of the pinned versions that belong to the code.
+        gpu_uuids: the devices that the run takes on this node, in their order.
+        unguarded: why the run may start whatever was found; empty for a run that is guarded.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -49,6 +55,13 @@ class Receipt:
     waivers: tuple[Mapping[str, Any], ...]
     hostname: str
     versions: Mapping[str, str]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    code_diff_sha256: str = ""
+    lock_sha256: str = ""
+    python: str = ""
+    gpu_uuids: tuple[str, ...] = ()
+    driver_version: str = ""
+    unguarded: str = ""
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
@@ -79,7 +92,10 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
             receipt.config_digest != config_digest,
             f"it was issued for config {issued_for}, this run's config is {wanted}",
         ),
-        (receipt.verdict != "pass", f"its verdict is {receipt.verdict}, not pass"),
+        (
+            receipt.verdict != "pass" and not receipt.unguarded,
+            f"its verdict is {receipt.verdict}, not pass",
+        ),
         (now >= datetime.fromisoformat(expires), f"it is stale: it expired at {expires}, it is now {shown}"),
         (
             now + CLOCK_SKEW < datetime.fromisoformat(created),
@@ -87,6 +103,45 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
         ),
     )
     return tuple(sentence for is_wrong, sentence in findings if is_wrong)
+
+
+def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
+    """Say in sentences what is no longer as it was when the receipt was issued; `present` describes now."""
+    return (
+        *_changed_keys(flatten(receipt.config), flatten(present.config)),
+        *_changed("the code", receipt.code_version, present.code_version),
+        *_changed("the digest of uncommitted changes", receipt.code_diff_sha256, present.code_diff_sha256),
+        *_changed("the digest of pinned versions", receipt.lock_sha256, present.lock_sha256),
+        *_changed("Python", receipt.python, present.python),
+        *_changed_keys(receipt.versions, present.versions),
+        *_changed("the GPU driver", receipt.driver_version, present.driver_version),
+        *_changed("the set of GPUs", ", ".join(receipt.gpu_uuids), ", ".join(present.gpu_uuids)),
+    )
+
+
+def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for key in sorted({*before, *now}):
+        yield from _changed(key, before.get(key, "missing"), now.get(key, "missing"))
+
+
+def _changed(what: str, before: Any, now: Any) -> Iterator[str]:
+    if before != now:
+        yield f"{what} was {_shown(before)} and is {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    """A digest by its head; nothing as `none`."""
+    text = "none" if value in ("", None) else str(value)
+    return text[:12] if len(text) == DIGEST_LENGTH else text
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a config by their dotted keys."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        leaves |= flatten(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return leaves
 
 
 def require_receipt(path: Path, config_digest: str, now: datetime) -> Receipt:
@@ -106,7 +161,7 @@ def _from_json(content: Any) -> Receipt:
     known = {field.name for field in fields(Receipt)}
     if set(content) != known:
         raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(known ^ set(content)))}")
-    for name in ("levels", "checks", "waivers"):
+    for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
     for name in ("created_utc", "expires_utc"):
         if datetime.fromisoformat(content[name]).tzinfo is None:

@@ -20,6 +20,7 @@ from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.levels import DEFAULT
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
+from launcher.receipts import read_for, require_unchanged
 from launcher.rundir import (
     CHECKPOINTS,
     LOGS,
@@ -45,12 +46,20 @@ ERROR = "error.json"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line asked for. `meeting`: how nodes find each other, in torchrun's words."""
+    """What the command line asked for.
+
+    Attributes:
+        meeting: how nodes find each other, in torchrun's words.
+        receipt: of an earlier preflight, whose dear checks count on.
+        unguarded: why the run may start whatever the checks say.
+    """
 
     selection: Selection
     meeting: Topology
     dry_run: bool
     strict: bool
+    receipt: Path | None = None
+    unguarded: str = ""
 
 
 def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
@@ -75,12 +84,12 @@ def run(asked: Asked, output_format: str) -> int:
             console.write("this run is finished: nothing is left to do")
         return _deliver(already_finished(folder), output_format)
     if topology.node_rank:
-        return _join(resolved, topology, folder, output_format)
+        return _join(asked, resolved, topology, folder, output_format)
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
-        examination = examine(resolved, DEFAULT, folder=staging, strict=asked.strict)
-        if examination.report.exit_code != EXIT_OK:
+        examination = _examine(asked, resolved, staging)
+        if examination.report.exit_code != EXIT_OK and not asked.unguarded:
             return _refuse(examination, output_format)
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         make_folder(folder / LOGS)
@@ -102,10 +111,21 @@ def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
     )
 
 
-def _join(resolved: ResolvedRun, topology: Topology, folder: Path, output_format: str) -> int:
+def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:
+    """Judge the run as things are now; an earlier receipt may answer for what is dear to find out again."""
+    receipt = read_for(asked.receipt, resolved) if asked.receipt else None
+    examination = examine(
+        resolved, DEFAULT, folder=staging, strict=asked.strict, unguarded=asked.unguarded, receipt=receipt
+    )
+    if asked.receipt and receipt:
+        require_unchanged(receipt, examination, asked.receipt)
+    return examination
+
+
+def _join(asked: Asked, resolved: ResolvedRun, topology: Topology, folder: Path, output_format: str) -> int:
     """Take part in a run whose directory the first node keeps: check the devices here, then follow."""
-    examination = examine(resolved, (Level.STATIC, Level.GPU), folder=None)
-    if examination.report.exit_code != EXIT_OK:
+    examination = examine(resolved, (Level.STATIC, Level.GPU), folder=None, unguarded=asked.unguarded)
+    if examination.report.exit_code != EXIT_OK and not asked.unguarded:
         return _refuse(examination, output_format)
     wait_for_first_node(folder, resolved.digest)
     command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
@@ -129,6 +149,8 @@ def _refuse(examination: Examination, output_format: str) -> int:
 
 def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
     lines = [preflight_text(examination, verbose=False), f"run directory: {folder}"]
+    if examination.unguarded:
+        lines.append(f"unguarded: {examination.unguarded}")
     if moved is not None:
         lines.append(f"what was there before is in {moved}")
     return "\n".join(lines)

@@ -13,11 +13,15 @@ from neobert.training.trainer import Trainer
 
 
 class Heartbeat:
-    """Appends a line at every beat; `seq` goes on rising when a run is resumed."""
+    """Appends a line at every beat; `seq` goes on rising when a run is resumed.
 
-    def __init__(self, journal: Journal, first_seq: int) -> None:
+    `unguarded` is why the run was started whatever its checks said; every line repeats it.
+    """
+
+    def __init__(self, journal: Journal, first_seq: int, unguarded: str = "") -> None:
         self._journal = journal
         self._seq = first_seq
+        self._unguarded = unguarded
 
     def beat(self, trainer: Trainer, phase: str) -> None:
         """Write a line: start, train, eval, save, or how the run ended."""
@@ -33,6 +37,7 @@ class Heartbeat:
             "seq": self._seq,
             "rank": world.rank,
             "phase": phase,
+            "unguarded": self._unguarded or None,
             "step": progress.step,
             "max_steps": trainer.max_steps,
             "tokens_total": progress.tokens_total,

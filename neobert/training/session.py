@@ -19,6 +19,8 @@ from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.parallel import World, use_all_cores
 from neobert.plan.flops import peak_at_precision
 from neobert.plan.hardware import assumptions_for
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import read_receipt
 from neobert.tasks.pretrain import build_pretraining
 from neobert.training.assembly import Start, build_trainer, choose_start
 from neobert.training.checkpoint.publish import set_aside_after
@@ -186,7 +188,8 @@ def telemetry(trainer: Trainer) -> Iterator[tuple[Heartbeat, MetricsLine]]:
         stack.enter_context(closing(trainer.batches))
         path = heartbeat_path(run_dir, world.rank)
         first_seq = trim_heartbeat(path, progress)
-        heartbeat = Heartbeat(stack.enter_context(closing(Journal(path))), first_seq)
+        unguarded = read_receipt(run_dir / RECEIPT).unguarded
+        heartbeat = Heartbeat(stack.enter_context(closing(Journal(path))), first_seq, unguarded)
         if not world.is_main:
             yield heartbeat, MetricsLine(None, None)
             return

@@ -11,7 +11,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from neobert.errors import ProjectError
-from neobert.receipt import Receipt, explain_mismatch, read_receipt, require_receipt, write_receipt
+from neobert.receipt import (
+    Receipt,
+    explain_changes,
+    explain_mismatch,
+    read_receipt,
+    require_receipt,
+    write_receipt,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECEIPT = Receipt(
@@ -63,6 +70,30 @@ def test_names_the_one_thing_that_differs(tmp_path, receipt, digest, hours, name
 def test_names_every_difference_at_once():
     stale = replace(RECEIPT, verdict="fail")
     assert len(explain_mismatch(stale, "b" * 64, NOW + timedelta(hours=48))) == 3
+
+
+def test_an_unguarded_run_starts_whatever_the_verdict():
+    unguarded = replace(RECEIPT, verdict="fail", unguarded="somebody answers for it")
+    assert explain_mismatch(unguarded, "a" * 64, NOW) == ()
+    assert explain_mismatch(unguarded, "b" * 64, NOW)
+
+
+def test_every_change_is_named_by_what_it_was_and_is():
+    before = replace(RECEIPT, config={"seed": 1, "trainer": {"max_steps": 5}}, gpu_uuids=("GPU-1", "GPU-2"))
+    now = replace(
+        before,
+        config={"seed": 1, "trainer": {"max_steps": 6}},
+        versions={"torch": "2.13.0", "quack-kernels": "0.6"},
+        gpu_uuids=("GPU-2",),
+        code_diff_sha256="d" * 64,
+    )
+    assert explain_changes(before, before) == ()
+    assert explain_changes(before, now) == (
+        "trainer.max_steps was 5 and is 6",
+        "the digest of uncommitted changes was none and is dddddddddddd",
+        "quack-kernels was missing and is 0.6",
+        "the set of GPUs was GPU-1, GPU-2 and is GPU-2",
+    )
 
 
 def test_a_missing_receipt_is_a_refusal(tmp_path):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from neobert.errors import ProjectError
+from neobert.receipt import read_receipt, write_receipt
 from neobert.training.checkpoint import folders
 from neobert.training.checkpoint.manifest import verify
 
@@ -36,6 +38,7 @@ BEAT_FIELDS = [
     "seq",
     "rank",
     "phase",
+    "unguarded",
     "step",
     "max_steps",
     "tokens_total",
@@ -94,6 +97,14 @@ def test_a_fresh_run_leaves_what_the_contract_says(make_run, run, metrics, beats
     assert seen[-1]["loss"] == by_step[12]["train/loss"]
     assert (seen[-1]["last_checkpoint_step"], seen[-1]["eta_s"]) == (12, 0.0)
     assert (seen[-1]["compute_dtype"], seen[-1]["attention_kernel"]) == ("float32", "sdpa")
+
+
+def test_every_heartbeat_of_an_unguarded_run_says_why(make_run, run, beats):
+    run_dir = make_run(trainer={"max_steps": 2})
+    receipt = replace(read_receipt(run_dir / "receipt.json"), verdict="fail", unguarded="a person's own words")
+    write_receipt(receipt, run_dir / "receipt.json")
+    assert run(run_dir) == 0
+    assert {beat["unguarded"] for beat in beats(run_dir)} == {"a person's own words"}
 
 
 def test_a_checkpoint_holds_weights_and_state_without_collisions(make_run, run):

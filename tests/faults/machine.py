@@ -1,0 +1,60 @@
+"""A machine that says of itself what a test has it say: recorded facts in place of the probes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import cli, levels
+from launcher.probes.probe import Probe, Subject, UnsupportedError
+from validators.facts import Facts
+from validators.facts_io import facts_from_json
+
+HEALTHY = Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json"
+# What the run directory holds is looked at as it is.
+REAL = ("output", "resume")
+Answer = tuple[int, Any]
+
+
+def altered(changes: dict[str, Any], base: Path = HEALTHY) -> Facts:
+    """Recorded facts with some values, by dotted paths, put in their place."""
+    tree = json.loads(base.read_text(encoding="utf-8"))
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        place = tree
+        for name in parents:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        place[int(last) if isinstance(place, list) else last] = value
+    return facts_from_json(json.dumps(tree))
+
+
+def become(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> None:
+    """Have every probe answer from `facts`; a group that is missing there is unsupported."""
+
+    def answering(probe: Probe) -> Probe:
+        def measure(_: Subject) -> Any:
+            found = getattr(facts, probe.group)
+            if found is None:
+                raise UnsupportedError(facts.reason_missing(probe.group))
+            return found
+
+        return probe if probe.group in REAL else Probe(probe.group, measure, is_heavy=probe.is_heavy)
+
+    for name in ("HOST_PROBES", "GPU_PROBES", "HEAVY_PROBES"):
+        monkeypatch.setattr(levels, name, tuple(map(answering, getattr(levels, name))))
+
+
+def launch(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Run a command line here and read its JSON; text where it prints none."""
+
+    def run(*arguments: str) -> Answer:
+        capsys.readouterr()
+        code = cli.run([*arguments, "--output-format", "json"])
+        out = capsys.readouterr().out
+        return code, json.loads(out)
+
+    return run

@@ -1,0 +1,131 @@
+"""F6: what changed after a receipt was issued. `train` refuses and names it; unchanged, it goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import process
+from tests.faults import machine
+
+pytestmark = pytest.mark.e2e
+RUN = ("-p", "a100-prod", "--set", "trainer.output_dir=run")
+FAKE_TRAINER = Path(__file__).parents[1] / "launcher"
+CLEAN = {"is_repository": True, "sha": "a" * 40, "is_dirty": False, "diff_sha256": "", "diff_saved": False}
+Launch = Callable[..., Any]
+
+
+@pytest.fixture
+def launch(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(process, "TRAINER_MODULE", "fake_trainer")
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER))
+    monkeypatch.setenv("FAKE_TRAINER", "finish")
+    machine.become(monkeypatch, machine.altered({"git": CLEAN}))
+    run = machine.launch(capsys)
+    code, report = run("preflight", *RUN, "--level", "full", "--output", "checked")
+    assert code in (0, 3), [finding["message"] for finding in report["findings"]]
+    _judged(Path("checked", "receipt.json"))
+    return run
+
+
+def _judged(path: Path, **changes: Any) -> None:
+    """What no helper of this test can record, such as a rehearsal, is taken as passed."""
+    content = json.loads(path.read_text(encoding="utf-8")) | {"verdict": "pass"} | changes
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def refusal(launch: Launch, *more: str) -> str:
+    code, report = launch("train", *RUN, "--receipt", "checked", *more)
+    assert code == 1
+    (finding,) = report["findings"]
+    assert finding["code"] == "RCP001"
+    assert not Path("run").exists()
+    return str(finding["message"])
+
+
+def test_control_an_unchanged_machine_starts(launch: Launch) -> None:
+    code, ending = launch("train", *RUN, "--receipt", "checked")
+    assert code == 0, ending
+    receipt = json.loads(Path("run", "receipt.json").read_text(encoding="utf-8"))
+    assert {"static", "host", "gpu", "distributed", "data"} <= set(receipt["levels"])
+    assert {"GPU003", "GPU008", "NUM006"} <= {check["id"] for check in receipt["checks"]}
+    assert receipt["gpu_uuids"] == ["GPU-0"]
+
+
+def test_an_edited_config(launch: Launch) -> None:
+    said = refusal(launch, "--set", "trainer.max_steps=99999")
+    assert "trainer.max_steps was 50000 and is 99999" in said
+    assert "seed" not in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"git": CLEAN | {"sha": "b" * 40}}, "the code was 0.1.0+aaaaaaaaaaaa and is 0.1.0+bbbbbbbbbbbb"),
+        ({"git": CLEAN | {"is_dirty": True, "diff_sha256": "c" * 64, "diff_saved": True}},
+         "the digest of uncommitted changes was none and is cccccccccccc"),
+        ({"git": CLEAN, "gpus.0.driver_version": "590.00"}, "the GPU driver was 580.10 and is 590.00"),
+        ({"git": CLEAN, "gpus.0.uuid": "GPU-9"}, "the set of GPUs was GPU-0 and is GPU-9"),
+        ({"git": CLEAN, "software.packages.torch": "2.13.1"}, "torch was 2.13.0+cu130 and is 2.13.1"),
+        ({"git": CLEAN, "software.python": "3.12.5"}, "Python was 3.12.4 and is 3.12.5"),
+        ({"git": CLEAN, "software.pinned": {"torch": "2.13.0"}}, "the digest of pinned versions was"),
+    ],
+)  # fmt: skip
+def test_a_changed_machine(
+    launch: Launch, changes: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.become(monkeypatch, machine.altered(changes))
+    assert named in refusal(launch)
+
+
+def test_an_expired_receipt(launch: Launch) -> None:
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    _judged(Path("checked", "receipt.json"), expires_utc=before.isoformat(timespec="seconds"))
+    assert "it is stale: it expired at" in refusal(launch)
+
+
+@pytest.mark.parametrize("verdict", ["fail", "unknown"])
+def test_a_receipt_that_is_no_pass(launch: Launch, verdict: str) -> None:
+    _judged(Path("checked", "receipt.json"), verdict=verdict)
+    assert f"its verdict is {verdict}, not pass" in refusal(launch)
+
+
+def test_a_receipt_of_an_unguarded_run(launch: Launch) -> None:
+    _judged(Path("checked", "receipt.json"), unguarded="somebody was in a hurry")
+    assert "nobody guards" in refusal(launch)
+
+
+def test_what_is_judged_anew_still_stops_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.become(monkeypatch, machine.altered({"git": CLEAN, "disk.free_mib": 10}))
+    code, report = launch("train", *RUN, "--receipt", "checked")
+    assert code == 1
+    assert "CKP004" in {finding["code"] for finding in report["findings"]}
+
+
+def test_unguarded_starts_and_is_recorded(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.become(monkeypatch, machine.altered({"git": CLEAN, "disk.free_mib": 10}))
+    reason = "the quota is raised at noon, says the site"
+    code, _ = launch("train", *RUN, "--unguarded", reason)
+    assert code == 0
+    for name in ("manifest.json", "receipt.json"):
+        assert json.loads(Path("run", name).read_text(encoding="utf-8"))["unguarded"] == reason
+    assert json.loads(Path("run", "receipt.json").read_text(encoding="utf-8"))["verdict"] == "fail"
+
+
+def test_unguarded_needs_a_reason(launch: Launch) -> None:
+    code, report = launch("train", *RUN, "--unguarded", "because")
+    assert code == 2
+    assert report["findings"][0]["code"] == "unguarded-without-reason"
+    assert not Path("run").exists()
+
+
+def test_control_a_guarded_run_says_so(launch: Launch) -> None:
+    launch("train", *RUN)
+    assert json.loads(Path("run", "manifest.json").read_text(encoding="utf-8"))["unguarded"] is None
