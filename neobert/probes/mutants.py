@@ -56,7 +56,21 @@ class Mutant:
 def run_mutants(path: Path, specimen: Specimen, yardstick: Yardstick) -> list[dict[str, Any]]:
     """Plant one fault after another; return what the probe that must see it measured."""
     listed = compiled_mutants(specimen) if path.is_compiled else eager_mutants(path, specimen, yardstick)
-    return [_run(mutant, path) for mutant in listed]
+    with _without_recomputation(path):
+        return [_run(mutant, path) for mutant in listed]
+
+
+@contextmanager
+def _without_recomputation(path: Path) -> Iterator[None]:
+    """A fault of one layer counts the calls of a forward, and recomputation calls again."""
+    before = [(block, block.gradient_checkpointing) for block in path.model.model.transformer_encoder]
+    try:
+        for block, _ in before:
+            block.gradient_checkpointing = False
+        yield
+    finally:
+        for block, was_on in before:
+            block.gradient_checkpointing = was_on
 
 
 def _run(mutant: Mutant, path: Path) -> dict[str, Any]:
@@ -67,7 +81,12 @@ def _run(mutant: Mutant, path: Path) -> dict[str, Any]:
 
 def eager_mutants(path: Path, specimen: Specimen, yardstick: Yardstick) -> Iterator[Mutant]:
     """Every fault that this layout of a batch can have."""
-    if specimen.inputs["cu_seqlens"] is not None:
+    if specimen.inputs["cu_seqlens"] is None:
+        everywhere = torch.ones_like(specimen.inputs["attention_mask"])
+        yield _contaminated(
+            "attention mask dropped", specimen.with_inputs(attention_mask=everywhere), yardstick
+        )
+    else:
         yield from _of_packing(specimen, yardstick)
     yield from _of_attention(path, specimen)
     if path.model.config.rope:
@@ -101,12 +120,11 @@ def _of_packing(specimen: Specimen, yardstick: Yardstick) -> Iterator[Mutant]:
     yield Mutant("cu_seqlens off by one", "isolation", _shifted(specimen), _leak)
     name = "all-ones mask over the packed run"
     yield Mutant(name, "isolation", _as_row(specimen), _leak, changed=_as_exported)
-    yield Mutant(
-        "segment mask dropped, all layers",
-        "parity",
-        whole,
-        lambda path, contaminated: measure_parity(path, contaminated, yardstick),
-    )
+    yield _contaminated("segment mask dropped, all layers", whole, yardstick)
+
+
+def _contaminated(name: str, specimen: Specimen, yardstick: Yardstick) -> Mutant:
+    return Mutant(name, "parity", specimen, lambda path, batch: measure_parity(path, batch, yardstick))
 
 
 def _of_attention(path: Path, specimen: Specimen) -> Iterator[Mutant]:

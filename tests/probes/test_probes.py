@@ -1,0 +1,186 @@
+"""Each probe by itself: what it sees on a sound path, and what would otherwise let it pass for nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from neobert.data.shape import row_length
+from neobert.probes import golden, hardware, suite
+from neobert.probes.__main__ import main
+from neobert.probes.candidates import find_candidates, nameable
+from neobert.probes.isolation import choose_victims, measure_isolation, measure_leak
+from neobert.probes.mutants import compiled_mutants, eager_mutants, run_mutants
+from neobert.probes.numbers import UNBOUNDED, finite
+from neobert.probes.parity import Yardstick, measure_parity
+from neobert.probes.paths import NUM_LAYERS, build_path
+from neobert.probes.rotation import recorded_rotations
+from neobert.probes.specimen import EDGE_LENGTHS, build_specimen, lengths_for
+from validators.finding import Status
+
+
+def test_lengths_stand_at_the_edges_of_tiles_and_fill_a_row():
+    assert {1, 2, 63, 64, 65, 127, 128, 129, 145, 300} == set(EDGE_LENGTHS)
+    assert max(lengths_for(1024)) == 1024
+    assert set(EDGE_LENGTHS) <= set(lengths_for(1024))
+    assert max(lengths_for(64)) == 64
+
+
+def test_a_specimen_is_laid_out_as_the_collator_does(setting):
+    specimen = setting.specimen
+    inputs = specimen.inputs
+    bounds = inputs["cu_seqlens"]
+    assert torch.equal(bounds[: len(specimen.lengths) + 1], torch.tensor([0, *specimen.lengths]).cumsum(0))
+    assert bounds[-1] == specimen.input_ids.numel()
+    assert inputs["max_seqlen"] == row_length(setting.config)
+    assert len(specimen.padding) > 0
+    assert (specimen.input_ids[specimen.padding] == 0).all()
+    for number, places in enumerate(specimen.places):
+        assert inputs["position_ids"][places].tolist() == list(range(len(places)))
+        ids, own = specimen.input_ids[places], specimen.own_ids(number)
+        assert ((ids >= own.start) & (ids < own.stop)).all()
+
+
+def test_disturbing_a_segment_changes_all_of_its_tokens_and_no_others(setting):
+    specimen = setting.specimen
+    for victim in range(len(specimen.places)):
+        moved = (specimen.with_other_tokens(victim).input_ids != specimen.input_ids).nonzero().squeeze(1)
+        assert moved.tolist() == specimen.places[victim].tolist()
+    assert (specimen.with_other_padding().input_ids[specimen.padding] > 0).all()
+
+
+def test_the_golden_formulas_are_those_of_the_model(path, setting):
+    """In fp64 both: the model's own norms and rotations stay in fp32, which is what is left between them."""
+    labels = setting.specimen.labels(setting.specimen.places_outside(None))
+    answer = golden.answer(path.weights, path.model.config, setting.specimen, labels, torch.float64)
+    assert (path.logits(setting.specimen, labels) - answer.logits).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("model", "packs"),
+    [({"hidden_act": "gelu"}, True), ({"rms_norm": False}, True), ({"rope": False}, False)],
+)
+def test_ablations_have_their_formulas_too(model, packs, configured, verdict_on):
+    config = configured(model=model, datacollator={"pack_sequences": packs})
+    checks = verdict_on(config)
+    passed = {code for code, check in checks.items() if check.status is Status.PASS}
+    assert passed >= (
+        {"NUM001", "NUM002", "NUM003", "NUM004"} if model.get("rope", True) else {"NUM001", "NUM003"}
+    )
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_padded_rows_are_probed_as_rows(recompute, configured, verdict_on):
+    config = configured(datacollator={"pack_sequences": False}, trainer={"gradient_checkpointing": recompute})
+    assert {check.status for check in verdict_on(config).values()} == {Status.PASS}
+
+
+def test_bf16_under_autocast_passes(configured, verdict_on):
+    assert {
+        check.status for check in verdict_on(configured(trainer={"mixed_precision": "bf16"})).values()
+    } == {Status.PASS}
+
+
+def test_leaks_show_in_the_loss_alone(path, setting):
+    """A compiled step gives nothing else away. The eager one is taken for it here."""
+    as_compiled = replace(path, is_compiled=True)
+    found = measure_isolation(as_compiled, setting.specimen, (0, 2, 3))
+    assert (found["leaked_tokens"], found["largest_cross_gradient"], found["unstable"]) == (0, 0.0, 0.0)
+    assert found["responding"] == found["victims"] == 3
+    planted = {mutant.name: mutant for mutant in compiled_mutants(setting.specimen)}
+    assert len(planted) == 3
+    for name in ("cu_seqlens off by one", "two segments merged"):
+        assert measure_leak(as_compiled, planted[name].specimen, choose_victims(setting.specimen))[
+            "leaked_tokens"
+        ]
+    results = run_mutants(as_compiled, setting.specimen, Yardstick(path, setting.specimen))
+    assert [result["probe"] for result in results] == ["isolation"] * 3
+
+
+def test_faults_are_planted_for_every_probe_and_gone_afterwards(path, setting):
+    yardstick = Yardstick(path, setting.specimen)
+    before = path.hidden(setting.specimen)
+    planted = list(eager_mutants(path, setting.specimen, yardstick))
+    assert {mutant.probe for mutant in planted} == {
+        "isolation", "padding", "direction", "parity", "rotation", "repeats",
+    }  # fmt: skip
+    run_mutants(path, setting.specimen, yardstick)
+    assert torch.equal(path.hidden(setting.specimen), before)
+
+
+def test_parity_is_about_one_and_grows_with_what_is_wrong(path, setting):
+    yardstick = Yardstick(path, setting.specimen)
+    sound = measure_parity(path, setting.specimen, yardstick)
+    assert all(0.3 < ratio < 2 for name, ratio in sound.items() if name.endswith("ratio"))
+    with torch.no_grad():
+        path.model.model.transformer_encoder[0].wo.weight[0, 0] += 1e-2
+    assert measure_parity(path, setting.specimen, yardstick)["forward_max_ratio"] > 2
+
+
+def test_a_rotation_is_recorded_once_a_forward(path, setting):
+    with recorded_rotations() as tables:
+        path.hidden(setting.specimen)
+    assert len(tables) == 1
+    assert tables[0][1].shape == (setting.specimen.input_ids.numel(), path.model.config.dim_head)
+
+
+def test_the_model_is_as_deep_as_planted_faults_believe(path):
+    assert path.model.config.num_hidden_layers == NUM_LAYERS
+
+
+def test_a_new_model_knows_nothing(setting):
+    kernels = find_candidates(setting.config, "cpu", setting.dtype, every=False).found[0]
+    loss = suite.measure_initial_loss(setting, kernels)
+    assert loss == pytest.approx(torch.log(torch.tensor(float(setting.vocab_size))).item(), rel=0.02)
+
+
+def test_every_backend_that_can_be_named_is_tried_and_a_missing_one_says_why(setting):
+    candidates = find_candidates(setting.config, "cpu", setting.dtype, every=True)
+    assert [(kernels.name, kernels.attention) for kernels in candidates.found] == [("torch", "sdpa")]
+    assert len(candidates.unavailable) == len(nameable()) - 1
+    assert all(candidates.unavailable.values())
+
+
+def test_the_known_product_is_exact_in_any_order():
+    left, right, answer = hardware.known_product(256)
+    backwards = left.float().flip(1) @ right.float().flip(0)
+    assert torch.equal(backwards.bfloat16(), answer)
+    assert torch.equal(backwards, answer.float())
+    assert answer.abs().sum() > 0
+
+
+def test_one_wrong_element_once_is_counted(monkeypatch):
+    left, right, answer = hardware.known_product(64)
+    assert hardware.count_wrong(left, right, answer) == 0
+    answer[3, 5] += 1
+    assert hardware.count_wrong(left, right, answer) == hardware.ANSWER_REPEATS
+
+
+def test_no_number_is_larger_than_any():
+    assert finite(float("nan")) == finite(float("inf")) == UNBOUNDED
+    assert finite(2.5) == 2.5
+
+
+def test_a_run_for_cuda_is_never_probed_on_a_cpu(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main([str(tmp_path / "no-such-file.json"), "--device", "cuda"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer == {"unsupported": f"torch {torch.__version__} finds no CUDA device"}
+
+
+def test_an_error_is_one_sentence_and_a_code(tmp_path, capsys):
+    assert main([str(tmp_path / "no-such-file.json"), "--device", "cpu"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_an_odd_path_still_builds(configured):
+    """A vocabulary that barely holds two ids a segment."""
+    config = configured()
+    specimen = build_specimen(config, 64, lengths_for(72), torch.device("cpu"))
+    assert specimen.ids_per_segment > 1
+    kernels = find_candidates(config, "cpu", torch.float32, every=False).found[0]
+    path = build_path(suite.probe_config(config, 6), kernels, 64, torch.device("cpu"), torch.float32)
+    assert measure_isolation(path, specimen, (0,))["leaked_tokens"] == 0
