@@ -7,7 +7,7 @@ DEMO_DIR ?= runs/demo
 SOURCES := neobert launcher profiles validators tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-fast test-gpu lint format docs bench clean
+.PHONY: help setup setup-dev demo test test-fast test-gpu lint format docs bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ docs: setup-dev ## Write the generated pages and the JSON Schema anew
 
 bench: setup-dev ## Useful tokens per second against transformers.Trainer on padded rows, on this CPU
 	$(BIN)/python benchmarks/against_transformers.py
+
+bench-gpu: setup-dev ## The figures of docs/performance.md on this GPU, into runs/bench-gpu (half an hour)
+	$(BIN)/python benchmarks/all_on_gpu.py runs/bench-gpu
 
 clean: ## Remove the environment, caches and the demo's run
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist $(DEMO_DIR)
