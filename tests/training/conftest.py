@@ -55,12 +55,16 @@ EXACT = (
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory) -> dict[str, str]:
-    """Documents of 3 to 40 made-up words, and where they are prepared once for all tests."""
+    """A text, and where it is prepared once for all tests."""
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def write_corpus(folder: Path) -> dict[str, str]:
+    """Write documents of 3 to 40 made-up words; return the keys of the section that reads them."""
     words = random.Random(7)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     vocabulary = ["".join(words.choices(syllables, k=words.randint(1, 3))) for _ in range(60)]
     documents = [" ".join(words.choices(vocabulary, k=words.randint(3, 40))) for _ in range(150)]
-    folder = tmp_path_factory.mktemp("corpus")
     lines = (json.dumps({"text": document}) for document in documents)
     (folder / "text.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return {"path": str(folder / "text.jsonl"), "cache_dir": str(folder / "cache")}

@@ -1,0 +1,47 @@
+"""Fill a small file system while a run trains on it, then make room; say what became of the run.
+
+unshare --map-root-user --mount python -m tests.faults.disk_full FOLDER
+
+FOLDER gets a file system of its own in memory, in the mount namespace of this process alone. Prints a JSON
+object.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from neobert.training.checkpoint.folders import checkpoint_steps, find
+from tests.faults import nursery
+from tests.training.conftest import exact_lines, write_corpus, write_run
+
+RUN = {"trainer": {"save_steps": 2, "save_total_limit": 0}}
+SIZE = "900k"  # a checkpoint takes about 200 KiB
+
+
+def main(folder: Path) -> None:
+    corpus = write_corpus(folder)
+    undisturbed = write_run(folder / "undisturbed", corpus, RUN)
+    nursery.end(nursery.begin(undisturbed))
+    small = folder / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(small)], check=True)
+    run_dir = write_run(small / "run", corpus, RUN)
+    root = run_dir / "checkpoints"
+    report: dict[str, Any] = {"full": nursery.end(nursery.begin(run_dir))}
+    report["outcome"] = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
+    report["kept"], found = checkpoint_steps(root), find(root, "auto")
+    report["left"] = sorted(path.name for path in root.iterdir())
+    report["newest"] = None if found is None else found[1].step
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+    report["with room"] = nursery.end(nursery.begin(run_dir))
+    report["is_equal"] = exact_lines(run_dir) == exact_lines(undisturbed)
+    report["steps"] = checkpoint_steps(root)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""Kill runs at random times, resume them, and hold what they leave to a run that was never disturbed.
+
+python -m tests.faults.random_kills --kills 200
+
+Every run is killed by SIGKILL until it gets through. After each kill, whatever was verified before still is.
+At its end its metrics are, to the last bit and line for line, those of the undisturbed run. Prints one JSON
+object; exits 1 where one kill did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from neobert.training.checkpoint.folders import checkpoint_steps, find, follow
+from neobert.training.checkpoint.manifest import verify
+from tests.faults import nursery
+from tests.training.conftest import exact_lines, read_lines, write_corpus, write_run
+
+OFTEN = 0.8  # of a session's length: most are killed, and each gets some way
+MEMORY = Path("/dev/shm")
+RUN = {
+    "trainer": {"save_steps": 1, "eval_steps": 3, "logging_steps": 1, "metric_for_best_model": "eval/loss"}
+}
+
+
+@dataclass
+class Tally:
+    """What came of it."""
+
+    seed: int
+    kills: int = 0
+    resumed: int = 0
+    during_a_save: int = 0
+    runs: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where the runs go; memory, unless a disk is to be tried")
+    asked = parser.parse_args(arguments)
+    where = asked.folder or (MEMORY if MEMORY.is_dir() else None)
+    with tempfile.TemporaryDirectory(prefix="random-kills-", dir=where) as folder:
+        tally = strike(Path(folder), asked.kills, asked.seed)
+    print(json.dumps(asdict(tally)))
+    return int(bool(tally.faults) or tally.resumed < asked.kills)
+
+
+def strike(folder: Path, kills: int, seed: int) -> Tally:
+    """Kill as often as asked, over as many runs as that takes."""
+    corpus, chance = write_corpus(folder), random.Random(seed)
+    undisturbed = write_run(folder / "undisturbed", corpus, RUN)
+    nursery.end(nursery.begin(undisturbed))  # prepares the text
+    longest_s = min(duration(write_run(folder / f"timed-{number}", corpus, RUN)) for number in range(3))
+    tally, expected = Tally(seed), exact_lines(undisturbed)
+    while tally.kills < kills and not tally.faults:
+        run_dir = write_run(folder / f"run-{tally.runs}", corpus, RUN)
+        kill_until_it_is_through(run_dir, longest_s, kills, chance, tally)
+        judge(run_dir, expected, tally)
+        tally.runs += 1
+    return tally
+
+
+def duration(run_dir: Path) -> float:
+    started_s = time.monotonic()
+    nursery.end(nursery.begin(run_dir))
+    return time.monotonic() - started_s
+
+
+def kill_until_it_is_through(
+    run_dir: Path, longest_s: float, kills: int, chance: random.Random, tally: Tally
+) -> None:
+    verified = -1
+    while True:
+        pid = nursery.begin(run_dir)
+        limit_s = chance.uniform(0, OFTEN * longest_s) if tally.kills < kills else 600.0
+        code = nursery.ended_within(pid, limit_s)
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+            code = nursery.end(pid)
+        if code != -signal.SIGKILL:
+            tally.resumed = tally.kills if code == 0 else tally.resumed
+            if code:
+                tally.faults.append(f"exit code {code}: {(run_dir / 'log_0').read_text()[-2000:]}")
+            return
+        tally.kills += 1
+        verified = survey(run_dir / "checkpoints", verified, tally)
+
+
+def survey(root: Path, verified: int, tally: Tally) -> int:
+    """Return the newest step that verifies, which may not be older than before, and look at the pointer."""
+    tally.during_a_save += any(root.glob(".tmp-*")) if root.is_dir() else False
+    found = find(root, "auto")
+    newest = -1 if found is None else found[1].step
+    if newest < verified:
+        tally.faults.append(
+            f"kill {tally.kills}: step {verified} was verified, and now {newest} is the newest"
+        )
+    pointed = follow(root, "latest")
+    if pointed is not None:
+        verify(pointed)
+    return newest
+
+
+def judge(run_dir: Path, expected: list[dict[str, object]], tally: Tally) -> None:
+    """Hold a run that got through to the undisturbed one."""
+    root = run_dir / "checkpoints"
+    left = [path.name for path in root.iterdir() if path.name.startswith((".tmp-", ".trash-"))]
+    complaints = {
+        "its metrics are not those of the undisturbed run": exact_lines(run_dir) != expected,
+        f"it left {left}": bool(left),
+        "its last checkpoint is not that of its last step": checkpoint_steps(root)[-1:] != [12],
+        "it has no best checkpoint": follow(root, "best") is None,
+        "its heartbeats are out of order": not rises(read_lines(run_dir / "heartbeat_rank0.jsonl")),
+    }
+    tally.faults += [f"run {tally.runs}: {complaint}" for complaint, holds in complaints.items() if holds]
+
+
+def rises(beats: list[dict[str, int]]) -> bool:
+    numbers = [beat["seq"] for beat in beats]
+    return numbers == sorted(set(numbers))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,88 @@
+"""Take a run from one mode and number of processes to another, and say what became of its losses.
+
+python -m tests.faults.sharded_sessions FOLDER
+
+Prints a JSON object: for every way the losses of the steps after the change, and what the checkpoints hold.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.faults import nursery
+from tests.training.conftest import read_lines, write_corpus, write_run
+
+# A microbatch on each of two ranks, or two on one: the same samples in every step.
+WAYS: dict[str, dict[str, Any]] = {
+    "whole on 1": {"ranks": 1, "mode": "replicated"},
+    "whole on 2": {"ranks": 2, "mode": "replicated"},
+    "parts on 2": {"ranks": 2, "mode": "fsdp2"},
+}
+CHANGES = (
+    ("parts on 2", "parts on 2"),
+    ("parts on 2", "whole on 1"),
+    ("whole on 1", "parts on 2"),
+    ("parts on 2", "whole on 2"),
+)
+CHANGE_AT, END = 5, 10
+LARGEST_BYTES = 16 * 1024  # more than a rank's heartbeats and log come to, less than its shard
+
+
+def main(folder: Path) -> None:
+    corpus = write_corpus(folder)
+    go(folder / "undisturbed", corpus, "whole on 1", END)
+    report: dict[str, Any] = {"undisturbed": losses(folder / "undisturbed"), "files": {}, "codes": {}}
+    for way in WAYS:
+        report["codes"][way] = go(folder / way, corpus, way, CHANGE_AT)
+        saved = folder / way / "checkpoints" / str(CHANGE_AT) / "trainer_state"
+        report["files"][way] = sorted(path.relative_to(saved).as_posix() for path in saved.rglob("*"))
+    for first, second in CHANGES:
+        name = f"{first}, then {second}"
+        shutil.copytree(folder / first, folder / name, symlinks=True)
+        report["codes"][name] = go(folder / name, corpus, second, END)
+        report[name] = losses(folder / name)
+    report["codes"]["full"] = go(folder / "full", corpus, "parts on 2", END, refuse_large_files)
+    report["files"]["full"] = sorted(path.name for path in (folder / "full" / "checkpoints").iterdir())
+    report["log"] = (folder / "full" / "log_0").read_text(encoding="utf-8")
+    print(json.dumps(report))
+
+
+def refuse_large_files() -> None:
+    """Have the kernel refuse to write more into one file, as a quota does."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, LARGEST_BYTES))
+
+
+def go(
+    run_dir: Path,
+    corpus: dict[str, str],
+    way: str,
+    max_steps: int,
+    fault: Callable[[], None] | None = None,
+) -> list[int]:
+    ranks = WAYS[way]["ranks"]
+    sections: dict[str, Any] = {
+        "trainer": {
+            "max_steps": max_steps,
+            "gradient_accumulation_steps": 2 // ranks,
+            "logging_steps": 1,
+            "eval_steps": 0,
+        },
+        "scheduler": {"total_steps": END},
+        "distributed": {"nproc_per_node": ranks, "mode": WAYS[way]["mode"]},
+    }
+    return nursery.run_ranks(write_run(run_dir, corpus, sections), ranks, fault)
+
+
+def losses(run_dir: Path) -> dict[int, float]:
+    lines = read_lines(run_dir / "metrics.jsonl")
+    return {line["step"]: line["train/loss"] for line in lines if "train/loss" in line}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,61 @@
+"""F22: resumed twice, with other workers, from a stream: the same samples, to the last bit."""
+
+from __future__ import annotations
+
+import pytest
+
+from neobert.errors import ProjectError
+
+STREAM = {"streaming": True, "shuffle_buffer_size": 40}
+SAVED_OFTEN = {"save_steps": 1, "save_total_limit": 0}
+
+
+class Stopped(BaseException):
+    """What no handler sees coming."""
+
+
+@pytest.fixture
+def run_to(run, monkeypatch):
+    """Run until a step is done and saved, and no further."""
+    from neobert.training import loop
+
+    real = loop.run_step
+
+    def stopping_at(step):
+        def run_step(trainer):
+            if trainer.progress.step == step:
+                raise Stopped
+            real(trainer)
+
+        return run_step
+
+    def run_until(run_dir, step):
+        monkeypatch.setattr(loop, "run_step", stopping_at(step))
+        with pytest.raises(Stopped):
+            run(run_dir)
+        monkeypatch.setattr(loop, "run_step", real)
+
+    return run_until
+
+
+@pytest.mark.parametrize("dataset", [{}, STREAM], ids=["prepared", "streaming"])
+def test_resumed_twice_with_other_workers_it_is_one_run(make_run, run, run_to, exact, dataset):
+    whole = make_run("whole", dataset=dataset)
+    run(whole)
+    expected = exact(whole)
+    saved_at_once = {**SAVED_OFTEN, "async_save": False}
+    run_dir = make_run(dataset=dataset, trainer=saved_at_once)
+    run_to(run_dir, 4)
+    make_run(dataset={**dataset, "num_workers": 0}, trainer=saved_at_once)
+    run_to(run_dir, 7)
+    make_run(dataset={**dataset, "num_workers": 3, "prefetch_factor": 2}, trainer=saved_at_once)
+    assert run(run_dir) == 0
+    assert exact(run_dir) == expected
+
+
+def test_another_text_buffer_is_another_order_and_refused(make_run, run, run_to):
+    run_dir = make_run(dataset=STREAM, trainer={**SAVED_OFTEN, "async_save": False})
+    run_to(run_dir, 3)
+    make_run(dataset={**STREAM, "shuffle_buffer_size": 41})
+    with pytest.raises(ProjectError, match=r"dataset\.shuffle_buffer_size: 40 in the checkpoint, 41"):
+        run(run_dir)

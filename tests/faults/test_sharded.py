@@ -1,0 +1,32 @@
+"""A run in parts over two processes, gone on from in parts, whole, on one: or refused with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.sharded_sessions import CHANGE_AT, CHANGES, END
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
+    found = report("sharded_sessions", tmp_path)
+    failed = found["codes"].pop("full")
+    assert {code for codes in found["codes"].values() for code in codes} == {0}
+    ranks = {"rng_rank0.safetensors", "rng_rank1.safetensors"}
+    assert set(found["files"]["parts on 2"]) >= {"optimizer/__0_0.distcp", "optimizer/__1_0.distcp", *ranks}
+    assert "optimizer.safetensors" not in found["files"]["parts on 2"]
+    assert set(found["files"]["whole on 2"]) >= {"optimizer.safetensors", *ranks}
+    undisturbed = found["undisturbed"]
+    for first, second in CHANGES:
+        losses = found[f"{first}, then {second}"]
+        assert list(losses) == list(undisturbed) == [str(step) for step in range(1, END + 1)]
+        for step, loss in losses.items():
+            assert loss == pytest.approx(undisturbed[step], rel=1e-5), (first, second, step)
+    # The change says something: a fresh optimizer would not have found this loss again.
+    assert undisturbed[str(CHANGE_AT + 1)] != undisturbed[str(CHANGE_AT)]
+
+    assert failed == [4, 4]
+    assert found["files"]["full"] == []
+    assert "rank 1" in found["log"]
+    assert "[CKP004]" in found["log"]

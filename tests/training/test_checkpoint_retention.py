@@ -1,0 +1,113 @@
+"""What stays, what goes, and what is best. A checkpoint that cannot go costs no run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neobert.config.schema import TrainerConfig
+from neobert.training.checkpoint import folders, publish, retention
+
+NOW = "2026-01-01T00:00:00+00:00"
+STEPS = st.sets(st.integers(1, 40), min_size=1, max_size=9)
+
+
+def save(root, step, **metrics):
+    publish.publish(root, step, "digest", NOW, lambda folder: (folder / "w").write_bytes(b"w"), metrics)
+
+
+def names(root):
+    return {path.name for path in root.iterdir()}
+
+
+@settings(max_examples=60)
+@given(
+    steps=STEPS,
+    limit=st.integers(0, 5),
+    keep_every=st.integers(0, 6),
+    resumed=st.none() | st.integers(1, 40),
+    values=st.dictionaries(st.integers(1, 40), st.floats(0, 9)),
+)
+def test_what_must_stay_stays_and_the_rest_goes(tmp_path, steps, limit, keep_every, resumed, values):
+    root = tmp_path / "checkpoints"
+    shutil.rmtree(root, ignore_errors=True)
+    for step in sorted(steps):
+        save(root, step, **({"eval/loss": values[step]} if step in values else {}))
+    trainer = TrainerConfig(
+        save_total_limit=limit, save_keep_every=keep_every, metric_for_best_model="eval/loss"
+    )
+    retention.tidy(root, trainer, resumed)
+    judged = {step: values[step] for step in steps & set(values)}
+    best = min(judged, key=lambda step: (judged[step], step), default=None)
+    newest = set(sorted(steps)[-max(limit, 2) :])
+    multiples = {step for step in steps if keep_every and step % keep_every == 0}
+    expected = steps if limit == 0 else newest | multiples | ({best, resumed} & steps)
+    assert set(folders.checkpoint_steps(root)) == expected
+    assert folders.follow(root, "best") == (None if best is None else (root / str(best)).resolve())
+
+
+def test_more_of_an_accuracy_is_better_unless_said_otherwise(tmp_path):
+    for step, value in ((1, 0.2), (2, 0.4), (3, 0.3), (4, 0.4)):
+        save(tmp_path, step, **{"eval/accuracy": value})
+    assert retention.best_step(tmp_path, "eval/accuracy", None) == 2
+    assert retention.best_step(tmp_path, "eval/accuracy", False) == 1
+    assert retention.best_step(tmp_path, "eval/loss", None) is None
+
+
+def test_a_checkpoint_whose_manifest_is_gone_is_not_judged(tmp_path):
+    save(tmp_path, 1, **{"eval/loss": 1.0})
+    save(tmp_path, 2, **{"eval/loss": 2.0})
+    (tmp_path / "1" / "checkpoint.json").unlink()
+    assert retention.best_step(tmp_path, "eval/loss", None) == 2
+
+
+def test_a_removal_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, caplog):
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step)
+    real = type(tmp_path).rename
+
+    def refuse(path, target):
+        if path.name == "1":
+            raise OSError(errno.EACCES, "Permission denied")
+        return real(path, target)
+
+    monkeypatch.setattr(type(tmp_path), "rename", refuse)
+    assert retention.retain(tmp_path, 2, 0, frozenset()) == [2]
+    assert "could not be removed and stays" in caplog.text
+    assert names(tmp_path) == {"1", "3", "4", "latest"}
+
+
+def test_a_best_link_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, caplog):
+    save(tmp_path, 1, **{"eval/loss": 1.0})
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(retention, "point", refuse)
+    assert retention.link_best(tmp_path, TrainerConfig(metric_for_best_model="eval/loss")) == 1
+    assert "could not be moved" in caplog.text
+
+
+def test_of_what_was_set_aside_the_newest_stays(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    publish.set_aside_after(tmp_path, 1)
+    assert names(tmp_path) == {"1", "latest", ".superseded-2-0", ".superseded-3-0"}
+    assert retention.bound_superseded(tmp_path) == [".superseded-2-0"]
+    save(tmp_path, 2)
+    publish.set_aside_after(tmp_path, 1)
+    assert retention.bound_superseded(tmp_path) == [".superseded-3-0"]
+    assert names(tmp_path) == {"1", "latest", ".superseded-2-0"}
+
+
+def test_the_best_is_found_by_its_name(tmp_path):
+    save(tmp_path, 1, **{"eval/loss": 1.0})
+    save(tmp_path, 2, **{"eval/loss": 2.0})
+    retention.tidy(tmp_path, TrainerConfig(metric_for_best_model="eval/loss"), None)
+    assert os.readlink(tmp_path / "best") == "1"
+    assert folders.find(tmp_path, "best")[1].step == 1
+    assert folders.find(tmp_path, str(tmp_path / "best"))[1].step == 1

@@ -1,0 +1,229 @@
+"""Saves beside training: what is copied, who waits for whom, and what a failed one does."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neobert.errors import ProjectError
+from neobert.training import loop, session
+from neobert.training.checkpoint import content, folders, publish
+from neobert.training.checkpoint.manifest import read_manifest, verify
+from neobert.training.checkpoint.save import Saver
+from neobert.training.checkpoint.snapshot import SLAB_BYTES, Snapshot, _views
+from neobert.training.checkpoint.writer import Writer
+
+EVERY_STEP = {"save_steps": 1, "save_total_limit": 0, "eval_steps": 0}
+
+
+@pytest.fixture
+def savers(monkeypatch):
+    """The savers of the sessions that are run here."""
+    made = []
+
+    class Noted(Saver):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr(session, "Saver", Noted)
+    return made
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """Hold the writer of every save until the gate is open."""
+    opened, real = threading.Event(), publish.seal
+    monkeypatch.setattr(publish, "seal", lambda *rest: (opened.wait(60), real(*rest)))
+    yield opened
+    opened.set()
+
+
+def at_step(monkeypatch, step, act):
+    real = loop.run_step
+
+    def run_step(trainer):
+        real(trainer)
+        if trainer.progress.step == step:
+            act(trainer)
+
+    monkeypatch.setattr(loop, "run_step", run_step)
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(make_run, run, monkeypatch, gate, savers):
+    run_dir = make_run()  # saves after step 5, and must not wait for it until step 10
+    seen = {}
+
+    def look_and_open(trainer):
+        seen.update(saved=trainer.progress.saved_step, found=folders.find(run_dir / "checkpoints", "auto"))
+        gate.set()
+
+    at_step(monkeypatch, 9, look_and_open)
+    assert run(run_dir) == 0
+    assert seen == {"saved": None, "found": None}
+    assert savers[0].num_saves == 3
+    assert verify(run_dir / "checkpoints" / "5").step == 5
+
+
+def test_what_is_written_late_is_what_was_there_when_it_was_saved(make_run, run, monkeypatch, gate):
+    beside, first = make_run("beside"), make_run("first", trainer={"async_save": False})
+    at_step(monkeypatch, 9, lambda trainer: gate.set())
+    run(beside)
+    run(first)
+    for name in ("model.safetensors", "trainer_state/optimizer.safetensors"):
+        late, prompt = (load_file(each / "checkpoints" / "5" / name) for each in (beside, first))
+        assert late.keys() == prompt.keys()
+        assert all(torch.equal(late[key], prompt[key]) for key in late)
+        moved_on = load_file(beside / "checkpoints" / "10" / name)
+        assert not all(torch.equal(late[key], moved_on[key]) for key in late)
+
+
+def test_only_what_verified_counts_as_saved(make_run, run, monkeypatch, gate, beats):
+    run_dir = make_run(trainer={"logging_steps": 1})
+    at_step(monkeypatch, 8, lambda trainer: gate.set())
+    run(run_dir)
+    by_step = {beat["step"]: beat for beat in beats(run_dir) if beat["phase"] == "train"}
+    assert [by_step[step]["last_checkpoint_step"] for step in (5, 6, 7)] == [None, None, None]
+    assert beats(run_dir)[-1]["last_checkpoint_step"] == 12
+    assert by_step[7]["work_at_risk_min"] > by_step[5]["work_at_risk_min"]
+
+
+def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch, savers, caplog):
+    real, at_once, most = content.write_hf_folder, [0], [0]
+
+    def slow(*rest):
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.05)
+        real(*rest)
+        at_once[0] -= 1
+
+    monkeypatch.setattr(content, "write_hf_folder", slow)
+    run_dir = make_run(trainer=EVERY_STEP)
+    assert run(run_dir) == 0
+    assert most == [1]
+    assert savers[0].num_saves == 12
+    assert savers[0].num_waits > 0
+    assert savers[0].stalled_s > 0
+    assert f"{savers[0].num_waits} saves waited for the one before" in caplog.text
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == list(range(1, 13))
+
+
+def test_a_training_that_waits_for_each_never_waits_for_the_one_before(make_run, run, savers):
+    run(make_run(trainer={**EVERY_STEP, "async_save": False}))
+    assert (savers[0].num_saves, savers[0].num_waits) == (12, 0)
+
+
+def test_a_failed_write_ends_the_run_at_the_next_boundary(make_run, run, monkeypatch, outcome):
+    run_dir = make_run()
+    real, ended = publish.seal, threading.Event()
+
+    def failing(folder, step, *rest):
+        if step == 10:
+            ended.set()
+            raise OSError(28, "No space left on device")
+        real(folder, step, *rest)
+
+    monkeypatch.setattr(publish, "seal", failing)
+    at_step(monkeypatch, 11, lambda trainer: (ended.wait(60), time.sleep(0.3)))
+    with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
+        run(run_dir)
+    assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
+    assert outcome(run_dir)["step"] == 11
+    assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
+    assert verify(run_dir / "checkpoints" / "5").step == 5
+
+
+def test_a_failure_in_training_lets_a_save_in_flight_end(make_run, run, monkeypatch, gate):
+    run_dir = make_run()
+
+    def fail(trainer):
+        threading.Timer(0.2, gate.set).start()
+        raise RuntimeError("something else")
+
+    at_step(monkeypatch, 7, fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        run(run_dir)
+    assert folders.find(run_dir / "checkpoints", "auto")[1].step == 5
+
+
+def test_what_reads_back_differently_is_set_apart_and_said(make_run, run, monkeypatch):
+    run_dir = make_run()
+    real = publish.seal
+
+    def sealed_then_lost(folder, step, *rest):
+        real(folder, step, *rest)
+        if step == 10:
+            (folder / "model.safetensors").write_bytes(b"what the disk made of it")
+
+    monkeypatch.setattr(publish, "seal", sealed_then_lost)
+    with pytest.raises(ProjectError, match="it reads back differently: model.safetensors has 24 bytes"):
+        run(run_dir)
+    assert folders.find(run_dir / "checkpoints", "latest")[1].step == 5
+    assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
+
+
+def test_the_best_checkpoint_is_linked_and_kept(make_run, run, metrics):
+    run_dir = make_run(
+        trainer={
+            "save_steps": 2,
+            "eval_steps": 2,
+            "save_total_limit": 2,
+            "metric_for_best_model": "eval/loss",
+        }
+    )
+    run(run_dir)
+    values = {line["step"]: line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line}
+    root = run_dir / "checkpoints"
+    best = min((step for step in values if step), key=values.get)
+    assert folders.follow(root, "best").name == str(best)
+    assert {best, 10, 12} == set(folders.checkpoint_steps(root))
+    assert read_manifest(root / str(best)).metrics["eval/loss"] == values[best]
+
+
+def test_a_step_that_was_not_evaluated_is_not_judged(make_run, run):
+    run_dir = make_run(trainer={"save_steps": 5, "eval_steps": 4, "metric_for_best_model": "eval/accuracy"})
+    run(run_dir)
+    root = run_dir / "checkpoints"
+    assert [bool(read_manifest(root / step).metrics) for step in ("5", "10", "12")] == [False, False, True]
+    assert folders.follow(root, "best").name == "12"
+
+
+def test_a_snapshot_uses_its_memory_again():
+    tensors = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(7, dtype=torch.int64)}
+    snapshot = Snapshot(torch.device("cpu"), torch.optim.SGD([torch.zeros(1, requires_grad=True)]))
+    first = snapshot.take(tensors)
+    where = {name: each.data_ptr() for name, each in first.items()}
+    tensors["a"] += 1
+    assert first["a"][0, 0] == 0
+    second = snapshot.take(tensors)
+    assert {name: each.data_ptr() for name, each in second.items()} == where
+    assert all(torch.equal(second[name], tensors[name]) for name in tensors)
+    assert snapshot.take(tensors | {"c": torch.ones(2)}).keys() == {"a", "b", "c"}
+
+
+def test_slabs_hold_what_they_are_asked_for_without_overlap():
+    kinds = (torch.float32, torch.int64, torch.bfloat16)
+    layout = {f"{index}": (torch.Size((index % 5 + 1, 7)), kinds[index % 3]) for index in range(12)}
+    views = dict(_views(layout, is_pinned=False))
+    assert {name: (each.shape, each.dtype) for name, each in views.items()} == layout
+    for index, each in enumerate(views.values()):
+        each.fill_(index)
+    assert all(bool((each == index).all()) for index, each in enumerate(views.values()))
+    assert all(each.data_ptr() % each.dtype.itemsize == 0 for each in views.values())
+    assert SLAB_BYTES & (SLAB_BYTES - 1) == 0
+
+
+def test_a_writer_raises_what_its_job_raised_and_only_once():
+    writer = Writer()
+    writer.start(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        writer.make_way()
+    writer.settle()
+    assert not writer.is_busy
+    writer.close()
