@@ -1,0 +1,170 @@
+"""`validate-gpu`: from what the children say to a verdict, and the real suite on a CPU."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.commands import validate_gpu
+from launcher.probes import numerical
+from launcher.probes.probe import IncompleteError, Probe, TimedOutError, UnsupportedError
+from validators.facts_gpu import GpuFacts
+from validators.facts_io import facts_from_json
+from validators.rules.num import count_killed
+
+Run = Callable[..., Any]
+RECORDED = json.loads(
+    (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
+)
+GPU = GpuFacts(
+    index=0, uuid="GPU-0", name="NVIDIA A100-SXM4-80GB", compute_capability=(8, 0),
+    memory_total_mib=81920, memory_used_mib=4, driver_version="580.10",
+)  # fmt: skip
+SMALL = """
+profile: cpu-demo
+model: {hidden_size: 32, num_attention_heads: 2, num_hidden_layers: 2, intermediate_size: 48}
+tokenizer: {vocab_size: 512}
+"""
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the children answer; a GPU is there."""
+    said = {"numerics": copy.deepcopy(RECORDED["numerics"]), "devices": copy.deepcopy(RECORDED["devices"])}
+
+    def ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
+        return {"unsupported": said.get("unsupported", ""), **said}
+
+    monkeypatch.setattr(numerical, "_ask", ask)
+    monkeypatch.setattr(numerical, "probe_gpus", lambda: (GPU,))
+    monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (GPU,))
+    monkeypatch.setattr(validate_gpu, "probe_gpu_health", lambda: ())
+    return said
+
+
+def statuses(report: dict[str, Any]) -> dict[str, str]:
+    return {check["id"]: check["status"] for check in report["checks"] if check["id"] != "ATT001"}
+
+
+def test_what_the_children_measured_is_judged(command: Run, answer: dict[str, Any]) -> None:
+    said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    assert statuses(said.json) == dict.fromkeys(validate_gpu.CODES[1:], "pass")
+    assert said.json["mutants"] == {"killed": 6, "planted": 6}
+    assert said.json["facts"]["numerics"]["device"] == "NVIDIA A100-SXM4-80GB"
+
+
+@pytest.mark.parametrize(("output_format"), ["text", "json"])
+def test_a_leak_fails_in_every_format(command: Run, answer: dict[str, Any], output_format: str) -> None:
+    answer["numerics"]["paths"][0]["probes"]["isolation"]["leaked_tokens"] = 1
+    said = command("validate-gpu", "-p", "a100-prod", "--output-format", output_format)
+    assert said.code == 1
+    assert "NUM001" in said.out
+
+
+def test_a_fault_that_no_probe_sees_fails(command: Run, answer: dict[str, Any]) -> None:
+    blind = answer["numerics"]["paths"][0]["mutants"][0]["probes"]["isolation"]
+    blind |= {"leaked_tokens": 0, "largest_leak": 0.0}
+    said = command("validate-gpu", "-p", "a100-prod")
+    assert said.code == 1
+    assert "mutants killed 5/6" in said.out
+    assert "does not see a planted fault" in said.out
+
+
+def test_the_numbers_are_shown_with_their_path(command: Run, answer: dict[str, Any]) -> None:
+    out = command("validate-gpu", "-p", "a100-prod").out
+    assert "NVIDIA A100-SXM4-80GB, bfloat16: 3,072 tokens, 11 segments of 1 to 1,024" in out
+    assert "torch, torch_varlen" in out
+    assert "24/24 known products right" in out
+    assert "mutants killed 6/6" in out
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (TimedOutError("no answer within 85 s"), "timeout"),
+        (IncompleteError("CUDA error: an illegal memory access"), "incomplete"),
+        (UnsupportedError("torch finds no CUDA device"), "unsupported"),
+    ],
+)
+def test_a_child_that_does_not_answer_is_unknown(
+    command: Run, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch, error: Exception, status: str
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(numerical, "_ask", fails)
+    said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    assert said.code == 3 or "ATT001" in {finding["code"] for finding in said.json["findings"]}
+    assert set(statuses(said.json).values()) == {"unknown"}
+    assert f"{status}: {error}" in said.out
+
+
+def test_an_answer_that_makes_no_sense_is_unknown(command: Run, answer: dict[str, Any]) -> None:
+    answer["numerics"]["paths"][0]["probes"]["isolation"]["leaked_tokens"] = "none"
+    said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    assert statuses(said.json)["NUM001"] == "unknown"
+    assert "makes no sense" in said.out
+
+
+def test_a_child_without_cuda_is_unsupported(command: Run, answer: dict[str, Any]) -> None:
+    answer["unsupported"] = "torch 2.13.0+cpu finds no CUDA device"
+    said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    assert statuses(said.json)["NUM001"] == "unknown"
+
+
+def test_without_a_driver_nothing_is_started(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> Any:
+        raise UnsupportedError("no NVIDIA driver here")
+
+    for module in (numerical, validate_gpu):
+        monkeypatch.setattr(module, "probe_gpus", refuses)
+    monkeypatch.setattr(validate_gpu, "probe_gpu_health", refuses)
+    monkeypatch.setattr(numerical, "_ask", lambda *_: pytest.fail("torch was imported for nothing"))
+    said = command("validate-gpu", "-p", "gpu-smoke", "--output-format", "json")
+    assert (said.code, said.json["verdict"]) == (3, "unknown")
+
+
+def test_facts_are_kept_and_judged_again(command: Run, answer: dict[str, Any], tmp_path: Path) -> None:
+    command("validate-gpu", "-p", "a100-prod", "--save-facts", tmp_path / "facts.json")
+    facts = facts_from_json((tmp_path / "facts.json").read_text(encoding="utf-8"))
+    assert facts.numerics is not None
+    assert count_killed(facts.numerics) == (6, 6)
+    again = command(
+        "preflight", "-p", "a100-prod", "--level", "gpu", "--facts", tmp_path / "facts.json",
+        "--output-format", "json",
+    ).json  # fmt: skip
+    assert {c["id"]: c["status"] for c in again["checks"]}["NUM001"] == "pass"
+
+
+def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerical, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(numerical, "NUMERICS_S", 0.3)
+    said = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
+    assert said.code == 3
+    assert "no answer within 0.3 s" in said.out
+
+
+def test_probes_outlast_their_children() -> None:
+    probes: list[Probe] = [
+        numerical.numerics_probe(needs_gpu=True, every=every) for every in (False, True)
+    ] + [numerical.devices_probe()]
+    assert [probe.deadline_s for probe in probes] == [90.0, 185.0, 65.0]
+    assert all(probe.is_heavy for probe in probes)
+
+
+@pytest.mark.e2e
+def test_the_real_suite_passes_on_a_cpu(run_child: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(SMALL, encoding="utf-8")
+    said = run_child("validate-gpu", "-c", tmp_path / "run.yaml", "--output-format", "json")
+    assert (said.code, said.json["verdict"]) == (0, "pass")
+    assert {code: status for code, status in statuses(said.json).items() if code.startswith("NUM")} == {
+        "NUM001": "pass", "NUM002": "pass", "NUM003": "pass", "NUM004": "pass",
+    }  # fmt: skip
+    mutants = said.json["mutants"]
+    assert mutants["killed"] == mutants["planted"] >= 12

@@ -1,0 +1,177 @@
+"""The rules over numbers, beyond their fixtures: every kind of fault, every kind of doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from validators.facts_io import facts_from_json
+from validators.finding import Severity, Status
+from validators.rules.num import count_killed
+
+FIRST = "facts.numerics.paths.0"
+PROBES = f"{FIRST}.probes"
+ATOMS = {f"{PROBES}.repeats.tensors_moved": 4, f"{PROBES}.repeats.gradient_moved": 1e-4}
+OWN = {f"{FIRST}.attention": "triton_packed", f"{FIRST}.dispatched": "triton_packed"}
+
+FAULTS = [
+    # code, base, what varies, failing, passing, part of the message
+    ("NUM001", {}, f"{PROBES}.isolation.largest_cross_gradient", 1e-9, 0.0, "where exactly 0 belongs"),
+    ("NUM001", {}, f"{PROBES}.padding.leaked_tokens", 1, 0, "the padding"),
+    ("NUM001", {}, f"{PROBES}.padding.largest_cross_gradient", 1e-9, 0.0, "the padding"),
+    ("NUM001", {}, f"{PROBES}.isolation.responding", 12, 13, "did not respond"),
+    ("NUM001", {}, f"{PROBES}.isolation.smallest_own_gradient", 0.0, 0.1, "did not respond"),
+    ("NUM001", {}, f"{FIRST}.dispatched", "sdpa", "torch_varlen", "torch_varlen was resolved, and sdpa ran"),
+    ("NUM001", {}, f"{FIRST}.dispatched", "", "torch_varlen", "none that said so ran"),
+    ("NUM001", {}, f"{FIRST}.mutants.0.probes.isolation.leaked_tokens", 0, 1, "does not see a planted fault"),
+    ("NUM001", {}, f"{FIRST}.mutants.1.probes.padding.leaked_tokens", 0, 1, "one padding key heard"),
+    ("NUM002", {}, f"{PROBES}.parity.forward_max_ratio", 2.01, 2.0, "largest error of the logits"),
+    ("NUM002", {}, f"{PROBES}.parity.backward_max_ratio", 2.01, 2.0, "largest error of the gradients"),
+    ("NUM002", {}, f"{PROBES}.parity.backward_mean_ratio", 2.01, 2.0, "mean error of the gradients"),
+    ("NUM002", {}, f"{PROBES}.parity.is_finite", False, True, "not finite"),
+    ("NUM002", {}, f"{PROBES}.rotation.misplaced", 1, 0, "do not start anew"),
+    ("NUM002", {}, f"{PROBES}.rotation.largest_error", 0.00098, 0.00097, "computed in fp32"),
+    ("NUM002", {f"{PROBES}.rotation.max_position": 8192},
+     f"{PROBES}.rotation.largest_error", 0.00196, 0.00195, "computed in fp32"),
+    ("NUM002", {}, f"{FIRST}.is_long_finite", False, True, "one document of 1,024 tokens"),
+    ("NUM002", {}, "facts.numerics.initial_loss", 11.88, 11.87, "a new model's loss"),
+    ("NUM002", {}, "facts.numerics.initial_loss", 8.77, 8.78, "a new model's loss"),
+    ("NUM003", {}, f"{PROBES}.direction.late_moved", 7, 8, "does not hear of early ones"),
+    ("NUM003", {f"{PROBES}.direction.early_moved": 0, f"{PROBES}.direction.late_moved": 0},
+     f"{PROBES}.direction.documents", 0, 0, "does not hear of early ones"),
+    ("NUM004", ATOMS, f"{FIRST}.attention", "triton_packed", "torch_varlen", "differ in 4 gradients"),
+    ("GPU005", {"facts.devices.0.gemm_flops": 2.33e14},
+     "facts.devices.0.name", "NVIDIA A100-SXM4-80GB", "NVIDIA A40", "75% of the data sheet's 312"),
+    ("GPU006", {}, "facts.gpu_health.0.pcie_width", 8, 16, "8 of 16 PCIe lanes"),
+    ("GPU006", {}, "facts.devices.0.host_bytes_per_s", 1.57e10, 1.58e10, "a copy from the host"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", FAULTS, ids=[f"{row[0]}-{row[2].rpartition('.')[2]}" for row in FAULTS])
+def test_a_fault_is_named_and_its_neighbour_is_not(row, judge_situation):
+    code, base, key, failing, passing, fragment = row
+    said = [finding.message for finding in judge_situation(base | {key: failing}).of(code)]
+    assert any(fragment in message for message in said), said
+    if passing != failing:
+        said = [finding.message for finding in judge_situation(base | {key: passing}).of(code)]
+        assert not any(fragment in message for message in said), said
+
+
+DOUBTS = [
+    ("NUM001", {f"{PROBES}.isolation": None}, "isolation was not measured"),
+    ("NUM001", {f"{PROBES}.isolation.unstable": 1e-6}, "cannot be told from noise"),
+    ("NUM001", {f"{PROBES}.isolation.unstable": 1e-6, f"{PROBES}.isolation.leaked_tokens": 9}, "from noise"),
+    ("NUM001", {f"{FIRST}.mutants": []}, "no fault was planted for isolation"),
+    ("NUM002", {f"{PROBES}.rotation": None}, "rotation was not measured"),
+    ("NUM002", {f"{FIRST}.error": "OutOfMemoryError: of memory"}, "the probes stopped: OutOfMemoryError"),
+    ("NUM003", {"facts.numerics.paths": []}, "no path was probed"),
+    ("NUM004", {"facts.numerics": None}, "numerics"),
+    ("GPU005", {"facts.devices.0.name": "Some Card"}, "no data-sheet figures"),
+    ("GPU006", {"facts.devices.0.name": "Some Card"}, "no data-sheet figures"),
+    ("GPU007", {"facts.devices.0.answers": 0}, "no known product"),
+    ("GPU007", {"facts.devices": None}, "devices"),
+]
+
+
+@pytest.mark.parametrize(("code", "situation", "reason"), DOUBTS)
+def test_what_cannot_be_told_is_unknown_and_no_pass(code, situation, reason, judge_situation):
+    check = judge_situation(situation).checks[code]
+    assert check.status is Status.UNKNOWN
+    assert reason in check.message
+
+
+@pytest.mark.parametrize("base", [{f"{FIRST}.error": "RuntimeError: x"}, {f"{PROBES}.padding": None}])
+def test_a_fault_outweighs_a_doubt(base, judge_situation):
+    judged = judge_situation(base | {f"{PROBES}.isolation.leaked_tokens": 1})
+    assert judged.status("NUM001") is Status.FAIL
+
+
+def test_a_gradient_that_crosses_is_a_fault_however_noisy_the_kernel(judge_situation):
+    noisy = {f"{PROBES}.isolation.unstable": 1e-3, f"{PROBES}.isolation.largest_cross_gradient": 1e-3}
+    assert judge_situation(noisy).status("NUM001") is Status.FAIL
+
+
+def test_a_causal_model_is_held_to_what_it_declares(judge_situation):
+    causal = {f"{FIRST}.declared": "causal", f"{FIRST}.mutants.2.probes.direction.early_moved": 8}
+    deaf = causal | {f"{PROBES}.direction.early_moved": 0}
+    assert judge_situation(deaf).status("NUM003") is Status.PASS
+    (finding,) = judge_situation(causal).of("NUM003")
+    assert "early tokens hear of late ones in 8 documents of a causal model" in finding.message
+
+
+def test_a_compiled_path_is_asked_for_what_it_can_show(judge_situation):
+    gone = {f"{PROBES}.{name}": None for name in ("padding", "direction", "rotation")}
+    compiled = gone | {f"{FIRST}.is_compiled": True, f"{FIRST}.mutants": []}
+    judged = judge_situation(compiled)
+    assert {judged.status(code) for code in ("NUM001", "NUM002", "NUM003", "NUM004")} == {Status.PASS}
+    said = judge_situation(compiled | {f"{PROBES}.isolation.leaked_tokens": 1}).of("NUM001")
+    assert "torch, torch_varlen, compiled: 1 tokens hear" in said[0].message
+
+
+def test_learned_positions_have_no_rotation(judge_situation):
+    learned = {f"{PROBES}.rotation": None, "config.model.rope": False}
+    assert judge_situation(learned).status("NUM002") is Status.PASS
+
+
+def test_gradients_that_atomics_add_up_are_declared(judge_situation):
+    assert judge_situation(ATOMS).of("NUM004") == []
+    assert judge_situation(ATOMS | OWN).of("NUM004")[0].severity is Severity.WARN
+
+
+@pytest.mark.parametrize(("flops", "severity"), [(1.87e14, "fail"), (2.33e14, "warn")])
+def test_a_slow_gpu_warns_before_it_fails(flops, severity, judge_situation):
+    (finding,) = judge_situation({"facts.devices.0.gemm_flops": flops}).of("GPU005")
+    assert finding.severity == severity
+
+
+def two_devices(slower: float) -> list[dict[str, object]]:
+    device = {
+        "name": "NVIDIA A100-SXM4-80GB", "answers": 24, "wrong_answers": 0,
+        "copy_bytes_per_s": 1.7e12, "host_bytes_per_s": 2.4e10,
+    }  # fmt: skip
+    return [{**device, "index": 0, "gemm_flops": 3.0e14}, {**device, "index": 1, "gemm_flops": slower}]
+
+
+@pytest.mark.parametrize(("slower", "is_slow"), [(2.69e14, True), (2.7e14, False)])
+def test_a_gpu_is_held_against_the_fastest_of_the_run(slower, is_slow, judge_situation):
+    both = {"facts.devices": two_devices(slower), "config.distributed.nproc_per_node": 2}
+    assert [f.message for f in judge_situation(both).of("GPU005")] == (
+        ["GPU 1 (NVIDIA A100-SXM4-80GB): 269 TFLOP/s, and the fastest GPU of the run reaches 300"]
+        if is_slow
+        else []
+    )
+
+
+def test_a_device_that_the_run_does_not_take_is_not_judged(judge_situation):
+    assert judge_situation({"facts.devices": two_devices(1e12)}).of("GPU005") == []
+
+
+def test_a_link_that_nobody_described_is_judged_by_nothing(judge_situation):
+    silent = {"facts.gpu_health": None, "facts.devices.0.host_bytes_per_s": 1.0}
+    assert judge_situation(silent).of("GPU006") == []
+    unknown = {"facts.gpu_health.0.pcie_generation_max": 9, "facts.devices.0.host_bytes_per_s": 1.0}
+    assert judge_situation(unknown).of("GPU006") == []
+
+
+def test_wrong_arithmetic_has_no_waiver(judge_situation):
+    waiver = {"code": "GPU007", "reason": "we know this card well", "expires": "2026-12-31"}
+    wrong = {"facts.devices.0.wrong_answers": 1, "config.waivers": [waiver]}
+    assert judge_situation(wrong).status("GPU007") is Status.FAIL
+
+
+def test_killed_faults_are_counted():
+    text = (Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8")
+    numerics = facts_from_json(text).numerics
+    assert numerics is not None
+    assert count_killed(numerics) == (6, 6)
+
+
+def test_numbers_are_judged_on_a_cpu_where_they_were_probed(judge_situation):
+    on_cpu = {"profile": "cpu-demo"}
+    assert judge_situation(on_cpu).status("NUM001") is Status.SKIP
+    record = {"name": "numerics", "status": "timeout", "reason": "killed", "duration_s": 1.0}
+    timed_out = on_cpu | {"facts.probes": [record], "facts.numerics": None}
+    assert judge_situation(timed_out).status("NUM001") is Status.UNKNOWN
+    probed = on_cpu | {"facts.probes": [record], f"{PROBES}.isolation.leaked_tokens": 1}
+    assert judge_situation(probed).status("NUM001") is Status.FAIL
