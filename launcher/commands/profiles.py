@@ -70,8 +70,8 @@ def _head(profile: Profile) -> Iterator[str]:
 
 def _rate(profile: Profile) -> str:
     rate = profile.expects.tokens_per_second
-    estimate = " (estimate)" if profile.expects.is_estimate else ""
-    return (f", {rate[0]:,.0f} to {rate[1]:,.0f} tokens/s" if rate else "") + estimate
+    basis = " (an estimate)" if profile.expects.is_estimate else " (measured)"
+    return (f", {rate[0]:,.0f} to {rate[1]:,.0f} tokens/s" if rate else "") + basis
 
 
 def _hardware(requires: Requirements) -> str:

@@ -74,7 +74,8 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """torch.compile over packed SDPA, which is a loop over documents.
 
     ## What it does
-    Refuses `torch_compile` for packed documents where the attention is SDPA: by name, on a CPU, or in fp32.
+    Refuses `torch_compile` for packed documents where the attention is SDPA: by name, on a CPU, or in fp32
+    unless `flex` is named.
 
     ## Why is this bad?
     The compiler is asked for one graph of static shapes. A loop whose length is the number of documents is
@@ -97,9 +98,8 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config = run.config
-    is_loop = (
-        config.model.attn_backend == "sdpa" or _is_on_a_cpu(run) or config.trainer.mixed_precision != "bf16"
-    )
+    named, is_half = config.model.attn_backend, config.trainer.mixed_precision == "bf16"
+    is_loop = named == "sdpa" or _is_on_a_cpu(run) or (named != "flex" and not is_half)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
         yield Violation(
             COMPILE,

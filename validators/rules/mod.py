@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from neobert.config import replace
+from dataclasses import replace
+
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
+from neobert.plan.kernels import OWN_KERNELS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -206,13 +208,14 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     if device is None:
         return
     path, is_on = "trainer.gradient_checkpointing", run.config.trainer.gradient_checkpointing
-    other = build_plan(replace(run.config, path, not is_on), plan.assumptions).memory_mib.value
+    trainer = replace(run.config.trainer, gradient_checkpointing=not is_on)
+    other = build_plan(replace(run.config, trainer=trainer), plan.assumptions).memory_mib.value
     current = plan.memory_mib.value
     if not is_on and current > MEMORY_SHARE * device >= other:
         yield Violation(
             path,
             f"predicted {current:,.0f} MiB of {device:,.0f}; with checkpointing {other:,.0f} MiB",
-            f"set {path} to true, or lower the batch per device",
+            _way_to_fit(run.config, path),
         )
     if is_on and other < IDLE_MEMORY_SHARE * device:
         yield Violation(
@@ -220,3 +223,9 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
             f"without checkpointing the run would take {other:,.0f} MiB of {device:,.0f}",
             f"set {path} to false and save about a quarter of each step",
         )
+
+
+def _way_to_fit(config: RunConfig, path: str) -> str:
+    """The own kernels recompute nothing, so recomputation has another price there: the kernels."""
+    kernels = "" if config.model.kernel_backend not in OWN_KERNELS else " with model.kernel_backend torch"
+    return f"set {path} to true{kernels}, or lower the batch per device"
