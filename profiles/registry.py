@@ -100,6 +100,9 @@ class ResolvedRun:
         return Origin("file", self.source_file, 1) if self.source_file else DEFAULT
 
 
+Loaded = tuple[Profile, tuple[Document, ...]]
+
+
 def list_profiles() -> tuple[str, ...]:
     """Names of all profiles that a run can build on, sorted."""
     return tuple(sorted(name for name in profile_files() if not name.startswith("_")))
@@ -111,13 +114,18 @@ def load_profile(name: str) -> Profile:
 
 
 def resolve_run(
-    profile: str | None, files: Sequence[str | Path] = (), overrides: Sequence[str] = ()
+    profile: str | None,
+    files: Sequence[str | Path] = (),
+    overrides: Sequence[str] = (),
+    loaded: dict[str, Loaded] | None = None,
 ) -> ResolvedRun:
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
-    A profile file in place of a run file resolves to the profile itself.
+    A profile file in place of a run file resolves to the profile itself. Who resolves many runs hands the same
+    `loaded` to each: a profile is then read once.
     Raises ConfigError with every problem at once, and ProjectError where profiles disagree.
     """
+    loaded = {} if loaded is None else loaded
     documents = [without_null_profile(load_document(file)) for file in files]
     parsed = parse_overrides(overrides)
     _refuse_profile_override(parsed)
@@ -126,7 +134,9 @@ def resolve_run(
     name, place = named_profile(documents, profile)
     if name is None:
         return _run(None, (), documents, parsed)
-    found, base = _profile(load_layers(find_profile(name, place)))
+    if name not in loaded:
+        loaded[name] = _profile(load_layers(find_profile(name, place)))
+    found, base = loaded[name]
     if found.kind == "base":
         hint = f"write a profile that extends: {name}"
         raise identity_error(f"{name} is a base, and not to be run", hint, place)
@@ -154,7 +164,7 @@ def _run(
     return ResolvedRun(resolution.config, profile, resolution.origins, resolution.digest, source, overrides)
 
 
-def _profile(layers: Layers) -> tuple[Profile, tuple[Document, ...]]:
+def _profile(layers: Layers) -> Loaded:
     """The profile, and its documents for a run to build on."""
     about = _about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))

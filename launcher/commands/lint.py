@@ -14,7 +14,7 @@ from launcher.formats import render
 from launcher.report import Report, findings_of_error
 from launcher.ui.table import columns
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
-from profiles.registry import ResolvedRun, resolve_run
+from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
 from validators.finding import CheckResult, Finding, Level, Status
 from validators.planning import plan_run
@@ -84,7 +84,8 @@ def run(asked: Asked, output_format: str) -> int:
     _require_files(asked.paths, found)
     if asked.fix:
         _fix(found.files)
-    judged = [_chosen(judge_file(path), asked.choice) for path in found.files]
+    profiles: dict[str, Loaded] = {}
+    judged = [_chosen(judge_file(path, profiles), asked.choice) for path in found.files]
     report = combine(judged, strict=asked.strict, has_folder=any(path.is_dir() for path in asked.paths))
     console.write(render(report, output_format))
     if output_format == "text":
@@ -102,10 +103,14 @@ def _require_files(paths: Sequence[Path], found: Discovered) -> None:
         )
 
 
-def judge_file(path: Path) -> Judged:
-    """Resolve one file as `train` would, and judge it; what stops that is its finding."""
+def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
+    """Resolve one file as `train` would, and judge it; what stops that is its finding.
+
+    Args:
+        profiles: those that earlier files have loaded; filled as more are met.
+    """
     try:
-        resolved = resolve_run(None, [path])
+        resolved = resolve_run(None, [path], loaded=profiles)
         if _is_base(resolved):
             return Judged((), (), EXIT_OK, "", resolved.digest)
         findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from launcher.discovery import discover, is_clearly_something_else
 from launcher.fixes import Edit, apply, fix_file
+from profiles import registry
+from profiles.inherit import load_layers
 
 PROD = "profile: a100-prod\n"
 
@@ -84,6 +86,18 @@ def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any]
     report = command("lint", tmp_path, "--output-format", "json").json
     check = next(check for check in report["checks"] if check["id"] == "CFG010")
     assert (check["status"], check["message"]) == ("fail", "1 of 2 files do not pass")
+
+
+def test_a_profile_is_read_once_for_all_the_files_that_name_it(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    monkeypatch.setattr(registry, "load_layers", lambda path: read.append(path) or load_layers(path))
+    for number in range(3):
+        write(tmp_path / f"run-{number}.yaml", f"{PROD}seed: {number}\n")
+    write(tmp_path / "other.yaml", "profile: h100-prod\n")
+    assert command("lint", tmp_path).code == 0
+    assert sorted(path.stem for path in read) == ["a100-prod", "h100-prod"]
 
 
 def test_select_and_ignore_take_prefixes(command: Callable[..., Any], run_file: Any) -> None:
