@@ -1,4 +1,6 @@
-"""One rank of a run in small, on a CPU: `ranks.py FOLDER OPTIONS`. Rank 0 writes what came of it.
+"""One rank of runs in small, on a CPU: `ranks.py FOLDER OPTIONS`. Rank 0 writes what came of each.
+
+OPTIONS is a JSON list, one mapping a run.
 
 The microbatches of a step are the same whatever the number of ranks: number i goes to rank i mod ranks, and
 `accumulation` of them to each. Their targets are unequally many, and one has none.
@@ -33,7 +35,7 @@ from neobert.training.finite import FiniteGuard
 from neobert.training.stopwatch import Stopwatch
 
 VOCAB, STEPS, HEADS, PER_STEP = 61, 3, 2, 4
-LENGTHS, CHANCES = (7, 1, 5, 11), (0.6, 0.1, 0.0, 0.4)
+LENGTHS, CHANCES = (7, 1, 5, 11), (0.6, 0.1, 0.4, 0.0)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def build_objective(options: Options) -> MaskedLMObjective:
     model = build_model(options)
     if options.kernels == "torch":
         return MaskedLMObjective(model, True)
-    return KernelObjective(model, StepKernels(options.kernels, "triton_packed", "sdpa", ""), 16)
+    return KernelObjective(model, StepKernels(options.kernels, "triton_packed", "sdpa", ""), sum(LENGTHS))
 
 
 def microbatch(number: int, padded: bool) -> dict[str, Any]:
@@ -245,7 +247,9 @@ def state_on_every_rank(trainer: SimpleNamespace) -> dict[str, Tensor]:
     }
 
 
-def run(options: Options, folder: Path) -> None:
+def run(options: Options, folder: Path, number: int) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     trainer = prepare(options, folder)
     world = trainer.world
     began = state_on_every_rank(trainer)
@@ -260,7 +264,7 @@ def run(options: Options, folder: Path) -> None:
     if world.is_main:
         agree = [len(set(each)) == 1 for each in digests]
         torch.save({**seen, "began": began, "ended": ended, "saved": saved, "agree": agree, "held": held,
-                    "scores": scores}, folder / "seen.pt")  # fmt: skip
+                    "scores": scores}, folder / f"{number}.pt")  # fmt: skip
 
 
 def local_part(parameter: Tensor) -> Tensor:
@@ -270,6 +274,7 @@ def local_part(parameter: Tensor) -> Tensor:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with plain_formulas():
-        run(Options(**json.loads(sys.argv[2])), Path(sys.argv[1]))
+        for number, options in enumerate(json.loads(sys.argv[2])):
+            run(Options(**options), Path(sys.argv[1]), number)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,0 +1,125 @@
+"""Two ranks against one: the same microbatches a step give the same losses, gradients and weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+MODES = ("replicated", "fsdp2")
+PLAIN: dict[str, Any] = {}
+TIED = {"kernels": "fused", "tied": True}
+RECOMPUTED = {"padded": True, "backend": "aot_eager", "recompute": True}
+IN_REGIONS = {"kernels": "triton", "backend": "aot_eager"}
+FAULTY = {"fault": "mean of each rank"}
+ALONE = [PLAIN, TIED, RECOMPUTED, IN_REGIONS]
+SHARED = [{**options, "mode": mode} for options in [*ALONE, FAULTY] for mode in MODES]
+MICROBATCHES = 2
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """Say what came of a run; all of one rank happen in one process, all of two in another pair."""
+    reports = {}
+    for num_ranks, runs in ((1, ALONE), (2, SHARED)):
+        folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
+        launch(folder, num_ranks, runs)
+        for number, options in enumerate(runs):
+            reports[num_ranks, json.dumps(options, sort_keys=True)] = torch.load(folder / f"{number}.pt")
+    return lambda num_ranks, **options: reports[num_ranks, json.dumps(options, sort_keys=True)]
+
+
+def launch(folder: Path, num_ranks: int, runs: list[dict[str, Any]]) -> None:
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
+    command = [sys.executable, *(torchrun if num_ranks > 1 else []), str(HERE / "ranks.py")]
+    ended = subprocess.run(
+        [*command, str(folder), json.dumps(runs)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [PLAIN, TIED, RECOMPUTED, IN_REGIONS], ids=["plain", "tied", "rows", "regions"]
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_two_ranks_train_as_one(seen, mode, options):
+    alone, shared = seen(1, **options), seen(2, mode=mode, **options)
+    assert shared["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+    assert shared["norms"] == pytest.approx(alone["norms"], rel=1e-5)
+    for name, gradient in alone["gradients"].items():
+        torch.testing.assert_close(shared["gradients"][name], gradient, rtol=1e-4, atol=1e-6)
+    for name, weight in alone["ended"].items():
+        torch.testing.assert_close(shared["ended"][name], weight, rtol=1e-4, atol=1e-5)
+    assert [each[0] for each in shared["scores"]] == pytest.approx([each[0] for each in alone["scores"]])
+    assert [each[1] for each in shared["scores"]] == [each[1] for each in alone["scores"]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ranks_begin_with_the_weights_of_the_first_and_stay_equal(seen, mode):
+    shared = seen(2, mode=mode)
+    assert shared["agree"] == [True, True]
+    for name, weight in seen(1)["began"].items():
+        assert torch.equal(shared["began"][name], weight)
+    for name, weight in shared["ended"].items():
+        assert torch.equal(shared["saved"][name], weight)
+
+
+def test_parts_are_half_of_the_whole(seen):
+    whole = seen(1)["held"]
+    assert seen(2, mode="replicated")["held"] == whole
+    assert seen(2, mode="fsdp2")["held"] < 0.51 * whole
+
+
+def split_at_microbatches(calls):
+    parts: list[list[str]] = [[]]
+    for call in calls:
+        if call == "microbatch":
+            parts.append([])
+        else:
+            parts[-1].append(call)
+    return parts
+
+
+def test_replicas_send_gradients_once_a_step(seen):
+    for step in seen(2, mode="replicated")["sent"]:
+        *early, last = split_at_microbatches(step)
+        assert len(early) == MICROBATCHES
+        assert not any("allreduce" in call for part in early for call in part)
+        assert any("allreduce" in call for call in last)
+
+
+def test_parts_are_gathered_once_and_reduced_once_a_step(seen):
+    num_units = 6  # three blocks, embedding, decoder, and what is left: the last norm
+    for step in seen(2, mode="fsdp2")["sent"]:
+        before, first, last = split_at_microbatches(step)
+        gathers = [call for call in (*before, *first) if "allgather" in call]
+        assert len(gathers) == len(before) + len(first) == num_units
+        assert sum("reduce_scatter" in call for call in last) == num_units
+        assert not any("allgather" in call for call in last)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_blocks_share_their_graphs(seen, mode):
+    """Recomputed or not; embedding, first block, other blocks, and that without gradients too; the loss."""
+    assert (seen(2, mode=mode, **RECOMPUTED)["graphs"], seen(2, mode=mode, **IN_REGIONS)["graphs"]) == (2, 7)
+    assert not seen(2, mode=mode, **IN_REGIONS)["breaks"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mean_of_each_rank_is_caught(seen, mode):
+    alone, wrong = seen(1), seen(2, mode=mode, **FAULTY)
+    apart = [(alone["gradients"][name] - wrong["gradients"][name]).norm() for name in alone["gradients"]]
+    assert max(apart) > 0.1 * alone["norms"][0]
