@@ -95,7 +95,9 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts 
         return "judged for production runs only"
     if rule.level in DEVICE_LEVELS and (run.profile is None or run.profile.requires.device != "cuda"):
         if not (rule.any_device and any(map(facts.was_probed, rule.needs))):
-            return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
+            return (
+                "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
+            )
     return rule.inapplicable(run, plan)
 
 
@@ -168,9 +170,7 @@ def _with_waiver_faults(
     return replace(outcome, findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
 
 
-def _conclude(
-    outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, today: date
-) -> CheckResult:
+def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, today: date) -> CheckResult:
     own = [finding for finding in findings if finding.code == outcome.rule.code]
     if not own:
         return _answered_for(outcome, run, today)

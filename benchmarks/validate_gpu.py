@@ -1,0 +1,62 @@
+"""How long `validate-gpu --full` takes on this machine, and what it found: DIR/validate-gpu-full.json.
+
+python benchmarks/validate_gpu.py --profile h200-prod --output docs/measurements
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from measurement import write_measurement
+
+TARGET_S = 90.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", default="h200-prod")
+    parser.add_argument("--output", type=Path, default=Path("docs/measurements"))
+    asked = parser.parse_args()
+    started = time.perf_counter()
+    answer = subprocess.run(
+        [sys.executable, "-m", "launcher", "validate-gpu", "--profile", asked.profile, "--full",
+         "--output-format", "json"],
+        stdout=subprocess.PIPE,
+        check=False,
+    )  # fmt: skip
+    took_s = time.perf_counter() - started
+    report = json.loads(answer.stdout)
+    write_measurement(
+        asked.output / "validate-gpu-full.json", round(took_s, 1), "s", TARGET_S, detail_of(report)
+    )
+    print(f"{report['verdict']} in {took_s:.1f} s, mutants {report['mutants']}")
+    return answer.returncode
+
+
+def detail_of(report: dict[str, Any]) -> dict[str, Any]:
+    facts = report["facts"]
+    return {
+        "verdict": report["verdict"],
+        "mutants": report["mutants"],
+        "checks": {check["id"]: [check["status"], check["message"]] for check in report["checks"]},
+        "probes_s": {probe["name"]: probe["duration_s"] for probe in facts["probes"]},
+        "devices": facts["devices"],
+        "numerics": without_mutants(facts["numerics"]),
+    }
+
+
+def without_mutants(numerics: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Keep the names of the planted faults; what each measured would fill pages."""
+    for path in (numerics or {}).get("paths", ()):
+        path["mutants"] = [mutant["name"] for mutant in path["mutants"]]
+    return numerics
+
+
+if __name__ == "__main__":
+    sys.exit(main())
