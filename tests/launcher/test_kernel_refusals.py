@@ -1,0 +1,58 @@
+"""Attention that cannot run on this machine is refused by the commands that people type, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RUN_FILE = """\
+profile: cpu-demo
+model: {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 64}
+trainer: {output_dir: run}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _run_file() -> None:
+    Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("kernel", ["flash_attn_varlen", "flex"])
+@pytest.mark.parametrize("command", ["train", "preflight"])
+def test_a_kernel_of_gpus_is_refused_on_a_cpu(
+    run_child: Callable[..., Any], command: str, kernel: str
+) -> None:
+    asked = (command, "-c", "run.yaml", "--set", f"model.attn_backend={kernel}")
+    text = run_child(*asked)
+    assert text.code == 1
+    assert f"{kernel} runs on CUDA only and the run has a CPU" in text.out + text.err
+    told = run_child(*asked, "--output-format", "json")
+    assert told.code == 1
+    found = {finding["code"]: finding for finding in told.json["findings"]}["ATT003"]
+    assert found["message"] == f"{kernel} runs on CUDA only and the run has a CPU"
+    assert not Path("run/checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("profile", "basis"),
+    [("h200-prod", "(measured)"), ("a100-prod", "(an estimate)"), ("h100-prod", "(an estimate)")],
+)
+def test_a_profile_says_whether_its_rate_was_measured(
+    command: Callable[..., Any], profile: str, basis: str
+) -> None:
+    assert f"tokens/s {basis}" in command("profiles", "show", profile).out
+
+
+def test_the_plan_says_which_kernels_and_why(command: Callable[..., Any]) -> None:
+    shown = command("plan", "--profile", "h200-prod", "--set", "model.kernel_backend=auto", "--verbose").out
+    assert "kernels: fused, attention triton_packed" in shown
+    assert "triton where quack-kernels is missing" in shown
+    without = command(
+        "plan", "--profile", "h200-prod", "--set", "model.kernel_backend=torch", "--verbose"
+    ).out
+    assert "kernels: torch, attention torch_varlen" in without
+    assert "torch's own; FlashAttention 4, 3 or 2 where one is installed" in without
