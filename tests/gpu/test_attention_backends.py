@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.model.backends import BackendError, choose_backend, choose_kernels, this_place
+from neobert.model.record import recording
 
 pytestmark = [
     pytest.mark.gpu,
@@ -132,7 +133,7 @@ def test_planted_leaks_are_caught(backend, shift):
     assert cross_gradient(model, run) > 0
 
 
-@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("backend", [*KERNELS, "flex"])
 def test_a_kernel_errs_no_more_than_twice_what_sdpa_does(backend):
     """Forward and gradients, against fp32 on the CPU."""
     run = make_run()
@@ -179,7 +180,7 @@ def test_fp32_is_refused_not_swapped(backend):
 
 
 @pytest.mark.filterwarnings("default")  # the compiler's advice is no fault of the model
-@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("backend", [*KERNELS, "flex"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_whole_graph_compiles(backend, recompute):
     torch._dynamo.reset()
@@ -195,6 +196,38 @@ def test_the_whole_graph_compiles(backend, recompute):
     found = {"logits": logits, **{name: p.grad for name, p in model.named_parameters()}}
     for name, error in _errors({name: x.detach().float().cpu() for name, x in found.items()}, wanted).items():
         assert error < 0.03, (name, error)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("backend", [*KERNELS, "flex"])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_each_block_tells_the_kernel_that_it_ran(backend, is_compiled):
+    torch._dynamo.reset()
+    model, run, ran = bf16_model(backend).train(), on_cuda(make_run()), {}
+    forward = torch.compile(model, fullgraph=True, dynamic=False) if is_compiled else model
+    with recording(ran):
+        forward(**run).logits.sum().backward()
+    assert ran == {0: backend, 1: backend}
+
+
+@pytest.mark.filterwarnings("default")
+def test_flex_compiles_once_for_other_documents_in_an_eager_model():
+    torch._dynamo.reset()
+    model, run = bf16_model("flex").train(), on_cuda(make_run())
+    model(**run).logits.sum().backward()
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    bounds = run["cu_seqlens"].clone()
+    bounds[VICTIM] += 3
+    model(**{**run, "cu_seqlens": bounds}).logits.sum().backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+
+
+@pytest.mark.filterwarnings("default")
+def test_flex_runs_in_fp32_too():
+    run = make_run()
+    wanted = make_model()(**run).logits.detach()
+    found = make_model(attn_backend="flex").cuda()(**on_cuda(run)).logits.detach().cpu()
+    torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.parametrize("recompute", [1, 2])

@@ -132,6 +132,34 @@ def test_one_graph_and_no_recompiling(name):
     assert not counters["graph_break"]
 
 
+@pytest.mark.parametrize("name", [*KERNELS, "torch"])
+def test_an_evaluation_is_that_of_eager_and_compiles_no_step_again(name):
+    plain, objective = make_objective(name), make_objective(name)
+    objective.compile_loss("inductor")
+    counters, graphs = torch._dynamo.utils.counters, 0
+    for turn in range(3):
+        losses(objective, 1, torch.bfloat16)
+        with torch.autocast("cuda", torch.bfloat16):
+            plain.load_state_dict(objective.state_dict())
+            score, wanted = (each.eval().evaluate(**make_batch(turn)) for each in (objective, plain))
+        objective.train()
+        assert score.loss_sum.item() == pytest.approx(wanted.loss_sum.item(), rel=0.002)
+        graphs = counters["stats"]["unique_graphs"] if turn == 0 else graphs
+        assert counters["stats"]["unique_graphs"] == graphs
+    assert not counters["graph_break"]
+
+
+@pytest.mark.parametrize("name", [*KERNELS, "torch"])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_each_block_tells_the_attention_that_it_ran(name, is_compiled):
+    objective = make_objective(name)
+    if is_compiled:
+        objective.compile_loss("inductor")
+    losses(objective, 2, torch.bfloat16)
+    ran = "torch_varlen" if name == "torch" else "triton_packed"
+    assert objective.attention_ran == {0: ran, 1: ran}
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_no_target_is_lost_beyond_the_capacity(name):
     batch = make_batch(0)

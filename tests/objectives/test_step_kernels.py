@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 import torch
@@ -79,6 +80,33 @@ def test_asked_for_and_impossible_is_an_error_with_a_way_out(name):
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
     assert "it needs a CUDA device" in caught.value.message
     assert "model.kernel_backend" in caught.value.hint
+
+
+@pytest.mark.parametrize("kernel", ["flash_attn_varlen", "torch_varlen", "flex"])
+def test_attention_that_cannot_run_is_refused_at_its_key(kernel):
+    with pytest.raises(ProjectError) as caught:
+        resolve_step_kernels(config(model={"attn_backend": kernel}), "cpu", BF16)
+    assert (caught.value.code, caught.value.place) == ("ATT001", "model.attn_backend")
+    assert caught.value.message == f"{kernel} needs a CUDA device, and this is cpu" + (
+        ", where flex_attention has no gradient." if kernel == "flex" else "."
+    )
+
+
+def test_flex_runs_the_models_own_blocks(on_a_gpu):
+    on_a_gpu()
+    kernels = resolve_step_kernels(config(model={"attn_backend": "flex"}), "cuda", BF16)
+    assert (kernels.attention, kernels.replace_blocks) == ("flex", False)
+    assert "it needs model.attn_backend: auto" in kernels.reason
+
+
+def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_why(on_a_gpu, monkeypatch):
+    on_a_gpu("triton")
+    for name in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
+        monkeypatch.setitem(sys.modules, name, None)
+    kernels = resolve_step_kernels(config(), "cuda", BF16)
+    assert kernels.attention == "torch_varlen"
+    assert "auto: torch_varlen runs here" in kernels.reason
+    assert "flash-attn, which does not import" in kernels.reason
 
 
 def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
