@@ -1,0 +1,76 @@
+"""A rank of the distributed probe that is not what it should be: FAULT says how, on rank 1 alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import sys
+import time
+from typing import Any
+
+from neobert.probes import distributed
+
+FAULT, IS_FAULTY = os.environ["FAULT"], os.environ["RANK"] == "1"
+PATIENCE_S = 4.0
+
+
+def other_config() -> None:
+    read = distributed.from_dict
+    distributed.from_dict = lambda content: dataclasses.replace(read(content), seed=99)
+
+
+def other_code() -> None:
+    distributed.code_digest = lambda: hashlib.sha256(b"edited on one node").hexdigest()
+
+
+def wrong_value() -> None:
+    """What this rank brings is off by one in one place; what it expects of the others is right."""
+    from neobert.probes import collectives
+
+    right = collectives.contribution
+
+    def contribution(rank: int, size: int, *how: Any) -> Any:
+        brought = right(rank, size, *how)
+        if rank == 1:
+            brought[size // 2] += 1
+        return brought
+
+    collectives.contribution = contribution
+
+
+def other_weights() -> None:
+    """Loaded weights differ here, as from a stale copy of a checkpoint."""
+    from neobert.probes import replicas
+
+    load = replicas.load_file
+    replicas.load_file = lambda path: {name: tensor + 1e-7 for name, tensor in load(path).items()}
+
+
+def mean_of_means() -> None:
+    """Every rank divides by its own targets: the classical fault, so all of them do it."""
+    from neobert.parallel import World
+
+    World.sum_over_ranks = lambda self, values: [value * self.size for value in values]
+
+
+def crash() -> None:
+    time.sleep(1.5)
+    os._exit(3)
+
+
+def absent() -> None:
+    """Alive, and never there."""
+    time.sleep(PATIENCE_S + 8.0)
+    sys.exit(0)
+
+
+def main() -> None:
+    distributed.PATIENCE_S = PATIENCE_S if FAULT in ("crash", "absent") else distributed.PATIENCE_S
+    if FAULT == "mean_of_means" or (IS_FAULTY and FAULT != "none"):
+        globals()[FAULT]()
+    distributed.main(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()

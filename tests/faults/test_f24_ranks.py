@@ -1,0 +1,103 @@
+"""F24: a rank that sends a wrong value, has another config or other code, or does not come, is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.probes import ranks
+from launcher.probes.probe import Subject
+from profiles.registry import resolve_run
+from validators.core import judge
+from validators.facts import NO_FACTS
+from validators.facts_run import DistributedFacts
+from validators.finding import CheckResult, Level, Status
+from validators.planning import plan_run
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).parents[2]
+RUN = resolve_run("cpu-demo", overrides=["distributed.nproc_per_node=2"])
+Judged = dict[str, CheckResult]
+
+
+@pytest.fixture
+def meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tuple[DistributedFacts, Judged]]:
+    """Start two ranks with a fault; return what they found and how it is judged."""
+
+    def start(fault: str) -> tuple[DistributedFacts, Judged]:
+        monkeypatch.setattr(ranks, "MODULE", "tests.faults.faulty_rank")
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.setenv("FAULT", fault)
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        found = ranks.probe_distributed(Subject(RUN.config, tmp_path, tmp_path))
+        facts = replace(NO_FACTS, distributed=found)
+        _, checks = judge(RUN, plan_run(RUN), facts, (Level.DISTRIBUTED,))
+        return found, {check.id: check for check in checks}
+
+    return start
+
+
+def faults(checks: Judged) -> dict[str, str]:
+    return {code: check.message for code, check in checks.items() if check.status is Status.FAIL}
+
+
+def test_control_two_ranks_that_agree(meet: Any) -> None:
+    found, checks = meet("none")
+    assert {code: check.status for code, check in checks.items()} == {
+        "DST001": Status.PASS,
+        "DST002": Status.PASS,
+        "DST003": Status.SKIP,
+        "DST004": Status.PASS,
+        "DST005": Status.PASS,
+        "DST006": Status.PASS,
+    }
+    assert (found.backend, found.world_size, found.drill_absent) == ("gloo", 2, (1,))
+    assert {case.dtype for case in found.collectives} == {"float32", "bfloat16", "int64"}
+    assert [moment.moment for moment in found.parameters] == [
+        "start", "after preparation", "after a step", "after a resume",
+    ]  # fmt: skip
+    assert found.parameters[0].digests != found.parameters[2].digests
+    assert found.bus_bytes_per_s is not None
+
+
+def test_a_wrong_value(meet: Any) -> None:
+    _, checks = meet("wrong_value")
+    assert faults(checks).keys() == {"DST002"}
+    assert "the part of rank 1 arrives wrong" in checks["DST002"].message
+
+
+def test_another_config(meet: Any) -> None:
+    _, checks = meet("other_config")
+    assert "DST001" in faults(checks)
+    assert checks["DST001"].message == "rank 1 has another config than the run"
+
+
+def test_other_code(meet: Any) -> None:
+    _, checks = meet("other_code")
+    assert faults(checks).keys() == {"DST001"}
+    assert "has other code than most ranks" in checks["DST001"].message
+
+
+def test_other_weights_after_a_resume(meet: Any) -> None:
+    _, checks = meet("other_weights")
+    assert faults(checks).keys() == {"DST005"}
+    assert checks["DST005"].message.startswith("after a resume: rank 1")
+
+
+def test_a_mean_of_means(meet: Any) -> None:
+    _, checks = meet("mean_of_means")
+    assert faults(checks).keys() == {"DST006"}
+
+
+@pytest.mark.parametrize("fault", ["crash", "absent"])
+def test_a_rank_that_does_not_come(meet: Any, fault: str) -> None:
+    found, checks = meet(fault)
+    assert found.absent == (1,)
+    assert faults(checks) == {"DST004": "rank 1 did not sign the roll within 25 s"}
+    unknown = {code for code, check in checks.items() if check.status is Status.UNKNOWN}
+    assert unknown == {"DST002", "DST005", "DST006"}
+    assert checks["DST002"].required
