@@ -238,8 +238,8 @@ def _validate_gpu(
 ) -> None:
     """Measure what a training step computes here, and prove it.
 
-    Isolation of packed documents to the last bit, parity with fp64, direction, repeats; known answers and rates
-    of the GPUs. Faults are planted in the same run, and one that no probe sees is a failure.
+    Isolation of packed documents to the last bit, parity with fp64, direction, repeats; known answers and
+    rates of the GPUs. Faults are planted in the same run, and one that no probe sees is a failure.
     """
     from launcher.commands import validate_gpu
 

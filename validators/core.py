@@ -93,11 +93,11 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts 
     """Say why the rule has nothing to say about this run; empty where it applies."""
     if rule.production_only and not run.is_production:
         return "judged for production runs only"
-    if rule.level in DEVICE_LEVELS and (run.profile is None or run.profile.requires.device != "cuda"):
-        if not (rule.any_device and any(map(facts.was_probed, rule.needs))):
-            return (
-                "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
-            )
+    if rule.level in DEVICE_LEVELS and not (rule.any_device and any(map(facts.was_probed, rule.needs))):
+        if run.profile is None:
+            return "no profile requires a GPU"
+        if run.profile.requires.device != "cuda":
+            return f"{run.profile.name} requires no GPU"
     return rule.inapplicable(run, plan)
 
 

@@ -22,8 +22,8 @@ from validators.core import judge
 from validators.facts import Facts
 from validators.facts_io import facts_to_json
 from validators.finding import Level
+from validators.numbers import count_killed
 from validators.planning import plan_run
-from validators.rules.num import count_killed
 
 CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "NUM004")
 

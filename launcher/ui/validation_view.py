@@ -17,7 +17,7 @@ from validators.facts_num import (
     PathFacts,
     RepeatFacts,
 )
-from validators.rules.num import count_killed
+from validators.numbers import count_killed
 
 COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
 HEAD = ["path", "ran", "leaks", "cross gradient", "error forward", "backward", "repeats", "mutants"]

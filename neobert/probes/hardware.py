@@ -20,7 +20,7 @@ NON_ZERO_SHARE = 1 / 16
 LARGEST_EXACT = 256
 GEMM_SIZE = 8192
 COPY_BYTES, HOST_BYTES = 2**31, 2**28
-WINDOWS, CALLS = 7, 8
+WARM_UP, WINDOWS, CALLS = 3, 9, 8
 
 
 def measure_devices() -> list[dict[str, Any]]:
@@ -80,8 +80,8 @@ def _from_host_s() -> float:
 
 
 def _median_s(work: Callable[[], object]) -> float:
-    """Time windows of a few calls on the device's own clock, after one to warm up."""
-    times = [_window_s(work) for _ in range(1 + WINDOWS)][1:]
+    """Time windows of a few calls on the device's own clock, after some that raise it."""
+    times = [_window_s(work) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
     return sorted(times)[WINDOWS // 2]
 
 

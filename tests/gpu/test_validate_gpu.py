@@ -27,8 +27,8 @@ from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
 from validators.facts_num import NumericsFacts
 from validators.finding import CheckResult, Level, Status
+from validators.numbers import count_killed
 from validators.planning import plan_run
-from validators.rules.num import count_killed
 
 HIDDEN, HEADS, INTERMEDIATE = 256, 4, 768
 

@@ -16,7 +16,7 @@ from launcher.probes import numerical
 from launcher.probes.probe import IncompleteError, Probe, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
-from validators.rules.num import count_killed
+from validators.numbers import count_killed
 
 Run = Callable[..., Any]
 RECORDED = json.loads(

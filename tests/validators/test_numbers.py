@@ -8,7 +8,7 @@ import pytest
 
 from validators.facts_io import facts_from_json
 from validators.finding import Severity, Status
-from validators.rules.num import count_killed
+from validators.numbers import count_killed
 
 FIRST = "facts.numerics.paths.0"
 PROBES = f"{FIRST}.probes"
