@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.folders import find
 from neobert.training.checkpoint.manifest import verify
+from tests.training.conftest import train, write_run
 
 DAMAGE = ("flip", "truncate", "empty", "extend", "remove")
 
@@ -18,8 +19,6 @@ DAMAGE = ("flip", "truncate", "empty", "extend", "remove")
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, corpus):
     """A finished run, whose checkpoints are copied before they are damaged."""
-    from tests.training.conftest import train, write_run
-
     run_dir = write_run(tmp_path_factory.mktemp("saved") / "run", corpus, {"trainer": {"max_steps": 10}})
     train(run_dir)
     return run_dir

@@ -108,7 +108,7 @@ def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch
     assert most == [1]
     assert savers[0].num_saves == 12
     assert savers[0].num_waits > 0
-    assert savers[0].stalled_s > 0
+    assert len(savers[0].stalls_s) == len(savers[0].writes_s) == 12
     assert f"{savers[0].num_waits} saves waited for the one before" in caplog.text
     assert folders.checkpoint_steps(run_dir / "checkpoints") == list(range(1, 13))
 
@@ -161,7 +161,7 @@ def test_what_reads_back_differently_is_set_apart_and_said(make_run, run, monkey
             (folder / "model.safetensors").write_bytes(b"what the disk made of it")
 
     monkeypatch.setattr(publish, "seal", sealed_then_lost)
-    with pytest.raises(ProjectError, match="it reads back differently: model.safetensors has 24 bytes"):
+    with pytest.raises(ProjectError, match=r"it reads back differently: model\.safetensors has"):
         run(run_dir)
     assert folders.find(run_dir / "checkpoints", "latest")[1].step == 5
     assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()

@@ -46,14 +46,14 @@ class Saver:
 
     Attributes:
         num_saves: checkpoints that were written and verified.
-        stalled_s: how long training stood still for them, waits included.
-        written_s: how long the writer took for them, beside training.
+        stalls_s: how long training stood still for each save that was begun, waits included.
+        writes_s: how long the writer took for each, beside training.
     """
 
     def __init__(self, trainer: Trainer, sync_history: Callable[[], None]) -> None:
         self.num_saves = 0
-        self.stalled_s = 0.0
-        self.written_s = 0.0
+        self.stalls_s: list[float] = []
+        self.writes_s: list[float] = []
         self._ranks = WritersGroup(trainer.world)
         self._writer = Writer()
         self._snapshot = Snapshot(trainer.world.device, trainer.optimizer)
@@ -66,6 +66,11 @@ class Saver:
     def num_waits(self) -> int:
         """How many saves had to wait for the one before."""
         return self._writer.num_waits
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint is being written at this moment."""
+        return self._writer.is_busy
 
     def is_due(self, trainer: Trainer) -> bool:
         """Whether there is no checkpoint of this step, and none on its way."""
@@ -95,8 +100,10 @@ class Saver:
         self._draft = self._take(trainer, generators)
         self._writer.start(partial(self._run, trainer, self._draft))
         if not trainer.config.trainer.async_save:
+            self._writer.wait()
+        self.stalls_s.append(time.perf_counter() - started_s)
+        if self._writer.is_done:
             self._settle(trainer)
-        self.stalled_s += time.perf_counter() - started_s
 
     def finish(self, trainer: Trainer) -> None:
         """Wait until this step has a checkpoint that verifies."""
@@ -107,6 +114,10 @@ class Saver:
     def close(self) -> None:
         """Let a save in flight end, whatever comes of it, and say what the saves cost."""
         self._writer.close()
+        try:
+            self._writer.settle()
+        except Exception as error:
+            log.error("the save in flight failed as well: %s", error)
         if self._writer.num_waits:
             advice = "%d saves waited for the one before, %.1f s in all: raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)
@@ -129,6 +140,9 @@ class Saver:
             self.num_saves += 1
             trainer.progress.saved_step = draft.step
             trainer.mark_saved(draft.taken_at_s)
+            written_s, stalled_s = self.writes_s[-1], self.stalls_s[-1]
+            words = "saved checkpoint %d in %.1f s, for which training stood still %.3f s"
+            log.info(words, draft.step, written_s, stalled_s)
 
     def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
         """Copy what the writer is to write. The run is as it was, and may go on."""
@@ -166,7 +180,7 @@ class Saver:
             self._lead(trainer, draft)
         else:
             self._follow(draft, is_sharded=trainer.world.is_sharded)
-        self.written_s += time.perf_counter() - started_s
+        self.writes_s.append(time.perf_counter() - started_s)
 
     def _lead(self, trainer: Trainer, draft: Draft) -> None:
         """Write on rank 0, and tell the others what came of it."""
@@ -178,7 +192,6 @@ class Saver:
         self._ranks.tell(None)
 
     def _publish(self, trainer: Trainer, draft: Draft) -> None:
-        started_s = time.perf_counter()
         root = trainer.checkpoints
 
         def write(folder: Path) -> None:
@@ -188,9 +201,7 @@ class Saver:
                 write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
             write_content(trainer, draft, folder)
 
-        manifest = publish(root, draft.step, digest(trainer.config), draft.created_utc, write, draft.metrics)
-        took_s, size_mib = time.perf_counter() - started_s, manifest.size_bytes / 2**20
-        log.info("saved %s, %.1f MiB in %.1f s", root / str(draft.step), size_mib, took_s)
+        publish(root, draft.step, digest(trainer.config), draft.created_utc, write, draft.metrics)
         tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
 
     def _follow(self, draft: Draft, *, is_sharded: bool) -> None:

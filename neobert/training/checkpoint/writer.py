@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 
 class Writer:
@@ -29,12 +28,12 @@ class Writer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job is in flight, or has ended and nobody has taken note of it."""
-        return self._job is not None
+        """Whether a job is being done."""
+        return self._job is not None and not self._job.done()
 
     @property
     def is_done(self) -> bool:
-        """Whether the job that was in flight has ended."""
+        """Whether the job that was in flight has ended, and nobody has settled it."""
         return self._job is not None and self._job.done()
 
     def start(self, job: Callable[[], None]) -> None:
@@ -48,13 +47,17 @@ class Writer:
         if job is not None:
             job.result()
 
+    def wait(self) -> None:
+        """Wait for the job in flight, and leave it to be settled."""
+        if self._job is not None:
+            wait([self._job])
+
     def make_way(self) -> None:
         """Settle the job in flight for the sake of the next one."""
-        if self._job is not None and not self._job.done():
+        if self.is_busy:
             started_s = time.perf_counter()
             self.num_waits += 1
-            with suppress(BaseException):  # `settle` raises it
-                self._job.result()
+            self.wait()
             self.waited_s += time.perf_counter() - started_s
         self.settle()
 
