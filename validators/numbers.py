@@ -1,4 +1,4 @@
-"""What is wrong with the numbers of a path, by the probe that measured them; planted faults are judged alike."""
+"""What is wrong with the numbers of a path, by the probe that measured them; planted faults judged alike."""
 
 # ruff: noqa: ARG001  (one signature for every probe)
 
