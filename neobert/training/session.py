@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -41,10 +41,18 @@ from neobert.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
+Attach = Callable[[Trainer], Sequence[Hook]]
 
-def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
+
+def nothing(_: Trainer) -> Sequence[Hook]:
+    """Attach no hook to a run."""
+    return ()
+
+
+def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Attach = nothing) -> int:
     """Train until the run is complete, stopped or failed; return the exit code.
 
+    `attach` sees the trainer before its first step; the hooks that it returns come after the run's own.
     A refusal leaves the directory as it was. From then on the session ends with an `outcome.json`.
     """
     use_all_cores()
@@ -56,7 +64,7 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals) -> int:
     trainer = None
     try:
         trainer = assemble(config, run_dir, world, signals, start)
-        is_complete = train(trainer)
+        is_complete = train(trainer, attach(trainer))
     except StopRequested:
         is_complete = False
     except Exception as error:
@@ -126,14 +134,14 @@ def assemble(
     return build_trainer(config, run_dir, world, task, signals, start)
 
 
-def train(trainer: Trainer) -> bool:
+def train(trainer: Trainer, more: Sequence[Hook] = ()) -> bool:
     """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
     with telemetry(trainer) as (heartbeat, line):
         heartbeat.beat(trainer, "start")
         saver = Saver(trainer, line.sync)
         try:
             with collecting_between_steps():
-                is_complete = fit(trainer, build_hooks(trainer, heartbeat, line, saver))
+                is_complete = fit(trainer, [*build_hooks(trainer, heartbeat, line, saver), *more])
             save(trainer, heartbeat, saver)
             saver.finish(trainer)
             saver.close()
