@@ -74,7 +74,9 @@ class World:
             # The objective is compiled in parts already. DDP's way, to cut a graph where a bucket is full,
             # would miss the parameters that an operator takes as a list.
             torch._dynamo.config.optimize_ddp = False
-            return self._accelerator.prepare_model(module)
+            return self._accelerator.prepare_model(
+                module, evaluation_mode=self.size == 1
+            )  # torchrun may start one
         for parameter in module.to(self.device).parameters():
             dist.broadcast(parameter.data, 0)
         module = self._accelerator.prepare_model(module, evaluation_mode=True)

@@ -1,0 +1,271 @@
+"""Weak scaling of the real training step over the GPUs of one host: N of them against one, in one run.
+
+    python benchmarks/scaling.py WORK_DIR                     # all GPUs, both modes, into scaling-Ngpu.json
+    python benchmarks/scaling.py WORK_DIR --counts 2 4 --kernels triton --rounds 5 --output DIR
+    python benchmarks/scaling.py WORK_DIR --tiny --counts 2   # a dry run on any machine
+
+NeoBERT-250M, packed 1024, T = 32,768 a device, as h200-prod runs it. Every team of processes is started and
+compiled once and stays; the rounds then go from team to team, each forth and back in turn, while the others
+stand still: all meet the same temperature and the same power limit, behind --soak steps that are not counted.
+"apart" is every card by itself at once: what the slowest card and the host cost without any exchange.
+In the end three steps of each team are profiled: how long collectives ran, and how long nothing else did.
+Figure: tokens/s of N over N times those of the first card alone, the median of rounds, in the better mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from made_up_run import FULL, TINY, Size, run_config, write_run, write_text
+from measurement import write_measurement
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from neobert.config import from_dict, to_dict
+from neobert.data.prepare import prepare
+from neobert.parallel import World
+from neobert.training.loop import run_step
+from neobert.training.session import assemble, make_reproducible
+from neobert.training.signals import Signals
+from neobert.training.trainer import Trainer
+
+TARGET = 0.97
+MODES = ("replicated", "fsdp2")
+ANSWER = "answer "
+ENOUGH_STEPS = 1_000_000
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Team:
+    """Processes that take their turns together, and what they are called."""
+
+    name: str
+    ranks: tuple[subprocess.Popen[str], ...]
+
+    def go(self, soak: int, steps: int, kind: str = "time") -> list[dict[str, Any]]:
+        for rank in self.ranks:
+            assert rank.stdin is not None
+            print(soak, steps, kind, file=rank.stdin, flush=True)
+        return [answer_of(rank) for rank in self.ranks]
+
+
+def answer_of(rank: subprocess.Popen[str]) -> dict[str, Any]:
+    assert rank.stdout is not None
+    for line in rank.stdout:
+        if line.startswith(ANSWER):
+            return dict(json.loads(line.removeprefix(ANSWER)))
+    raise SystemExit(f"a rank of {rank.args} ended; its words are in WORK_DIR/*/rank*.txt")
+
+
+def start(work: Path, name: str, devices: list[int], mode: str, size: Size, kernels: dict[str, str]) -> Team:
+    """Start a team of ranks, one a device, and wait until each has compiled its step."""
+    run_dir = work / f"{name}-{time.time_ns()}"
+    content = to_dict(run_config(work, run_dir, size, steps=ENOUGH_STEPS, **kernels))
+    write_run(run_dir, from_dict({**content, "distributed": {"nproc_per_node": len(devices), "mode": mode}}))
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(len(devices))}
+    ranks = []
+    for rank, device in enumerate(devices):
+        place = {"CUDA_VISIBLE_DEVICES": str(device)}
+        if len(devices) > 1:
+            place = {**meeting, "RANK": str(rank), "LOCAL_RANK": str(device)}
+        with (run_dir / f"rank{rank}.txt").open("w") as log:
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, __file__, str(work), "--child", str(run_dir)],
+                    env=os.environ | place | {"LOCAL_WORLD_SIZE": str(len(devices))},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+            )
+    team = Team(name, tuple(ranks))
+    print(name, *(answer_of(rank) for rank in ranks), flush=True)
+    return team
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def child(run_dir: Path) -> None:
+    """Train as often and as long as standard input says."""
+    config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
+    world = World(config.trainer.mixed_precision, config.distributed.mode)
+    make_reproducible(config, world)
+    trainer = assemble(config, run_dir, world, Signals(), None)
+    try:
+        answer({"started": timed_steps(trainer, 3)})
+        for line in sys.stdin:
+            soak, steps, kind = line.split()
+            timed_steps(trainer, int(soak))
+            answer((profiled_steps if kind == "profile" else timed_steps)(trainer, int(steps)))
+    finally:
+        trainer.batches.close()
+
+
+def answer(content: dict[str, Any]) -> None:
+    print(ANSWER + json.dumps(content), flush=True)
+
+
+def timed_steps(trainer: Trainer, count: int) -> dict[str, Any]:
+    """Do steps; return tokens of all ranks a second and milliseconds a step."""
+    wait(trainer)
+    before, started_s = trainer.progress.tokens_total, time.perf_counter()
+    for _ in range(count):
+        run_step(trainer)
+    wait(trainer)
+    took_s = time.perf_counter() - started_s
+    is_on_gpu = trainer.world.is_on_gpu
+    return {
+        "tokens_per_s": (trainer.progress.tokens_total - before) / took_s,
+        "step_ms": took_s / count * 1000,
+        "loss": trainer.progress.loss.take(),
+        "reserved_mib": torch.cuda.memory_reserved() // MIB if is_on_gpu else None,
+        "clock_mhz": clock_mhz() if is_on_gpu else None,
+    }
+
+
+def profiled_steps(trainer: Trainer, count: int) -> dict[str, Any]:
+    """Do steps under the profiler; return milliseconds a step of collectives, and of nothing beside them."""
+    with profile(
+        activities=[ProfilerActivity.CUDA if trainer.world.is_on_gpu else ProfilerActivity.CPU]
+    ) as seen:
+        timed_steps(trainer, count)
+    kernels = [each for each in seen.events() if each.device_type == DeviceType.CUDA]
+    spans = [(each.time_range.start, each.time_range.end, "nccl" in each.name.lower()) for each in kernels]
+    sent = covered([(start, end) for start, end, is_sent in spans if is_sent])
+    busy = covered([(start, end) for start, end, _ in spans])
+    computing = covered([(start, end) for start, end, is_sent in spans if not is_sent])
+    return {"collectives_ms": sent / count / 1000, "exposed_ms": (busy - computing) / count / 1000}
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Return the length of the union of spans."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def wait(trainer: Trainer) -> None:
+    if trainer.world.is_on_gpu:
+        torch.cuda.synchronize()
+    trainer.guard.check()
+
+
+def clock_mhz() -> int | None:
+    with suppress(Exception):  # NVML is a courtesy
+        return torch.cuda.clock_rate()
+    return None
+
+
+def rounds(teams: list[Team], count: int, soak: int, steps: int) -> list[dict[str, list[dict[str, Any]]]]:
+    """Let the teams take turns, in the other direction every other time."""
+    seen = []
+    for number in range(count):
+        order = teams if number % 2 == 0 else teams[::-1]
+        seen.append({team.name: team.go(soak, steps) for team in order})
+        rates = {name: round(total_rate(name, answers)) for name, answers in seen[-1].items()}
+        print(f"round {number}:", rates, flush=True)
+    return seen
+
+
+def total_rate(name: str, answers: list[dict[str, Any]]) -> float:
+    """Ranks of a team all tell its tokens a second; cards apart each their own."""
+    rates = [each["tokens_per_s"] for each in answers]
+    return sum(rates) if name == "apart" else min(rates)
+
+
+def ratios(seen: list[dict[str, list[dict[str, Any]]]], name: str, num_devices: int) -> list[float]:
+    """Return, for each round, a team's tokens a second over as many times those of the first card alone."""
+    return [
+        total_rate(name, each[name]) / (num_devices * total_rate("alone", each["alone"])) for each in seen
+    ]
+
+
+def report(output: Path, seen: list[Any], members: dict[str, int], settings: dict[str, Any]) -> None:
+    """Write one figure for each number of devices."""
+    scaling = {name: statistics.median(ratios(seen, name, size)) for name, size in members.items()}
+    rates = {
+        name: statistics.median(total_rate(name, each[name]) for each in seen) for name in ["alone", *members]
+    }
+    for count in sorted({size for name, size in members.items() if name != "apart"}):
+        names = [name for name, size in members.items() if size == count and name != "apart"]
+        best = max(names, key=scaling.__getitem__)
+        detail = {**settings, "mode": best, "scaling": scaling, "tokens_per_s": rates, "rounds": seen}
+        path = output / f"scaling-{count}gpu.json"
+        write_measurement(path, round(scaling[best], 4), "share of linear in tokens/s", TARGET, detail)
+        print(path.name, best, scaling, rates, flush=True)
+
+
+def measure(chosen: argparse.Namespace, work: Path) -> None:
+    size = TINY if chosen.tiny else FULL
+    kernels = {} if chosen.tiny else {"kernel_backend": chosen.kernels}
+    write_text(work, size)
+    prepare(run_config(work, work / "unused", size, steps=ENOUGH_STEPS, **kernels))
+    most = max(chosen.counts)
+    singles = []
+    teams = []
+    members = {"apart": most}
+    try:
+        for device in range(most):
+            team = start(work, f"card{device}", [device], "replicated", size, kernels)
+            singles.append(team)  # at once, so that it is ended too where the next fails
+        teams = [Team("alone", singles[0].ranks)]
+        for count in chosen.counts:
+            for mode in chosen.modes:
+                members[f"{mode}-{count}"] = count
+                teams.append(start(work, f"{mode}-{count}", list(range(count)), mode, size, kernels))
+        teams.append(Team("apart", tuple(team.ranks[0] for team in singles)))
+        seen = rounds(teams, chosen.rounds, chosen.soak, chosen.steps)
+        profiles = {team.name: team.go(5, 3, "profile") for team in teams[1:-1]}
+        settings = {
+            "soak": chosen.soak,
+            "steps": chosen.steps,
+            "kernels": chosen.kernels,
+            "profiles": profiles,
+        }
+        report(chosen.output or work, seen, members, settings)
+    finally:
+        for rank in {rank for team in [*singles, *teams] for rank in team.ranks}:
+            rank.kill()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--counts", nargs="+", type=int, default=[max(2, torch.cuda.device_count())])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
+    parser.add_argument("--kernels", choices=("fused", "triton", "torch"), default="fused")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--soak", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.child:
+        child(chosen.child)
+    else:
+        measure(chosen, chosen.work.resolve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""One rank of a short run on a GPU: `parallel_ranks.py RUN_DIR`. Rank 0 writes what came of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+
+from neobert.config import from_dict
+from neobert.parallel import World
+from neobert.training.evaluation import evaluate
+from neobert.training.loop import run_step
+from neobert.training.session import assemble, make_reproducible
+from neobert.training.signals import Signals
+
+WARM_UP, STEPS = 3, 8
+
+
+def run(run_dir: Path) -> None:
+    config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
+    world = World(config.trainer.mixed_precision, config.distributed.mode)
+    make_reproducible(config, world)
+    trainer = assemble(config, run_dir, world, Signals(), None)
+    counters, losses = torch._dynamo.utils.counters, []
+    try:
+        evaluate(trainer)
+        for _ in range(WARM_UP):
+            run_step(trainer)
+            losses.append(trainer.progress.loss.take())
+        graphs = counters["stats"]["unique_graphs"]
+        for _ in range(STEPS):
+            torch.cuda.set_sync_debug_mode("error")
+            run_step(trainer)
+            torch.cuda.set_sync_debug_mode("default")
+            losses.append(trainer.progress.loss.take())
+        trainer.progress.row = {}
+        evaluate(trainer)
+        trainer.guard.check_weights(trainer.task.model, WARM_UP + STEPS)
+    finally:
+        trainer.batches.close()
+    state = world.full_state(trainer.task.model)
+    report = {
+        "losses": losses,
+        "grad_norm": float(trainer.last_grad_norm),
+        "eval_loss": trainer.progress.row["eval/loss"],
+        "graph_breaks": dict(counters["graph_break"]),
+        "compiled_late": counters["stats"]["unique_graphs"] - graphs,
+        "num_weights": sum(each.numel() for each in state.values()),
+        "dtypes": sorted({str(each.dtype) for each in state.values()}),
+    }
+    if world.is_main:
+        (run_dir / "seen.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    run(Path(sys.argv[1]))
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

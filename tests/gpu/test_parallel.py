@@ -1,0 +1,115 @@
+"""Two GPUs against one: the same microbatches a step give the same losses, on every kernel, in both modes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from neobert.config import digest, from_dict, to_dict
+from neobert.kernels.fused_block import why_not
+from neobert.receipt import Receipt, utc_now, write_receipt
+
+HIDDEN, HEADS, INTERMEDIATE, MICROBATCHES = 768, 12, 3072, 4
+SCRIPT = Path(__file__).parent / "parallel_ranks.py"
+
+
+def fused_obstacle() -> str | None:
+    return why_not(HIDDEN, HEADS, 2 * INTERMEDIATE // 3, torch.bfloat16)
+
+
+FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices"),
+]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    draw = random.Random(0)
+    words = ["".join(draw.choices("abcdefgh", k=4)) for _ in range(80)]
+    lines = (json.dumps({"text": " ".join(draw.choices(words, k=draw.randint(5, 150)))}) for _ in range(900))
+    (folder / "text.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def write_run(run_dir: Path, text: Path, num_ranks: int, mode: str, **model: Any) -> None:
+    shape = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "intermediate_size": INTERMEDIATE}
+    config = from_dict(
+        {
+            "model": {"num_hidden_layers": 3, "max_position_embeddings": 256, **shape, **model},
+            "tokenizer": {"vocab_size": 256},
+            "dataset": {
+                "path": str(text / "text.jsonl"),
+                "cache_dir": str(text / "cache"),
+                "max_seq_length": 256,
+                "eval_samples": 20,
+            },
+            "trainer": {
+                "output_dir": str(run_dir),
+                "max_steps": 100,
+                "per_device_train_batch_size": 8,
+                "gradient_accumulation_steps": MICROBATCHES // num_ranks,
+                "torch_compile": True,
+                "logging_steps": 100,
+            },
+            "distributed": {"nproc_per_node": num_ranks, "mode": mode},
+        }
+    )
+    (run_dir / "resolved.json").write_text(json.dumps(to_dict(config)))
+    now = utc_now()
+    receipt = Receipt(
+        config_digest=digest(config), profile="", code_version="", created_utc=now.isoformat(),
+        expires_utc=(now + timedelta(hours=1)).isoformat(), verdict="pass", levels=("static",), checks=(),
+        waivers=(), hostname="", versions={},
+    )  # fmt: skip
+    write_receipt(receipt, run_dir / "receipt.json")
+
+
+@pytest.fixture(scope="module")
+def seen(text, tmp_path_factory):
+    """Return a function that runs ranks and says what came of it; each run happens once."""
+    reports: dict[tuple[int, str, str], dict[str, Any]] = {}
+
+    def run(num_ranks: int, kernels: str, mode: str = "replicated") -> dict[str, Any]:
+        key = (num_ranks, kernels, mode)
+        if key not in reports:
+            run_dir = tmp_path_factory.mktemp("run")
+            write_run(run_dir, text, num_ranks, mode, kernel_backend=kernels)
+            torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
+            command = [sys.executable, *torchrun, str(SCRIPT), str(run_dir)]
+            ended = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=False)
+            assert not ended.returncode, (ended.stdout + ended.stderr)[-6000:]
+            reports[key] = json.loads((run_dir / "seen.json").read_text())
+        return reports[key]
+
+    return run
+
+
+@pytest.mark.parametrize("mode", ["replicated", "fsdp2"])
+@pytest.mark.parametrize("kernels", [FUSED, "triton", "torch"])
+def test_two_gpus_train_as_one(seen, kernels, mode):
+    alone, shared = seen(1, kernels), seen(2, kernels, mode)
+    assert shared["losses"][0] == pytest.approx(alone["losses"][0], rel=1e-5)
+    assert shared["losses"] == pytest.approx(alone["losses"], rel=2e-3)
+    assert shared["eval_loss"] == pytest.approx(alone["eval_loss"], rel=5e-3)
+    assert shared["losses"][-1] < 0.9 * shared["losses"][0]
+    assert (shared["num_weights"], shared["dtypes"]) == (alone["num_weights"], ["torch.float32"])
+
+
+@pytest.mark.parametrize("mode", ["replicated", "fsdp2"])
+@pytest.mark.parametrize("kernels", [FUSED, "triton", "torch"])
+def test_no_graph_breaks_and_nothing_is_compiled_late(seen, kernels, mode):
+    shared = seen(2, kernels, mode)
+    assert not shared["graph_breaks"]
+    assert shared["compiled_late"] == 0
