@@ -13,6 +13,7 @@ from neobert.plan.units import SECONDS_PER_MINUTE, mib
 FP32_BYTES = 4
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
+MIN_KEPT = 2  # whatever trainer.save_total_limit says: one that is damaged is then not the last
 
 
 def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[float]) -> Values:
@@ -25,7 +26,7 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
     )
     moments = optimizer_values(config.optimizer, counts)
     size = mib((counts.total + moments.value) * FP32_BYTES) + FOLDER_MIB
-    kept = trainer.save_total_limit or num_saves.value
+    kept = kept_checkpoints(trainer, num_saves.value)
     return {
         "save_interval_steps": interval,
         "num_saves": num_saves,
@@ -42,6 +43,15 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
             f"({kept} kept + 1 being written) x {size:.0f} MiB x {TREE_MARGIN}",
         ),
     }
+
+
+def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
+    """Return the most checkpoints that lie on the disk at once, but for one that is being written."""
+    if not trainer.save_total_limit:
+        return num_saves
+    multiples = trainer.max_steps // trainer.save_keep_every if trainer.save_keep_every else 0
+    best = int(trainer.metric_for_best_model is not None)
+    return max(trainer.save_total_limit, MIN_KEPT) + best + min(multiples, num_saves)
 
 
 def save_interval(trainer: TrainerConfig) -> Derived[int]:

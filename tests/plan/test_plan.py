@@ -130,6 +130,14 @@ def test_checkpoints_hold_weights_and_two_moments():
     assert kept_all.checkpoint_tree_mib.value == pytest.approx(6 * plan.checkpoint_mib.value * 1.2)
 
 
+def test_what_is_kept_besides_the_newest_takes_room_too():
+    one = plan_with(**trainer(save_total_limit=1, save_steps=500))
+    assert one.checkpoint_tree_mib.value == pytest.approx(3 * one.checkpoint_mib.value * 1.2)
+    more = {"save_keep_every": 10_000, "metric_for_best_model": "eval/loss"}
+    kept = plan_with(**trainer(save_total_limit=3, save_steps=500, **more))
+    assert kept.checkpoint_tree_mib.value == pytest.approx((3 + 1 + 5 + 1) * kept.checkpoint_mib.value * 1.2)
+
+
 def test_memory_is_the_sum_of_its_parts():
     plan = plan_with()
     state = plan.weights_mib.value + plan.gradients_mib.value + plan.optimizer_mib.value

@@ -18,7 +18,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Names `datacollator.pad_to_multiple_of` where documents are packed,
-    `trainer.gradient_checkpointing_every_n` where nothing is recomputed, and `dataset.validation_split`
+    `trainer.gradient_checkpointing_every_n` where nothing is recomputed, `trainer.greater_is_better`
+    without a metric for the best checkpoint, and `dataset.validation_split`
     where `dataset.eval_samples` is taken instead.
 
     ## Why is this bad?
@@ -51,6 +52,9 @@ def _idle(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
         yield path, "no block is recomputed", "set trainer.gradient_checkpointing to true"
+    if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
+        path = "trainer.greater_is_better"
+        yield path, "no checkpoint is told to be the best", "set trainer.metric_for_best_model"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is taken instead", "set dataset.eval_samples to null"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
+from neobert.plan.saves import MIN_KEPT
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-
-MIN_KEPT = 2
 
 
 @rule("CKP001", "no-save-cadence", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
@@ -100,8 +99,8 @@ def single_checkpoint(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run that keeps one checkpoint only.
 
     ## What it does
-    Asks that at least two checkpoints are kept; 0 keeps all. A smoke run is repeated in minutes and may
-    keep one.
+    Asks that at least two checkpoints are kept; 0 keeps all. The trainer keeps two in any case, but a run
+    that asks for one was planned, and its disk chosen, for one. A smoke run may ask for it.
 
     ## Why is this bad?
     If the only one turns out to be damaged, or was taken after the loss went wrong, there is no other to
@@ -123,4 +122,46 @@ def single_checkpoint(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if 0 < kept < MIN_KEPT:
         yield Violation(
             "trainer.save_total_limit", f"{kept} checkpoint is kept", f"keep {MIN_KEPT} or more; 0 keeps all"
+        )
+
+
+@rule("CKP010", "best-never-judged", severity=Severity.FAIL, level=Level.STATIC)
+def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A best checkpoint among checkpoints that nobody evaluates.
+
+    ## What it does
+    Where `trainer.metric_for_best_model` is set, asks that every checkpoint is saved at a step that is
+    evaluated too: `trainer.save_steps` is a multiple of `trainer.eval_steps`. The last step always is both.
+
+    ## Why is this bad?
+    A checkpoint is judged by the evaluation of its own step. One that has none is never the best, and the
+    link then names the best of the few that were judged by chance.
+
+    ## Example
+    ```yaml
+    trainer:
+      metric_for_best_model: eval/loss
+      save_steps: 1000
+      eval_steps: 300
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      metric_for_best_model: eval/loss
+      save_steps: 1000
+      eval_steps: 500
+    ```
+    """
+    trainer = run.config.trainer
+    save_steps, eval_steps = trainer.save_steps, trainer.eval_steps
+    is_saved_before_the_end = 0 < save_steps < trainer.max_steps
+    if trainer.metric_for_best_model is None or not is_saved_before_the_end:
+        return
+    if eval_steps == 0 or save_steps % eval_steps:
+        often = f"every {eval_steps:,} steps" if eval_steps else "at the end only"
+        yield Violation(
+            "trainer.metric_for_best_model",
+            f"checkpoints are saved every {save_steps:,} steps, and evaluations are made {often}",
+            "make trainer.save_steps a multiple of trainer.eval_steps",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
+from neobert.plan.saves import kept_checkpoints
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -46,7 +47,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"{tree.reason}",
             "make room, choose another folder, or lower trainer.save_total_limit",
         )
-    checkpoints = (run.config.trainer.save_total_limit or plan.num_saves.value) + 1
+    checkpoints = kept_checkpoints(run.config.trainer, plan.num_saves.value) + 1
     inodes = int(checkpoints * FILES_PER_CHECKPOINT * 1.2)
     if disk.free_inodes < inodes:
         yield Violation(

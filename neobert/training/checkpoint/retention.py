@@ -8,13 +8,13 @@ from pathlib import Path
 
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
+from neobert.plan.saves import MIN_KEPT
 from neobert.training.checkpoint.folders import BEST, SUPERSEDED, checkpoint_steps
 from neobert.training.checkpoint.manifest import read_manifest
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)
 
-MIN_KEPT = 2
 SUPERSEDED_KEPT = 1
 MORE_IS_BETTER = ("eval/accuracy",)
 
