@@ -32,6 +32,27 @@ AUTO = {"config.model.attn_backend": "auto", "config.model.kernel_backend": "aut
 ALL_BUT_TRITON = {"torch": "2.13", "flash-attn": "2.8"}
 WITH_TRITON = ALL_BUT_TRITON | {"triton": "3.6"}
 
+HEALTH = {
+    "index": 0,
+    "uuid": "GPU-0",
+    "is_ecc_enabled": True,
+    "uncorrected_errors": 0,
+    "retired_pages": None,
+    "is_retirement_pending": None,
+    "is_remap_pending": False,
+    "has_remap_failed": False,
+    "recovery_action": "none",
+    "throttle_reasons": [],
+    "pcie_generation": 4,
+    "pcie_generation_max": 4,
+    "pcie_width": 16,
+    "pcie_width_max": 16,
+    "num_nvlinks": 12,
+}
+TWO_HEALTHY = TWO_PROCESSES | {"facts.gpu_health": [HEALTH, HEALTH]}
+SAME_CONFIG = TWO_PROCESSES | {"digest": "c0ffee"}
+TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.0.recovery_action": None}
+
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
 
 ROWS: list[Row] = [
@@ -99,6 +120,41 @@ ROWS: list[Row] = [
     ("GPU001", {"facts.gpus": [GPU]}, "config.distributed.nproc_per_node", 2, 1, "2 are needed"),
     ("GPU002", {"facts.gpus.0.memory_total_mib": 81920},
      "measured.memory_mib", 73725, 73724, "the step needs"),
+    ("DAT002", {}, "facts.inspection.prepared.data_tokenizer_digest", "other", "70c", "tokenizer other"),
+    ("DAT002", {"facts.inspection.prepared.max_token_id": 40000, "facts.inspection.prepared.vocab_size": 50000},
+     "config.model.vocab_size", 40000, 40001, "has 40,000"),
+    ("DAT003", {}, "facts.inspection.prepared.missing_samples", 1, 0, "by no rank"),
+    ("DAT003", {}, "facts.inspection.prepared.empty_ranks", [3], [], "ranks without text: 3"),
+    ("DAT004", {}, "facts.inspection.prepared.epochs", 4.01, 4.0, "4.0 times"),
+    ("DAT005", {}, "facts.inspection.prepared.truncation_share", 0.0501, 0.05, "at most 1,024 tokens"),
+    ("DAT005", {}, "facts.inspection.prepared.dropped_share", 0.0501, 0.05, "are left out"),
+    ("NUM006", {}, "facts.inspection.prepared.special_targets", 1, 0, "special ones"),
+    ("NUM006", {}, "facts.inspection.prepared.padding_targets", 1, 0, "are padding"),
+    ("NUM006", {}, "facts.inspection.prepared.wrong_labels", 1, 0, "not what the text says"),
+    ("DST001", SAME_CONFIG, "facts.distributed.ranks.1.code_digest", "abd", "abc", "rank 1 has other code"),
+    ("DST001", SAME_CONFIG, "facts.distributed.ranks.1.versions", {"torch": "2.11.0"}, {"torch": "2.13.0"},
+     "rank 1 has torch 2.11.0, and the others 2.13.0"),
+    ("DST001", SAME_CONFIG, "facts.distributed.ranks.1.versions", {}, {"torch": "2.13.0"}, "rank 1 has torch none"),
+    ("DST003", TWO_HEALTHY, "facts.distributed.has_peer_access", False, True, "cross the host"),
+    ("DST003", TWO_HEALTHY | {"facts.gpu_health.1.num_nvlinks": 0},
+     "facts.distributed.bus_bytes_per_s", 12.6e9, 12.7e9, "16 lanes of PCIe 4"),
+    ("DST003", TWO_HEALTHY | {"facts.distributed.bus_bytes_per_s": 99e9},
+     "facts.gpu_health.1.num_nvlinks", 10, 9, "10 NVLinks carry 250"),
+    ("DST004", TWO_PROCESSES, "facts.distributed.absent", [1], [], "rank 1 did not sign the roll within 25 s"),
+    ("DST004", TWO_PROCESSES, "facts.distributed.drill_s", 10.1, 10.0, "to miss a rank"),
+    ("DST006", TWO_PROCESSES, "facts.distributed.loss.single_loss", 5.001, 5.0, "the loss is 5"),
+    ("DST006", TWO_PROCESSES, "facts.distributed.loss.distributed_grad_norm", 1.00011, 1.00009, "gradient's norm"),
+    ("GPU001", {}, "facts.gpus.0.is_mig_enabled", True, False, "split by MIG"),
+    ("GPU002", {}, "facts.gpus.0.processes", [{"pid": 7, "name": "python", "memory_mib": None}], [],
+     "process 7 (python) computes on it"),
+    ("GPU003", {}, "facts.gpu_health.0.is_remap_pending", True, False, "waits for a reset"),
+    ("GPU003", {}, "facts.gpu_health.0.has_remap_failed", True, False, "has failed"),
+    ("GPU003", {}, "facts.gpu_health.0.is_retirement_pending", True, False, "retirement of a page"),
+    ("GPU003", {}, "facts.gpu_health.0.recovery_action", "gpu_reset", "none", "asks for a recovery: gpu_reset"),
+    ("GPU003", {}, "facts.gpu_health.0.retired_pages", 1, 0, "1 pages of memory were retired"),
+    ("GPU003", TELLS_NOTHING, "facts.gpu_health.0.uncorrected_errors", None, 0, "reports no memory errors"),
+    ("HST008", {}, "facts.imports.kernel_error", "cuda:0: wrong", "", "cuda:0: wrong"),
+    ("HST008", {}, "facts.imports.cuda_version", "", "13.0", "built without CUDA"),
     ("HST001", {},
      "facts.software.pinned", {"torch": "2.12.1"}, {"torch": "2.13.0"}, "not the tested versions"),
     ("HST003", TWO_PROCESSES, "facts.host.shm_free_mib", 127, 128, "/dev/shm"),
