@@ -17,6 +17,7 @@ MIB = 2**20
 CGROUP = Path("/sys/fs/cgroup")
 SHARED_MEMORY = Path("/dev/shm")
 RECORDED_PREFIXES = (
+    "ACCELERATE_",
     "NCCL_",
     "TORCH_",
     "PYTORCH_",
@@ -28,6 +29,7 @@ RECORDED_PREFIXES = (
     "HF_DATASETS_",
 )
 RECORDED = (
+    "FSDP_VERSION",
     "HF_HOME",
     "NEOBERT_CACHE",
     "NEOBERT_PROFILE_PATH",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -16,7 +16,9 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 
+from neobert.errors import ProjectError
 from neobert.parallel import sharding
+from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ class World:
     """
 
     def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
+        refuse_foreign_strategies(os.environ)
         self._accelerator = Accelerator(
             mixed_precision=ACCELERATE_PRECISION[mixed_precision],
             cpu=not torch.cuda.is_available(),
@@ -154,6 +157,12 @@ class World:
         """Wait until every rank has come this far."""
         if self.size > 1:
             dist.barrier(group=self._host_group)
+
+
+def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
+    """Raise `ProjectError` HST009 where the environment would have accelerate share the model its way."""
+    for name in foreign_strategies(environment):
+        raise ProjectError("HST009", f"the environment asks for {name}", FOREIGN_HINT, "distributed.mode")
 
 
 def use_all_cores() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neobert.plan import Plan
+from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -130,3 +131,37 @@ def broken_import(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if needs_cuda and facts.gpus and not imports.cuda_version:
         message = "torch was built without CUDA, and the profile requires a GPU"
         yield Violation("", message, "install torch from its CUDA index")
+
+
+@rule(
+    "HST009",
+    "foreign-strategy",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("host",),
+    waivable=False,
+)
+def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An environment that asks for another way of sharing the model than the config does.
+
+    ## What it does
+    Fails where FSDP of accelerate (1 or 2), DeepSpeed, Megatron-LM or a parallelism of accelerate's own is
+    switched on by a variable, as `accelerate launch` does for its config file.
+
+    ## Why is this bad?
+    The variables are inherited without a word. FSDP 1 flattens parameters, so that matrices cannot be told
+    from norms: weight decay, Muon and checkpoints would all be wrong. The trainer refuses too, but later.
+
+    ## Example
+    ```text
+    ACCELERATE_USE_FSDP=true FSDP_VERSION=1
+    ```
+
+    ## Use instead
+    ```text
+    unset ACCELERATE_USE_FSDP, and distributed.mode: fsdp2
+    ```
+    """
+    assert facts.host is not None
+    for name in foreign_strategies(facts.host.environment):
+        yield Violation("distributed.mode", f"the environment asks for {name}", FOREIGN_HINT)

@@ -1,0 +1,30 @@
+"""What else could share a model between processes, and is asked for by the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+FOREIGN = {
+    "ACCELERATE_USE_FSDP": "FSDP by accelerate",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism by accelerate",
+}
+DEFAULT_FSDP_VERSION = "1"
+FOREIGN_HINT = "unset the variable; distributed.mode says how ranks share the model: replicated or fsdp2"
+YES = ("true", "1", "yes", "on", "y", "t")
+
+
+def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
+    """Name each that is switched on: `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
+    return [
+        f"{_name(name, environment)} ({variable})"
+        for variable, name in FOREIGN.items()
+        if environment.get(variable, "").lower() in YES
+    ]
+
+
+def _name(name: str, environment: Mapping[str, str]) -> str:
+    if not name.startswith("FSDP"):
+        return name
+    return name.replace("FSDP", f"FSDP {environment.get('FSDP_VERSION', DEFAULT_FSDP_VERSION)}", 1)
