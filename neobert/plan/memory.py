@@ -56,14 +56,15 @@ def plan_memory(
     parts = predict_memory(
         config, counts, vocab_size, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels
     )
+    shared = "" if kept_share(config) == 1 else ", in parts over the ranks (fsdp2)"
     state, tokens = f"{counts.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
     if measured.memory_mib is not None:
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
     return {
-        "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy"),
-        "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients"),
+        "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy{shared}"),
+        "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients{shared}"),
         "optimizer_mib": Derived(parts.optimizer_mib, optimizer_values(config.optimizer, counts).reason),
         "activations_mib": Derived(
             parts.activations_mib,
@@ -85,17 +86,30 @@ def predict_memory(
     is_cuda: bool,
     kernels: str,
 ) -> Memory:
-    """Predict the peak of a training step on one device that holds the whole model."""
+    """Predict the peak of a training step on one device."""
     compute_bytes = _compute_bytes(config)
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
+    share = kept_share(config)
+    gathered = FP32_BYTES if share < 1 else 0
+    gradients_kept = share if config.trainer.gradient_accumulation_steps == 1 else 1.0
     return Memory(
-        weights_mib=mib(counts.total * (FP32_BYTES + compute_copy)),
-        gradients_mib=mib(counts.total * FP32_BYTES),
-        optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES),
+        weights_mib=mib(counts.total * (FP32_BYTES * share + gathered + compute_copy)),
+        gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
+        optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, kernels) * microbatch_tokens),
         logits_mib=mib(_logits_bytes(config, vocab_size, microbatch_tokens, kernels)),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
+
+
+def kept_share(config: RunConfig) -> float:
+    """Return the share of weights and optimizer state that a rank keeps between steps.
+
+    In parts, a rank has its own and, within a step, the whole weights; gradients leave it block by block, but
+    with accumulation only at the end.
+    """
+    ranks = config.distributed.nproc_per_node * config.distributed.nnodes
+    return 1 / ranks if config.distributed.mode == "fsdp2" else 1.0
 
 
 def activation_bytes(config: RunConfig, kernels: str) -> int:

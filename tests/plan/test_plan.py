@@ -146,6 +146,18 @@ def test_memory_is_the_sum_of_its_parts():
     assert plan.memory_mib.value == pytest.approx(state + rest)
 
 
+@pytest.mark.parametrize(("accumulation", "gradients"), [(1, 2), (2, 4)])
+def test_parts_are_kept_by_their_rank(accumulation, gradients):
+    """Two ranks: half of weights and moments between steps, the whole of the weights within one."""
+    plan = plan_with(
+        distributed=DistributedConfig(nproc_per_node=2, mode="fsdp2"),
+        **trainer(gradient_accumulation_steps=accumulation),
+    )
+    assert plan.weights_mib.value == pytest.approx(245_244_544 * (2 + 4 + 2) / 2**20)
+    assert plan.gradients_mib.value == pytest.approx(245_244_544 * gradients / 2**20)
+    assert plan.optimizer_mib.value == pytest.approx(245_244_544 * 4 / 2**20)
+
+
 def test_what_is_kept_in_fp32():
     plan = plan_with(**trainer(mixed_precision="fp32"))
     assert plan.weights_mib.value == pytest.approx(245_244_544 * 4 / 2**20)
