@@ -7,7 +7,7 @@ DEMO_DIR ?= runs/demo
 SOURCES := neobert launcher profiles validators tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-fast test-gpu lint format docs bench bench-gpu clean
+.PHONY: help setup setup-dev demo test test-fast test-faults test-gpu lint format docs bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ test: setup-dev ## All tests that need no GPU
 
 test-fast: setup-dev ## Without the whole-command tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not e2e'
+
+test-faults: setup-dev ## All fault tests, and 200 kills at random times
+	$(BIN)/python -m pytest -q tests/faults
+	$(BIN)/python -m tests.faults.random_kills --kills 200
 
 test-gpu: setup-dev ## The tests of a CUDA device
 	$(BIN)/python -m pytest -q tests/gpu

@@ -53,10 +53,10 @@ def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
         _refuse_used(run_dir)
     sweep(root)
     found, rejected = folders.search(root, selector)
-    quarantine(root, rejected)
     if found is None:
         return None
     folder, manifest = found
+    quarantine(root, rejected, folder.name)
     refuse_other_run(folder, config)
     log.info("resuming from %s, step %d", folder, manifest.step)
     return Start(folder, read_state(folder))

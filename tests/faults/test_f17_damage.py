@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import find
+from neobert.training.checkpoint.folders import find, follow
 from neobert.training.checkpoint.manifest import verify
 from tests.training.conftest import train, write_run
 
@@ -79,6 +79,7 @@ def test_a_damaged_run_goes_on_from_the_older_one(saved, run, exact, tmp_path, n
     shutil.copytree(saved, run_dir, symlinks=True)
     expected = exact(run_dir)
     spoil(run_dir / "checkpoints" / "10" / name, damage, 1000, 3)
+    assert follow(run_dir / "checkpoints", "latest").name == "10"
     assert run(run_dir) == 0
     assert exact(run_dir) == expected
     assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()

@@ -104,6 +104,28 @@ def test_of_what_was_set_aside_the_newest_stays(tmp_path):
     assert names(tmp_path) == {"1", "latest", ".superseded-2-0"}
 
 
+def test_what_is_in_quarantine_is_kept_and_latest_moves_on(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    rejected = [folders.Rejected(3, "damaged"), folders.Rejected(2, "damaged")]
+    publish.quarantine(tmp_path, rejected, "1")
+    assert names(tmp_path) == {"1", ".corrupt-2-0", ".corrupt-3-0", "latest"}
+    assert folders.find(tmp_path, "latest")[1].step == 1
+    publish.sweep(tmp_path)
+    assert folders.in_quarantine(tmp_path) == [".corrupt-2-0", ".corrupt-3-0"]
+
+
+def test_a_link_to_a_best_that_is_gone_goes_too(tmp_path):
+    best = TrainerConfig(metric_for_best_model="eval/loss")
+    save(tmp_path, 1)
+    save(tmp_path, 2, **{"eval/loss": 1.0})
+    retention.tidy(tmp_path, best, None)
+    publish.set_aside_after(tmp_path, 1)
+    retention.tidy(tmp_path, best, None)
+    assert folders.follow(tmp_path, "best") is None
+    assert not (tmp_path / "best").is_symlink()
+
+
 def test_the_best_is_found_by_its_name(tmp_path):
     save(tmp_path, 1, **{"eval/loss": 1.0})
     save(tmp_path, 2, **{"eval/loss": 2.0})

@@ -68,12 +68,18 @@ def point(root: Path, name: str, target: str) -> None:
     sync(root)
 
 
-def quarantine(root: Path, rejected: Sequence[Rejected]) -> None:
-    """Rename checkpoints that do not verify, so that nothing takes them for good ones. They are kept."""
+def quarantine(root: Path, rejected: Sequence[Rejected], good: str | None = None) -> None:
+    """Rename checkpoints that do not verify, so that nothing takes them for good ones. They are kept.
+
+    Args:
+        good: the checkpoint that is gone on from in their place; `latest` names it then.
+    """
     for each in rejected:
         kept = _unused(root, f"{CORRUPT}-{each.step}")
         (root / str(each.step)).rename(kept)
         log.warning("checkpoint %d does not verify and is kept as %s: %s", each.step, kept.name, each.reason)
+    if rejected and good is not None:
+        point(root, LATEST, good)
 
 
 def sweep(root: Path) -> None:

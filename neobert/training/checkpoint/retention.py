@@ -36,11 +36,13 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
     if trainer.metric_for_best_model is None:
         return None
     step = best_step(root, trainer.metric_for_best_model, trainer.greater_is_better)
-    if step is not None:
-        try:
+    try:
+        if step is None:
+            (root / BEST).unlink(missing_ok=True)
+        else:
             point(root, BEST, str(step))
-        except OSError as error:
-            log.warning("the link to the best checkpoint, %d, could not be moved: %s", step, error)
+    except OSError as error:
+        log.warning("the link to the best checkpoint could not be moved: %s", error)
     return step
 
 
