@@ -35,11 +35,12 @@ def _sums(trainer: Trainer, batches: Iterator[Any]) -> tuple[float, int, int]:
     num_targets = 0
     objective.eval()
     try:
-        for batch in batches:
-            with world.autocast():
-                score = objective.evaluate(**trainer.task.inputs(batch, world.device))
-            sums += torch.stack([score.loss_sum, score.num_correct])
-            num_targets += batch.num_targets
+        with world.whole(trainer.module):
+            for batch in batches:
+                with world.autocast():
+                    score = objective.evaluate(**trainer.task.inputs(batch, world.device))
+                sums += torch.stack([score.loss_sum, score.num_correct])
+                num_targets += batch.num_targets
     finally:
         objective.train()
     loss_sum, num_correct = world.add_up(sums).tolist()
