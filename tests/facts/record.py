@@ -1,0 +1,70 @@
+"""Record what the probes say of this machine, for tests to judge anywhere.
+
+    python -m tests.facts.record NAME PROFILE [--level LEVELS] [KEY=VALUE ...]
+
+writes NAME.json beside this file, or into --folder: the facts, and how they were judged. Names of hosts and
+folders are replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from launcher.levels import parse_levels
+from launcher.preflight import examine
+from profiles.registry import resolve_run
+from validators.facts_io import facts_to_json
+
+HERE = Path(__file__).parent
+LEVELS = "host,gpu,distributed,data"
+PLACES = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-])")
+
+
+def main() -> None:
+    """Probe, judge, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("profile")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--level", default=LEVELS)
+    parser.add_argument("--folder", type=Path, default=HERE)
+    asked = parser.parse_args()
+    run = resolve_run(asked.profile, overrides=asked.overrides)
+    examination = examine(run, parse_levels(asked.level), folder=None)
+    recorded = {
+        "profile": asked.profile,
+        "overrides": asked.overrides,
+        "digest": run.digest,
+        "levels": [str(level) for level in examination.levels],
+        "verdict": examination.report.verdict,
+        "statuses": {check.id: str(check.status) for check in examination.report.checks},
+        "durations_s": {probe.name: probe.duration_s for probe in examination.facts.probes},
+        "facts": without_names(json.loads(facts_to_json(examination.facts))),
+    }
+    path = asked.folder / f"{asked.name}.json"
+    path.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    for check in examination.report.checks:
+        print(check.id, check.status, check.message)
+    print(examination.report.verdict, [asdict(probe) for probe in examination.facts.probes])
+
+
+def without_names(value: Any, key: str = "") -> Any:
+    """The same with hosts, folders and variables of the recording machine taken out."""
+    if key == "environment":
+        return {}
+    if key in ("hostname", "sha") and value:
+        return "recorded"
+    if isinstance(value, dict):
+        return {name: without_names(item, name) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_names(item) for item in value]
+    return PLACES.sub("/recorded/", value) if isinstance(value, str) else value
+
+
+if __name__ == "__main__":
+    main()
