@@ -191,6 +191,7 @@ def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
         loop.judge_and_clip(trainer, [], loss_sum)
         if step == 0:
             seen["gradients"] = whole_gradients(trainer)
+        trainer.optimizer.found_inf = torch.zeros(())  # as the guard sets it on a GPU
         trainer.optimizer.step()
         trainer.optimizer.zero_grad(set_to_none=True)
         seen["losses"].append(loss_sum.item() / num_targets)
