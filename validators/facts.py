@@ -11,6 +11,7 @@ from typing import Literal
 
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLoadFacts, GpuLogFacts
 from validators.facts_num import DeviceFacts, NumericsFacts
+from validators.facts_rehearsal import RehearsalFacts
 from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts
 
 SCHEMA_VERSION = 1
@@ -160,6 +161,7 @@ class Facts:
     inspection: InspectionFacts | None = None
     numerics: NumericsFacts | None = None
     devices: tuple[DeviceFacts, ...] | None = None
+    rehearsal: RehearsalFacts | None = None
 
     def was_probed(self, group: str) -> bool:
         """Whether somebody tried to find out, whatever came of it."""

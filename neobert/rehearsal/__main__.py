@@ -1,0 +1,98 @@
+"""One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed RESOLVED.json FOLDER`.
+
+FOLDER is of the rehearsal alone. There the run directory is laid out, and every rank leaves `NAME_rank<k>.json`
+and says in `stage_rank<k>` where it is. It then stands still, between two steps, until it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.rehearsal.script import FOLDER, Script, lay_out, rehearsed, script_for, stand_ins
+from neobert.train import configure_logging, leave, read_config, report, unexpected
+from neobert.training.signals import Signals
+from neobert.training.trainer import Trainer
+
+log = logging.getLogger("neobert.rehearsal")
+
+PATIENCE_S = 120.0
+POLL_S = 0.02
+
+
+def main(arguments: list[str]) -> int:
+    """Rehearse as asked; a failure is left for the parent, as the trainer leaves it."""
+    configure_logging()
+    signals = Signals()
+    try:
+        with signals.installed():
+            name, resolved, folder = arguments
+            return rehearse(name, read_config(Path(resolved)), Path(folder), signals)
+    except ProjectError as error:
+        return report(error)
+    except Exception as error:
+        log.exception("the rehearsal failed")
+        return report(unexpected(error))
+
+
+def rehearse(name: str, asked: RunConfig, folder: Path, signals: Signals) -> int:
+    """Lay the run directory out, and run the session with somebody who watches it."""
+    from torch import OutOfMemoryError
+
+    from neobert.rehearsal.reads import recording_reads
+    from neobert.training.session import run_session
+
+    script = script_for(asked.trainer.max_steps)
+    replaced = stand_ins(asked, folder / FOLDER, script, is_resumed=name == "resumed")
+    config = rehearsed(asked, replaced)
+    rank = int(os.environ.get("RANK", "0"))
+    run_dir = lay_out(config) if rank == 0 else Path(config.trainer.output_dir)
+    out = folder / f"{name}_rank{rank}.json"
+    stage = folder / f"stage_rank{rank}"
+    watcher = _watcher(name, script, out, stage)
+    with recording_reads() as keys:
+        watcher.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
+        try:
+            run_session(config, run_dir, signals, watcher.attach)
+        except OutOfMemoryError as error:
+            words = str(error).splitlines()[0]
+            _write(out, watcher.seen | {"out_of_memory": f"{stage.read_text(encoding='utf-8')}: {words}"})
+    return EXIT_TRAINING_FAILED
+
+
+def _watcher(name: str, script: Script, out: Path, stage: Path) -> Any:
+    from neobert.rehearsal.fresh import Fresh
+    from neobert.rehearsal.resumed import Resumed
+
+    def finish(trainer: Trainer, seen: dict[str, Any]) -> None:
+        _write(out, seen)
+        stand_still(trainer)
+
+    kind = Resumed if name == "resumed" else Fresh
+    return kind(script, finish, lambda text: stage.write_text(text, encoding="utf-8") and None)
+
+
+def _write(path: Path, seen: dict[str, Any]) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(seen, default=sorted), encoding="utf-8")
+    partial.replace(path)
+
+
+def stand_still(trainer: Trainer) -> None:
+    """Wait to be killed: neither a step nor a heartbeat comes from here any more."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        trainer.signals.raise_if_requested()
+        time.sleep(POLL_S)
+    raise ProjectError("REH002", "nobody came to end this rehearsal", exit_code=EXIT_TRAINING_FAILED)
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))

@@ -1,0 +1,60 @@
+"""Which keys of the configuration the program reads, recorded where they are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+from neobert.config.schema import RunConfig, Waiver
+
+# To copy, compare, print or hash a configuration is not to use it, and whoever rehearses is no user.
+BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
+
+
+class _Recorded:
+    """Stands before the slot of one key and notes who reads it."""
+
+    def __init__(self, slot: Any, key: str, seen: set[str]) -> None:
+        self._slot, self._key, self._seen = slot, key, seen
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        if not is_bystander(str(sys._getframe(1).f_globals.get("__name__", ""))):
+            self._seen.add(self._key)
+        return self._slot.__get__(owner, kind)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        self._slot.__set__(owner, value)
+
+
+def is_bystander(module: str) -> bool:
+    """Tell whether a read by this module makes no use of the value."""
+    return any(module == name or module.startswith(f"{name}.") for name in BYSTANDERS)
+
+
+@contextmanager
+def recording_reads() -> Iterator[set[str]]:
+    """Collect the dotted keys that are read while the block runs, in this process."""
+    seen: set[str] = set()
+    slots = [(kind, name, kind.__dict__[name], key) for kind, name, key in _keys(RunConfig, "")]
+    for kind, name, slot, key in slots:
+        setattr(kind, name, _Recorded(slot, key, seen))
+    try:
+        yield seen
+    finally:
+        for kind, name, slot, _ in slots:
+            setattr(kind, name, slot)
+
+
+def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        section = hints[field.name]
+        if is_dataclass(section) and section is not Waiver:
+            yield from _keys(section, f"{prefix}{field.name}.")
+        else:
+            yield kind, field.name, f"{prefix}{field.name}"

@@ -1,0 +1,64 @@
+"""A run that was killed goes on: what it came back with, and what its next steps did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neobert.errors import ProjectError
+from neobert.rehearsal.fresh import Finish, Say
+from neobert.rehearsal.script import Script
+from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
+from neobert.rehearsal.trials import WorstCase
+from neobert.training.checkpoint.manifest import FILE_NAME as MANIFEST
+from neobert.training.hooks import Hook
+from neobert.training.trainer import Trainer
+
+SAVE_LIMIT_S = 120.0
+POLL_S = 0.05
+
+
+@dataclass
+class Resumed:
+    """Follows a run from the checkpoint that it goes on from, for as many steps as are compared."""
+
+    script: Script
+    finish: Finish
+    say: Say
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    def attach(self, trainer: Trainer) -> Sequence[Hook]:
+        """Sum up what was loaded."""
+        self.start = trainer.progress.step
+        self.say(f"resumed at step {self.start}")
+        self.seen |= {"start": self.start, "state": state_digests(trainer)}
+        draw_from_generators()  # as the unbroken run did between its save and its next step
+        if trainer.config.trainer.torch_compile:
+            WorstCase(trainer).run(trainer)  # compilers draw numbers too
+        self.trace = Trace(trainer)
+        self.trace.start()
+        return [Hook(name="rehearsal", act=self.look, every=1)]
+
+    def look(self, trainer: Trainer) -> None:
+        """Note a step; at the last one, wait for its checkpoint and hand over."""
+        step = trainer.progress.step
+        if step == self.start:
+            return
+        self.say(f"resumed at step {self.start}, step {step}")
+        self.trace.note(trainer)
+        if step == self.start + self.script.compared:
+            wait_for_checkpoint(trainer.checkpoints / str(step))
+            self.finish(trainer, self.seen | {"trace": self.trace.lines()})
+
+
+def wait_for_checkpoint(folder: Path) -> None:
+    """Wait until a save that is under way has ended. Raises `ProjectError` where it takes too long."""
+    deadline_s = time.monotonic() + SAVE_LIMIT_S
+    while not (folder / MANIFEST).exists():
+        if time.monotonic() > deadline_s:
+            message = f"no checkpoint appeared within {SAVE_LIMIT_S:g} s"
+            raise ProjectError("REH002", message, "see the rank's log", str(folder))
+        time.sleep(POLL_S)

@@ -1,0 +1,106 @@
+"""What a rehearsal does when, and the run directory that it does it in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from neobert import __version__
+from neobert.config import digest, replace, to_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import Receipt, utc_now, write_receipt
+
+RESOLVED = "resolved.json"
+FOLDER = "run"
+MOST_COMPARED = 4
+PARTS_BEFORE_SAVE = 5
+PARTS = PARTS_BEFORE_SAVE + 2
+EVAL_BATCHES = 8
+LIFETIME = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The steps of a rehearsal.
+
+    Attributes:
+        compared: steps that are done again after each resume.
+        saved: step of the checkpoint that the first resume starts from; the second starts `compared` later.
+        total: steps of the unbroken run, which both are compared with.
+    """
+
+    compared: int
+    saved: int
+    total: int
+
+    @property
+    def warm_up(self) -> int:
+        """First steps, which count for no speed."""
+        return self.compared
+
+
+def script_for(max_steps: int) -> Script:
+    """Fit the rehearsal into the run. Raises `ProjectError` for one that is too short to be rehearsed."""
+    compared = min(MOST_COMPARED, max_steps // PARTS)
+    if compared == 0:
+        message = f"a run of {max_steps} steps is too short to be rehearsed: {PARTS} is the least"
+        raise ProjectError("REH001", message, "run it as it is", "trainer.max_steps")
+    return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared)
+
+
+def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bool) -> dict[str, Any]:
+    """Return the keys that a rehearsal sets otherwise: where it writes, and how often it does what."""
+    batches = config.trainer.eval_max_batches or EVAL_BATCHES
+    return {
+        "trainer.output_dir": str(folder),
+        "trainer.overwrite_output_dir": False,
+        "trainer.resume_from_checkpoint": "auto" if is_resumed else "never",
+        "trainer.save_steps": script.compared if is_resumed else script.saved,
+        "trainer.save_total_limit": 0,
+        "trainer.eval_steps": 0,
+        "trainer.eval_max_batches": min(batches, EVAL_BATCHES),
+        "trainer.logging_steps": max(1, script.compared // 2),
+        "wandb.enabled": False,
+        "distributed.nnodes": 1,
+    }
+
+
+def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
+    """Return the run as it is rehearsed."""
+    for key, value in replaced.items():
+        config = replace(config, key, value)
+    return config
+
+
+def lay_out(config: RunConfig) -> Path:
+    """Write what a trainer wants to find in its run directory."""
+    folder = Path(config.trainer.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESOLVED).write_text(json.dumps(to_dict(config)), encoding="utf-8")
+    write_receipt(_receipt(config), folder / RECEIPT)
+    return folder
+
+
+def _receipt(config: RunConfig) -> Receipt:
+    """Nothing was checked: this is a part of the checks."""
+    now = utc_now()
+    return Receipt(
+        config_digest=digest(config),
+        profile=config.profile or "",
+        code_version=__version__,
+        created_utc=now.isoformat(),
+        expires_utc=(now + LIFETIME).isoformat(),
+        verdict="unknown",
+        levels=(),
+        checks=(),
+        waivers=(),
+        hostname="",
+        versions={},
+        unguarded="a rehearsal",
+    )

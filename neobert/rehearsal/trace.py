@@ -1,0 +1,117 @@
+"""What a run did, step by step, so that the same steps after a resume can be held against it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neobert.export.folder import own_weights
+from neobert.parallel import own_part
+from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
+from neobert.training.progress import LossWindow
+from neobert.training.task import Batches
+from neobert.training.trainer import Trainer
+
+
+class Recorded:
+    """A rank's microbatches, summed up as they are taken: tokens, masks, the samples that they come from."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+        self.is_on = False
+        self._digest = sha256()
+
+    def __next__(self) -> Any:
+        batch = next(self._batches)
+        if self.is_on:
+            for tensor in (batch.input_ids, batch.labels, batch.sample_ids):
+                self._digest.update(tensor.numpy().tobytes())
+        return batch
+
+    def close(self) -> None:
+        """End the threads that build ahead."""
+        self._batches.close()
+
+    def take(self) -> str:
+        """Return the sum over what was taken since the last time."""
+        digest, self._digest = self._digest.hexdigest(), sha256()
+        return digest
+
+
+class Heard(LossWindow):
+    """The loss since the last line of metrics, and that of each step beside it."""
+
+    def __init__(self, window: LossWindow) -> None:
+        super().__init__(window.loss_sum.device, window.loss_sum.item(), window.num_targets)
+        self.steps: list[tuple[Tensor, int]] = []
+
+    def add(self, loss_sum: Tensor, num_targets: int) -> None:
+        """Add a step's loss, and keep it on the device."""
+        super().add(loss_sum, num_targets)
+        self.steps.append((loss_sum.clone(), num_targets))
+
+
+class Trace:
+    """Writes down a line a step. The loss is read at the end, so that no step waits for it."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._batches = Recorded(trainer.batches)
+        trainer.batches = self._batches
+        self._loss = Heard(trainer.progress.loss)
+        trainer.progress.loss = self._loss
+        self._lines: list[dict[str, Any]] = []
+
+    def start(self) -> None:
+        """Look at the microbatches from the next step on."""
+        self._batches.is_on = True
+
+    def note(self, trainer: Trainer) -> None:
+        """Note the step that is done."""
+        draw_from_generators()
+        self._lines.append(
+            {
+                "step": trainer.progress.step,
+                "learning_rate": trainer.last_learning_rate,
+                "schedule_position": trainer.scheduler.last_epoch,
+                "cursor": trainer.progress.cursor.to_dict(),
+                "tokens_total": trainer.progress.tokens_total,
+                "batches": self._batches.take() if self._batches.is_on else "",
+                "generators": sha256(random_state()).hexdigest() if self._batches.is_on else "",
+            }
+        )
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines with the loss of each step, in nats a target."""
+        told = zip(self._lines, self._loss.steps, strict=True)
+        return [line | {"loss": loss.item() / max(1, count)} for line, (loss, count) in told]
+
+
+def draw_from_generators() -> None:
+    """Use every generator: what a resume forgets of them would else not show in a run without dropout."""
+    random.random()
+    np.random.random()
+    torch.rand(1)
+    if torch.cuda.is_available():
+        torch.rand(1, device="cuda")
+
+
+def state_digests(trainer: Trainer) -> dict[str, str]:
+    """Sum up every tensor that a checkpoint has to bring back, by name; of parts this rank's."""
+    model = trainer.task.model
+    tensors: Mapping[str, Tensor] = {
+        **{f"weights/{name}": each for name, each in own_weights(model).items()},
+        **{f"optimizer/{name}": each for name, each in optimizer_tensors(model, trainer.optimizer).items()},
+    }
+    return {name: _digest(own_part(each.detach())) for name, each in tensors.items()}
+
+
+def _digest(tensor: Tensor) -> str:
+    values = tensor.contiguous().cpu().reshape(-1).view(torch.uint8)
+    described = f"{tuple(tensor.shape)} {tensor.dtype}".encode()
+    return sha256(described + values.numpy().tobytes()).hexdigest()

@@ -1,0 +1,160 @@
+"""Trials on the trainer of a run: the worst batch, one gradient in two ways, one batch over and over.
+
+They go through the loop's own functions, and leave the run as it was, but for the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from neobert.data.microbatch import Microbatch
+from neobert.parallel import own_part
+from neobert.rehearsal.worst_case import worst_case
+from neobert.training import loop
+from neobert.training.checkpoint.tensors import random_state, restore_random_state
+from neobert.training.stopwatch import Stopwatch
+from neobert.training.trainer import Trainer
+
+IGNORED = -100
+OVERFIT_STEPS = 10
+
+
+@contextmanager
+def aside(trainer: Trainer) -> Iterator[None]:
+    """Do work in the block that the run does not count: generators, times and gradients are as before."""
+    generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.flops
+    trainer.stopwatch = Stopwatch(trainer.world.device, ())
+    try:
+        yield
+    finally:
+        trainer.optimizer.zero_grad(set_to_none=True)
+        trainer.stopwatch, trainer.flops = stopwatch, flops
+        restore_random_state(generators)
+
+
+def first_batches(trainer: Trainer, count: int) -> list[Any]:
+    """Read the microbatches that the run reads next, and leave them to it."""
+    with closing(trainer.task.batches(trainer.progress.cursor)) as batches:
+        return [next(batches) for _ in range(count)]
+
+
+class WorstCase:
+    """The worst batch of training and of the evaluation, ready to be run."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        config, objective = trainer.config, trainer.task.objective
+        rows = config.trainer.per_device_train_batch_size
+        capacity = getattr(objective, "capacity", None)
+        self.train = worst_case(first_batches(trainer, 1)[0], config, rows, capacity)
+        self.evaluation: Microbatch | None = None
+        if trainer.task.evaluation is not None:
+            rows = config.trainer.per_device_eval_batch_size
+            capacity = getattr(objective, "eval_capacity", None)
+            first = next(iter(trainer.task.evaluation()))
+            self.evaluation = worst_case(first, config, rows, capacity)
+
+    def run(self, trainer: Trainer) -> None:
+        """Go forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
+        with aside(trainer):
+            loop.accumulate(trainer, [self.train], max(1, self.train.num_targets))
+            self._evaluate(trainer)
+            if trainer.world.is_on_gpu:
+                torch.cuda.synchronize(trainer.world.device)
+
+    def _evaluate(self, trainer: Trainer) -> None:
+        world, objective = trainer.world, trainer.task.objective
+        if self.evaluation is None:
+            return
+        objective.eval()
+        with world.whole(trainer.module), world.autocast():
+            objective.evaluate(**trainer.task.inputs(self.evaluation, world.device))
+        objective.train()
+
+
+def accumulation_error(trainer: Trainer) -> dict[str, Any]:
+    """Compare the gradient of two microbatches in one step with that of each, weighted by its targets.
+
+    The second is thinned out, differently on every rank, so that a mean of means is another gradient.
+    """
+    first, second = first_batches(trainer, 2)
+    second = thinned(second, 4 + trainer.world.rank)
+    with aside(trainer):
+        together, total = _gradient(trainer, [first, second])
+        alone, num_first = _gradient(trainer, [first])
+        other, num_second = _gradient(trainer, [second])
+        squares = torch.zeros(2, dtype=torch.float64, device=trainer.world.device)
+        for whole, one, two in zip(together, alone, other, strict=True):
+            expected = (one * num_first + two * num_second) / total
+            squares += torch.stack([(whole - expected).square().sum(), expected.square().sum()]).double()
+    difference, size = _over_parts(trainer, squares).sqrt().tolist()
+    return {
+        "num_targets": [num_first, num_second],
+        "relative_difference": difference / size if size else None,
+    }
+
+
+def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
+    """Leave one target in `keep_every`."""
+    labels = batch.labels.flatten().clone()
+    places = (labels != IGNORED).nonzero().squeeze(1)
+    is_kept = torch.arange(len(places)) % keep_every == 0
+    labels[places[~is_kept]] = IGNORED
+    return replace(batch, labels=labels.reshape(batch.labels.shape), num_targets=int(is_kept.sum()))
+
+
+def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Tensor], int]:
+    """Return the gradient of a step on this rank, and the targets of all ranks."""
+    num_targets, _ = loop.agree(trainer, batches)
+    loop.accumulate(trainer, batches, num_targets)
+    gradients = [
+        own_part(each.grad).float().clone()
+        for each in trainer.task.model.parameters()
+        if each.grad is not None
+    ]
+    trainer.optimizer.zero_grad(set_to_none=True)
+    return gradients, num_targets
+
+
+def _over_parts(trainer: Trainer, squares: Tensor) -> Tensor:
+    """Replicas have all of the sum each; parts have to be added up."""
+    return trainer.world.add_up(squares) if trainer.world.is_sharded else squares
+
+
+class Repeated:
+    """The same microbatch without end."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __next__(self) -> Any:
+        return self._batch
+
+    def close(self) -> None:
+        """There are no threads to end."""
+
+
+def overfit(trainer: Trainer) -> dict[str, Any]:
+    """Train on one microbatch at the peak rate; return its loss before and after. The run ends here."""
+    batch = first_batches(trainer, 1)[0]
+    trainer.batches.close()
+    trainer.batches = Repeated(batch)
+    trainer.scheduler = LambdaLR(trainer.optimizer, _peak)
+    trainer.stopwatch = Stopwatch(trainer.world.device, ())
+    losses = []
+    for _ in range(OVERFIT_STEPS):
+        trainer.progress.loss.take()
+        loop.run_step(trainer)
+        losses.append(trainer.progress.loss.take())
+    trainer.guard.check()
+    return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}
+
+
+def _peak(_: int) -> float:
+    return 1.0

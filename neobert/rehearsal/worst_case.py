@@ -1,0 +1,98 @@
+"""The microbatch that takes most: full to the last token, the longest documents, every slot, every target."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, sqrt
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neobert.config.schema import RunConfig
+from neobert.data.microbatch import Microbatch
+
+IGNORED = -100
+SPREAD = 6.0
+"""Standard deviations above the expected targets, where no capacity bounds them."""
+
+
+def worst_case(batch: Microbatch, config: RunConfig, rows: int, capacity: int | None) -> Microbatch:
+    """Stretch a microbatch to the most that the config admits, in the shapes that it has.
+
+    Args:
+        rows: rows of max_length of a microbatch.
+        capacity: rows of the decoder, None where every target has its own.
+    """
+    stretched = _packed(batch) if batch.cu_seqlens is not None else _padded(batch, rows)
+    ids = stretched.input_ids.flatten()
+    most = capacity or most_targets(ids.numel(), config.datacollator.mlm_probability)
+    labels = torch.full_like(ids, IGNORED)
+    # Spread out, for the decoder gathers them from everywhere.
+    places = torch.linspace(0, ids.numel() - 1, most).long()
+    labels[places] = ids[places]
+    num_targets = int((labels != IGNORED).sum())
+    return replace(stretched, labels=labels.reshape(stretched.input_ids.shape), num_targets=num_targets)
+
+
+def most_targets(num_tokens: int, probability: float) -> int:
+    """Return more targets than a microbatch in a billion has."""
+    expected = num_tokens * probability
+    return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
+
+
+def _packed(batch: Microbatch) -> Microbatch:
+    assert batch.cu_seqlens is not None
+    total, slots = batch.input_ids.numel(), batch.cu_seqlens.numel() - 1
+    lengths = adversarial_lengths(total, slots, batch.max_seqlen)
+    cu_seqlens = torch.full_like(batch.cu_seqlens, total)
+    cu_seqlens[0] = 0
+    cu_seqlens[1 : len(lengths) + 1] = torch.tensor(lengths).cumsum(0)
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    return _whole(batch, _real_tokens(batch, (total,)), positions, cu_seqlens=cu_seqlens, segments=lengths)
+
+
+def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
+    """Fill `total` tokens: half of them, or as much as the slots ask for, in the longest documents.
+
+    The rest is cut into as many documents as there are slots left.
+    """
+    num_long = max(1, total // longest // 2)
+    while num_long * longest + (slots - num_long) * longest < total:
+        num_long += 1
+    rest, left = total - num_long * longest, slots - num_long
+    if rest == 0:
+        return [longest] * num_long
+    left = min(left, rest)
+    short = [rest // left + (index < rest % left) for index in range(left)]
+    return [longest] * num_long + short
+
+
+def _padded(batch: Microbatch, rows: int) -> Microbatch:
+    assert batch.attention_mask is not None
+    shape = (rows, batch.max_seqlen)
+    positions = torch.arange(batch.max_seqlen).expand(shape).contiguous()
+    mask = torch.ones(shape, dtype=batch.attention_mask.dtype)
+    segments = [batch.max_seqlen] * rows
+    return _whole(batch, _real_tokens(batch, shape), positions, attention_mask=mask, segments=segments)
+
+
+def _real_tokens(batch: Microbatch, shape: tuple[int, ...]) -> Tensor:
+    """Return ids that the text has, over and over."""
+    ids = batch.input_ids.flatten()
+    if batch.attention_mask is not None:
+        ids = ids[batch.attention_mask.flatten()]
+    count = torch.Size(shape).numel()
+    return ids.repeat(-(-count // ids.numel()))[:count].reshape(shape)
+
+
+def _whole(batch: Microbatch, ids: Tensor, positions: Tensor, segments: list[int], **more: Any) -> Microbatch:
+    return replace(
+        batch,
+        input_ids=ids,
+        position_ids=positions,
+        num_tokens=ids.numel(),
+        num_segments=len(segments),
+        sample_ids=torch.arange(len(segments)),
+        **more,
+    )
