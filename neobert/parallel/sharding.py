@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,21 +15,15 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import get_total_norm
 
 
-class Shardable(Protocol):
-    """An objective that knows which of its parameters are needed together."""
-
-    def units(self) -> list[nn.Module]:
-        """Return modules that share no parameter, each gathered and reduced by itself."""
-
-    def regions(self) -> list[Any]:
-        """Return the work that reads a unit's parameters without going through its forward."""
-
-
 def shard(objective: Any, num_ranks: int, device: torch.device) -> nn.Module:
     """Leave each rank its part of every parameter, in place; what no unit has is the objective's own.
 
     Parameters stay whole from a unit's forward to the end of its backward: a model of this size fits, and
     each is gathered once a step. They are gathered and reduced in fp32, as replicas add their gradients.
+
+    Args:
+        objective: module whose `units` share no parameter, and whose `regions` are the work that reads a unit's
+            parameters without going through its forward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
     for unit in [*objective.units(), objective]:
