@@ -22,8 +22,8 @@ def shard(objective: Any, num_ranks: int, device: torch.device) -> nn.Module:
     each is gathered once a step. They are gathered and reduced in fp32, as replicas add their gradients.
 
     Args:
-        objective: module whose `units` share no parameter, and whose `regions` are the work that reads a unit's
-            parameters without going through its forward.
+        objective: module whose `units` share no parameter, and whose `regions` are the work that reads the
+            parameters of a unit without going through its forward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
     for unit in [*objective.units(), objective]:
