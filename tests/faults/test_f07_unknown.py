@@ -1,0 +1,112 @@
+"""F7: a check that throws, hangs or has nothing to go by is unknown, with exit code 3 and never a pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher import levels
+from launcher.probes.probe import Probe
+from tests.faults import machine
+from validators.facts import ProbeRecord
+from validators.rule import RULES
+
+ASKED = ("preflight", "-p", "a100-prod", "--level", "host,gpu,data", "--output", "out")
+Run = Callable[..., machine.Answer]
+
+
+@pytest.fixture
+def run(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return machine.launch(capsys)
+
+
+def judged_by(group: str) -> set[str]:
+    return {code for code, rule in RULES.items() if group in rule.needs and rule.severity == "fail"}
+
+
+@pytest.mark.parametrize(
+    ("group", "status", "reason"),
+    [
+        ("gpus", "unsupported", "NVML: Driver Not Loaded"),
+        ("gpu_health", "timeout", "launcher.probes.nvml_child gave no answer within 8 s and was killed"),
+        ("gpu_log", "incomplete", "dmesg: read kernel buffer failed: Operation not permitted"),
+        ("imports", "timeout", "neobert.probes.imports gave no answer within 90 s and was killed"),
+        ("inspection", "timeout", "neobert.data.inspection gave no answer within 600 s and was killed"),
+        ("software", "incomplete", "OSError: Input/output error"),
+        ("disk", "timeout", "no answer within 10 s"),
+    ],
+)
+def test_a_probe_without_an_answer(
+    run: Run, monkeypatch: pytest.MonkeyPatch, group: str, status: Any, reason: str
+) -> None:
+    facts = machine.altered({})
+    machine.become(monkeypatch, facts)
+    code, report = run(*ASKED)
+    assert (code, report["verdict"]) == (0, "pass"), [f["message"] for f in report["findings"]]
+
+    probes = (ProbeRecord(name=group, status=status, reason=reason),)
+    machine.become(monkeypatch, replace(facts, probes=probes, **{group: None}))
+    code, report = run(*ASKED)
+    assert (code, report["verdict"]) == (3, "unknown")
+    unknown = {check["id"] for check in report["checks"] if check["status"] == "unknown"}
+    asked = {check["id"] for check in report["checks"] if check["status"] != "skip"}
+    assert unknown >= judged_by(group) & asked
+    assert unknown
+    assert all(reason in check["message"] for check in report["checks"] if check["id"] in unknown)
+
+
+@pytest.mark.parametrize("how", ["throws", "hangs"])
+def test_a_probe_that_throws_or_hangs(run: Run, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    def misbehave(_: Any) -> Any:
+        if how == "throws":
+            raise ZeroDivisionError("by nothing")
+        time.sleep(5)
+
+    machine.become(monkeypatch, machine.altered({}))
+    others = [probe for probe in levels.GPU_PROBES if probe.group != "gpu_health"]
+    broken = Probe("gpu_health", misbehave, deadline_s=0.2)
+    monkeypatch.setattr(levels, "GPU_PROBES", (*others, broken))
+    code, report = run(*ASKED)
+    assert code == 3
+    (check,) = [check for check in report["checks"] if check["id"] == "GPU003"]
+    assert check["status"] == "unknown"
+    expected = (
+        "incomplete: ZeroDivisionError: by nothing" if how == "throws" else "timeout: no answer within 0.2 s"
+    )
+    assert expected in check["message"]
+
+
+def test_a_rule_that_throws(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise KeyError("uuid")
+        yield
+
+    machine.become(monkeypatch, machine.altered({}))
+    monkeypatch.setitem(RULES, "GPU008", replace(RULES["GPU008"], judge=broken))
+    code, report = run(*ASKED)
+    assert code == 3
+    (check,) = [check for check in report["checks"] if check["id"] == "GPU008"]
+    assert (check["status"], check["required"]) == ("unknown", True)
+
+
+def test_what_a_container_cannot_tell_somebody_may_answer_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The check says so: it warns, the receipt holds the waiver, and it is no pass."""
+    machine.become(monkeypatch, replace(machine.altered({}), gpu_log=None))
+    waiver = "{code: GPU004, reason: the node's health check reads the log, expires: 2099-01-01}"
+    Path("run.yaml").write_text(f"profile: a100-prod\nwaivers:\n  - {waiver}\n", encoding="utf-8")
+    code, report = run("preflight", "-c", "run.yaml", "--level", "host,gpu,data", "--output", "out")
+    assert code == 0
+    (check,) = [check for check in report["checks"] if check["id"] == "GPU004"]
+    assert check["status"] == "warn"
+    assert check["message"].startswith(
+        "waived: the node's health check reads the log (until 2099-01-01); gpu_log"
+    )
+    assert "GPU004" in (tmp_path / "out" / "receipt.json").read_text(encoding="utf-8")

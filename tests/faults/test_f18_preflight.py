@@ -1,0 +1,86 @@
+"""F18, before the run: a disk that is too small is refused, on a real one where this user may mount it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.probes import disk
+from launcher.probes.probe import Subject
+from neobert.config.schema import RunConfig
+from tests.faults import machine
+
+PRIVATE = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+ROOT = Path(__file__).parents[2]
+
+
+def may_mount(folder: Path) -> bool:
+    command = (*PRIVATE, f"mount -t tmpfs -o size=1m tmpfs {folder}")
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.e2e
+def test_a_real_disk_of_eight_mib(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if not may_mount(small):
+        pytest.skip("this user may not mount a file system of its own")
+    ask = f"{sys.executable} -m launcher preflight -p cpu-demo --level host --output-format json"
+
+    def failed(size: str) -> set[str]:
+        command = f"mount -t tmpfs -o size={size} tmpfs {small} && {ask} --set trainer.output_dir={small}/run"
+        done = subprocess.run(
+            (*PRIVATE, command), cwd=tmp_path, capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        checks = json.loads(done.stdout)["checks"]
+        return {check["id"] for check in checks if check["status"] == "fail"}
+
+    assert "CKP004" in failed("8m")
+    assert "CKP004" not in failed("4g")
+
+
+def test_a_disk_that_refuses_the_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    subject = Subject(RunConfig(), tmp_path / "run", tmp_path)
+    assert disk.probe_disk(subject).error == ""
+    monkeypatch.setattr(disk.os, "fsync", full)
+    found = disk.probe_disk(subject)
+    assert (found.fsync_works, found.rename_works, found.error) == (False, False, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("free_mib", "free_inodes", "expected"), [(13491, 307, 0), (13490, 307, 1), (13491, 306, 1)]
+)
+def test_room_to_the_last_mib_and_inode(
+    free_mib: int,
+    free_inodes: int,
+    expected: int,
+    capsys: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts = machine.altered({})
+    assert facts.disk is not None
+    machine.become(
+        monkeypatch, replace(facts, disk=replace(facts.disk, free_mib=free_mib, free_inodes=free_inodes))
+    )
+    code, report = machine.launch(capsys)(
+        "preflight", "-p", "a100-prod", "--level", "host", "--output", "out"
+    )
+    assert code == expected
+    assert {finding["code"] for finding in report["findings"]} == ({"CKP004"} if expected else set())
