@@ -49,7 +49,7 @@ Key = Annotated[str, Argument(metavar="KEY", help="Key of the config, or a value
 # preflight
 Levels = Annotated[
     str,
-    Option("--level", metavar="LEVELS", help="Comma-separated: static, host, gpu, distributed, data; or full."),
+    Option("--level", metavar="LEVELS", help="Comma-separated: static, host, gpu, distributed, data, full."),
 ]
 FactsFile = Annotated[
     Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts; probe nothing.")

@@ -99,8 +99,8 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Text that was tokenised by another tokenizer, or ids that the model has no row for.
 
     ## What it does
-    Compares the digest of the run's tokenizer with the one that the prepared text names, and the largest id in
-    the text with the vocabulary.
+    Compares the digest of the run's tokenizer with the one that the prepared text names, and the largest id
+    in the text with the vocabulary.
 
     ## Why is this bad?
     With another tokenizer every id means another word, and the loss still falls. An id beyond the embedding
