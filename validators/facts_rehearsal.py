@@ -1,6 +1,7 @@
 """Facts of a rehearsal: a few dozen steps of the run itself, measured, killed, resumed, and left to stall.
 
-A part is None where the rehearsal did not come to it. Times in seconds, sizes in MiB, losses in nats a target.
+A part is None where the rehearsal did not come to it. Times in seconds, sizes in MiB, losses in nats per
+target.
 """
 
 from __future__ import annotations
@@ -180,7 +181,10 @@ class TelemetryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogFacts:
-    """A child that stood still on purpose. `detected_s`: silence after which it was given up; None if never."""
+    """A child that stood still on purpose.
+
+    `detected_s` is the silence after which it was given up; None where it never was.
+    """
 
     budget_s: float
     detected_s: float | None

@@ -36,7 +36,7 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
     try:
         out, err = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        _kill(child)
+        kill_family(child)
         raise TimedOutError(
             f"{_short(command)} gave no answer within {timeout_s:g} s and was killed"
         ) from None
@@ -59,16 +59,18 @@ def ask_json(
     return found
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill it and all it started, whatever sessions those are in.
+def kill_family(child: subprocess.Popen[bytes]) -> int:
+    """Kill it and all it started, whatever sessions those are in; return how many are left.
 
     A process that hangs in the driver survives even this, and is not waited for.
     """
-    for process in _family(child.pid):
+    family = _family(child.pid)
+    for process in family:
         with suppress(psutil.Error):
             process.kill()
     with suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=REAPING_S)
+    return len(psutil.wait_procs(family, timeout=REAPING_S)[1])
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -1,7 +1,8 @@
 """One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed RESOLVED.json FOLDER`.
 
-FOLDER is of the rehearsal alone. There the run directory is laid out, and every rank leaves `NAME_rank<k>.json`
-and says in `stage_rank<k>` where it is. It then stands still, between two steps, until it is killed.
+FOLDER is of the rehearsal alone. There the run directory is laid out, every rank says in `stage_rank<k>`
+where it is, and leaves `fresh_rank<k>.json` or `resumed_rank<k>.json`. Then it stands still, between two
+steps, until it is killed.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ class Resumed:
         self.trace.note(trainer)
         if step == self.start + self.script.compared:
             wait_for_checkpoint(trainer.checkpoints / str(step))
-            self.finish(trainer, self.seen | {"trace": self.trace.lines()})
+            end = {"trace": self.trace.lines(), "state_at_end": state_digests(trainer)}
+            self.finish(trainer, self.seen | end)
 
 
 def wait_for_checkpoint(folder: Path) -> None:

@@ -1,0 +1,216 @@
+"""The rehearsal as its launcher sees it: children that are started, watched, killed, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launcher import console
+from launcher.probes.child import kill_family
+from launcher.probes.gpus import probe_gpus
+from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError, nearest_existing
+from launcher.process import start
+from launcher.records import Record, read_json
+from launcher.rehearsal_facts import facts_of
+from neobert.config import to_dict
+from neobert.errors import read_error_file
+from validators.facts_gpu import GpuFacts
+from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
+
+MODULE = "neobert.rehearsal"
+FRESH, RESUMED = "fresh", "resumed"
+REHEARSAL_S = 570.0
+MARGIN_S = 15.0
+POLL_S = 0.05
+STALL_BUDGET_S = 2.0
+STALL_PATIENCE = 10
+BYTES_PER_MIB = 2**20
+TAIL_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a rehearsal happens, and until when.
+
+    Attributes:
+        folder: on the file system that the run will write to; removed afterwards.
+        ranks: processes of this node.
+        deadline_s: monotonic.
+    """
+
+    folder: Path
+    ranks: int
+    deadline_s: float
+
+    @property
+    def resolved(self) -> Path:
+        """The config as asked for."""
+        return self.folder / "resolved.json"
+
+    @property
+    def log(self) -> Path:
+        """What the children print."""
+        return self.folder / "log"
+
+    @property
+    def error_file(self) -> Path:
+        """What a child leaves that failed."""
+        return self.folder / "error.json"
+
+    def result(self, name: str, rank: int) -> Path:
+        """What a rank leaves that has done its part."""
+        return self.folder / f"{name}_rank{rank}.json"
+
+
+def probe_rehearsal(subject: Subject) -> RehearsalFacts:
+    """Rehearse the run here. Raises IncompleteError or TimedOutError saying how far it came."""
+    started_s = time.monotonic()
+    ranks = subject.config.distributed.nproc_per_node
+    with scratch(subject) as folder:
+        stage = Stage(folder, ranks, started_s + REHEARSAL_S)
+        stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
+        before = memory_used(_gpus())
+        with performing(stage, FRESH) as (fresh, _):
+            outside = seen_from_outside(fresh[0], before)
+        if fresh[0].get("out_of_memory"):
+            return facts_of(fresh, [], outside, None, ranks, time.monotonic() - started_s)
+        with performing(stage, RESUMED) as (first, _):
+            pass
+        with performing(stage, RESUMED) as (second, child):
+            watchdog = watch_stall(stage, child)
+    took_s = time.monotonic() - started_s
+    return facts_of(fresh, [first, second], outside, watchdog, ranks, took_s)
+
+
+@contextmanager
+def scratch(subject: Subject) -> Iterator[Path]:
+    """Make a folder on the disk that checkpoints will go to, and remove it afterwards."""
+    parent = nearest_existing(subject.output_dir.parent)
+    try:
+        made = tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise IncompleteError(f"{parent} takes no folder: {error.strerror}") from None
+    with made as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def performing(stage: Stage, name: str) -> Iterator[tuple[list[Record], subprocess.Popen[bytes]]]:
+    """Start the ranks and wait for what they saw; kill them when the block ends, where they stand."""
+    for rank in range(stage.ranks):
+        stage.result(name, rank).unlink(missing_ok=True)
+    child = start(_command(stage, name), stage.log, stage.error_file, ranks=stage.ranks)
+    try:
+        _wait(stage, name, child)
+        yield [read_json(stage.result(name, rank)) for rank in range(stage.ranks)], child
+    finally:
+        kill_family(child)
+
+
+def _command(stage: Stage, name: str) -> list[str]:
+    words = ["-m", MODULE, name, str(stage.resolved), str(stage.folder)]
+    if stage.ranks == 1:
+        return [sys.executable, "-P", *words]
+    torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
+    return [*torchrun, "--nproc-per-node", str(stage.ranks), *words]
+
+
+def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:
+    """Wait until every rank has left its result, or one says that there was no room; tell how it goes."""
+    announced = ""
+    while not _is_done(stage, name):
+        if child.poll() is not None and not _is_done(stage, name):
+            raise IncompleteError(f"the rehearsal ended at: {_where(stage)}; {_last_words(stage, child)}")
+        if time.monotonic() > stage.deadline_s:
+            raise TimedOutError(
+                f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {_where(stage)}"
+            )
+        where = _where(stage)
+        if where != announced:
+            console.announce(f"rehearsal: {where}")
+            announced = where
+        time.sleep(POLL_S)
+
+
+def _is_done(stage: Stage, name: str) -> bool:
+    results = [stage.result(name, rank) for rank in range(stage.ranks)]
+    there = [path for path in results if path.exists()]
+    return len(there) == len(results) or any(read_json(path).get("out_of_memory") for path in there)
+
+
+def _where(stage: Stage) -> str:
+    with suppress(OSError):
+        return (stage.folder / "stage_rank0").read_text(encoding="utf-8") or "starting"
+    return "starting"
+
+
+def _last_words(stage: Stage, child: subprocess.Popen[bytes]) -> str:
+    error = read_error_file(stage.error_file)
+    if error is not None:
+        return f"{error.message} [{error.code}]"
+    lines = stage.log.read_text(encoding="utf-8", errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
+    return " / ".join([f"exit {child.returncode}", *said])
+
+
+def _gpus() -> Sequence[GpuFacts]:
+    try:
+        return probe_gpus()
+    except (UnsupportedError, IncompleteError, TimedOutError):
+        return ()
+
+
+def memory_used(gpus: Sequence[GpuFacts]) -> dict[str, int]:
+    """Return the memory in use of every device, by its UUID."""
+    return {gpu.uuid: gpu.memory_used_mib for gpu in gpus}
+
+
+def seen_from_outside(result: Record, before: dict[str, int]) -> dict[str, Any]:
+    """Ask the driver and the operating system what a rank holds while it stands still."""
+    uuid, pid = result.get("gpu_uuid", ""), result.get("pid")
+    rss_mib = None
+    if pid is not None:
+        with suppress(psutil.Error):
+            rss_mib = psutil.Process(pid).memory_info().rss / BYTES_PER_MIB
+    gpu = next((each for each in (_gpus() if uuid else ()) if each.uuid == uuid), None)
+    return {"system_rss_mib": rss_mib, "driver_mib": None if gpu is None else _taken(gpu, pid, before)}
+
+
+def _taken(gpu: GpuFacts, pid: int | None, before: dict[str, int]) -> int:
+    """What the driver counts for the process, or, where it does not say, what came since before it."""
+    for process in gpu.processes or ():
+        if process.pid == pid and process.memory_mib is not None:
+            return process.memory_mib
+    return gpu.memory_used_mib - before.get(gpu.uuid, 0)
+
+
+def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:
+    """Watch a child that stands still by its heartbeats, from outside, and kill it when its time is over."""
+    beats = [stage.folder / "run" / f"heartbeat_rank{rank}.jsonl" for rank in range(stage.ranks)]
+    limit_s = time.monotonic() + STALL_PATIENCE * STALL_BUDGET_S
+    while time.monotonic() < limit_s and child.poll() is None:
+        silence_s = max(silence_of(path) for path in beats)
+        if silence_s > STALL_BUDGET_S:
+            survivors = kill_family(child)
+            return WatchdogFacts(budget_s=STALL_BUDGET_S, detected_s=round(silence_s, 2), survivors=survivors)
+        time.sleep(POLL_S)
+    return WatchdogFacts(budget_s=STALL_BUDGET_S, detected_s=None, survivors=kill_family(child))
+
+
+def silence_of(path: Path) -> float:
+    """Return the seconds since a rank last wrote a heartbeat."""
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except OSError:
+        return 0.0
