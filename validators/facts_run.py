@@ -55,12 +55,15 @@ class ParameterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossFacts:
-    """One global batch through the run's objective: over all ranks, and by each rank alone."""
+    """One global batch through the run's objective: over all ranks, and by each rank alone.
 
-    distributed_loss: float
-    single_loss: float
-    distributed_grad_norm: float
-    single_grad_norm: float
+    None where what came out is not a finite number.
+    """
+
+    distributed_loss: float | None
+    single_loss: float | None
+    distributed_grad_norm: float | None
+    single_grad_norm: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

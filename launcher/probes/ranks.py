@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -119,5 +120,15 @@ def _parameters(digests: Sequence[Mapping[str, str]]) -> tuple[ParameterFacts, .
 
 
 def _worst_loss(losses: Sequence[Mapping[str, float]]) -> LossFacts:
-    """What the rank saw whose two losses are furthest apart."""
-    return LossFacts(**max(losses, key=lambda loss: abs(loss["distributed_loss"] - loss["single_loss"])))
+    """What the rank saw whose two losses are furthest apart; one that is no number is as far as can be."""
+    worst = max(losses, key=_distance)
+    return LossFacts(**{name: value if isfinite(value) else None for name, value in worst.items()})
+
+
+def _distance(loss: Mapping[str, float]) -> float:
+    if not all(map(isfinite, loss.values())):
+        return inf
+    return max(
+        abs(loss["distributed_loss"] - loss["single_loss"]),
+        abs(loss["distributed_grad_norm"] - loss["single_grad_norm"]),
+    )

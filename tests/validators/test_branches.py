@@ -145,6 +145,8 @@ ROWS: list[Row] = [
     ("DST004", TWO_PROCESSES, "facts.distributed.absent", [1], [],
      "rank 1 did not sign the roll within 25 s"),
     ("DST004", TWO_PROCESSES, "facts.distributed.drill_s", 10.1, 10.0, "to miss a rank"),
+    ("DST006", TWO_PROCESSES, "facts.distributed.loss.distributed_loss", None, 5.0, "not a finite number"),
+    ("DST006", TWO_PROCESSES, "facts.distributed.loss.single_grad_norm", None, 1.0, "not a finite number"),
     ("DST006", TWO_PROCESSES, "facts.distributed.loss.single_loss", 5.001, 5.0, "the loss is 5"),
     ("DST006", TWO_PROCESSES, "facts.distributed.loss.distributed_grad_norm", 1.00011, 1.00009,
      "gradient's norm"),

@@ -31,17 +31,22 @@ def _is_alone(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _is_alone_or_on_cpu(run: ResolvedRun, plan: Plan) -> str:
-    needs_gpus = run.profile is not None and run.profile.requires.device == "cuda"
-    return _is_alone(run, plan) or ("" if needs_gpus else "no profile requires a GPU")
+    return _is_alone(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
 
 
-def _met(facts: Facts) -> DistributedFacts:
-    """What the ranks found out together. Raises where not all of them came."""
+def _met(run: ResolvedRun, facts: Facts) -> DistributedFacts:
+    """What the ranks found out together. Raises where some did not come, or came without their GPUs."""
     found = facts.distributed
     assert found is not None
     if found.absent:
         raise CannotTellError(f"{_ranks(found.absent)} did not come, so the others measured nothing")
+    if _needs_gpus(run) and found.backend != "nccl":
+        raise CannotTellError("the ranks met on processors, and the profile requires GPUs")
     return found
+
+
+def _needs_gpus(run: ResolvedRun) -> bool:
+    return run.profile is not None and run.profile.requires.device == "cuda"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -137,7 +142,7 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     the other devices of the node, until this one was looked at
     ```
     """
-    found = _met(facts)
+    found = _met(run, facts)
     if not found.collectives:
         raise CannotTellError("no collective was tried")
     wrong = [case for case in found.collectives if case.wrong_at]
@@ -181,7 +186,7 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     nvidia-smi topo -m and nvidia-smi nvlink --status show what is missing
     ```
     """
-    found = _met(facts)
+    found = _met(run, facts)
     if found.has_peer_access is False:
         message = "the GPUs cannot read each other's memory, so gradients cross the host"
         yield Violation(PATH, message, "nvidia-smi topo -m shows how they are connected", Severity.WARN)
@@ -286,7 +291,7 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     one file system on which every rank reads the same checkpoint
     ```
     """
-    found = _met(facts)
+    found = _met(run, facts)
     if not found.parameters:
         raise CannotTellError("no model was built")
     for moment in found.parameters:
@@ -331,7 +336,7 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     sums of losses, divided by the global count of targets
     ```
     """
-    found = _met(facts)
+    found = _met(run, facts)
     loss = found.loss
     if loss is None:
         raise CannotTellError("no loss was computed")
@@ -340,6 +345,8 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         ("the gradient's norm", loss.distributed_grad_norm, loss.single_grad_norm, GRADIENT_TOLERANCE),
     )
     for name, together, alone, tolerance in pairs:
-        if not abs(together - alone) <= tolerance * abs(alone):  # so that NaN is no agreement
+        if together is None or alone is None:
+            yield Violation(PATH, f"{name} is not a finite number", "validate-gpu says what computes wrongly")
+        elif abs(together - alone) > tolerance * abs(alone):
             message = f"{name} is {together:.6g} over {found.world_size} ranks and {alone:.6g} by one"
             yield Violation(PATH, message, "see how the ranks' losses and gradients are put together")
