@@ -17,7 +17,6 @@ from validators.finding import CheckResult, Finding, Level, Severity, Status, Vi
 from validators.rule import RULES, CannotTellError, RaisedBy, Rule
 
 STATIC = (Level.STATIC,)
-DEVICE_LEVELS = (Level.GPU, Level.REHEARSAL)
 WAIVER_CODE = "CFG009"
 
 
@@ -93,7 +92,7 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts 
     """Say why the rule has nothing to say about this run; empty where it applies."""
     if rule.production_only and not run.is_production:
         return "judged for production runs only"
-    if rule.level in DEVICE_LEVELS and not (rule.any_device and any(map(facts.was_probed, rule.needs))):
+    if rule.level is Level.GPU and not (rule.any_device and any(map(facts.was_probed, rule.needs))):
         if run.profile is None:
             return "no profile requires a GPU"
         if run.profile.requires.device != "cuda":

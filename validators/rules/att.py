@@ -44,7 +44,8 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     Packing needs boundaries inside the kernel: the varlen kernels on CUDA in bf16, or segmented SDPA
     anywhere. Refuses a varlen kernel where the profile has no GPU or the run computes in fp32, for padded
     rows too, which the trainer would refuse, and `flex` where there is no GPU, for want of a gradient; `auto`
-    takes what is legal.
+    takes what is legal. Where the run was rehearsed, no packed microbatch may have come with a mask: the
+    kernels that take both ignore the boundaries.
 
     ## Why is this bad?
     The usual way out, a dense mask of ones over packed rows, lets every document read its neighbours. The
@@ -66,6 +67,12 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
       mixed_precision: bf16
     ```
     """
+    seen = facts.rehearsal.attention if facts.rehearsal is not None else None
+    if seen is not None and seen.has_mask_with_packing:
+        message = (
+            "packed microbatches come with an attention mask, by which every document reads its neighbours"
+        )
+        yield Violation("datacollator.pack_sequences", message, "give the kernel cu_seqlens, and no mask")
     backend = run.config.model.attn_backend
     if backend not in ("flash_attn_varlen", "torch_varlen", "flex"):
         return

@@ -10,7 +10,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import RaisedBy, Violations, rule
 
 SMOKE_LIMIT_S = 15 * 60
-SECTIONS_WITHOUT_EFFECT = ("variables", "wandb", "waivers")
+SECTIONS_WITHOUT_EFFECT = ("variables", "wandb", "watchdog", "waivers")
 KEYS_WITHOUT_EFFECT = frozenset(
     {
         "profile",

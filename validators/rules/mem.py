@@ -9,6 +9,9 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.thresholds import MEMORY_SHARE
 
+PATH = "trainer.per_device_train_batch_size"
+HINT = "lower the batch per device and accumulate, or set trainer.gradient_checkpointing"
+
 
 def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
     return "nobody said how much memory the device has" if plan.device_memory_mib.value is None else ""
@@ -26,8 +29,10 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Adds up weights, gradients, moments, activations of a full microbatch, logits and the runtime, or
-    takes what was measured, and compares the sum with nine tenths of the device that the profile
-    requires.
+    takes what a rehearsal measured, and compares it with nine tenths of the device that the profile
+    requires. A rehearsal runs the worst batch, full to the last token with the longest documents and the
+    most targets, and the evaluation's, before its first step: where the device has no room for it, the
+    check fails.
 
     ## Why is this bad?
     A run that just fits runs until the allocator fragments or the longest batch comes, and dies there.
@@ -47,6 +52,9 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       gradient_accumulation_steps: 32
     ```
     """
+    if facts.rehearsal is not None and facts.rehearsal.out_of_memory:
+        yield Violation(PATH, f"the device has no room: {facts.rehearsal.out_of_memory}", HINT)
+        return
     device, needed = plan.device_memory_mib.value, plan.memory_mib
     if device is not None and needed.value > MEMORY_SHARE * device:
         parts = (
@@ -54,7 +62,7 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"activations {plan.activations_mib.value:,.0f}, logits {plan.logits_mib.value:,.0f}"
         )
         yield Violation(
-            "trainer.per_device_train_batch_size",
+            PATH,
             f"{needed.value:,.0f} MiB of {device:,.0f} MiB are needed ({parts} MiB; {needed.reason})",
-            "lower the batch per device and accumulate, or set trainer.gradient_checkpointing",
+            HINT,
         )

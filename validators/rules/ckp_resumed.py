@@ -1,0 +1,108 @@
+"""CKP, the part that a rehearsal does: save, load, kill, go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts
+from validators.finding import Level, Severity, Violation
+from validators.numbers import ATOMIC_GRADIENTS
+from validators.rehearsed import NEEDS, rehearsal_of
+from validators.rule import CannotTellError, Violations, rule
+
+TRIALS = 2
+ATOMIC_TOLERANCE = 1e-3
+"""Relative, of a loss in bf16 a few steps behind gradients that were summed in another order."""
+PATH = "trainer.resume_from_checkpoint"
+HINT = "do not train: a run that does not go on as it was loses more with every restart"
+
+
+def _trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
+    found = rehearsal_of(facts)
+    if len(found.resumes) < TRIALS:
+        raise CannotTellError(f"the run was resumed {len(found.resumes)} times; {TRIALS} are needed")
+    return found.resumes
+
+
+@rule("CKP006", "checkpoint-not-what-was-saved", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+def checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A checkpoint that does not bring back what was saved, to the last bit.
+
+    ## What it does
+    Sums up every weight and every moment of the optimizer at a save of the rehearsal, kills the run, has a
+    new process verify and load the checkpoint, and compares.
+
+    ## Why is this bad?
+    What cannot be loaded was not saved. A moment that comes back as zero, or in another precision, costs
+    thousands of steps, and looks like bad luck.
+
+    ## Example
+    ```text
+    the optimizer's second moments are not among what is saved
+    ```
+
+    ## Use instead
+    ```text
+    every tensor of the state, under its name, in its precision
+    ```
+    """
+    for trial in _trials(facts):
+        if trial.altered_tensors:
+            names = ", ".join(trial.altered_tensors)
+            yield Violation(
+                "trainer.save_steps",
+                f"of {trial.num_tensors} tensors that were saved at step {trial.expected_start} some came "
+                f"back otherwise: {names}",
+                HINT,
+            )
+        if not trial.num_tensors:
+            yield Violation("trainer.save_steps", "the checkpoint held no tensor at all", HINT)
+
+
+@rule("CKP009", "resume-goes-elsewhere", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+def resume_goes_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A resumed run that does not do what the unbroken one did.
+
+    ## What it does
+    Kills the rehearsal and goes on from its newest checkpoint, twice, and holds the next steps of each
+    against those of the unbroken run: the samples and their masks, the learning rate, the random generators
+    and the loss, to the last bit. Behind kernels that add gradients in no fixed order the loss of the first
+    step after the kill has to be the same, later ones within a thousandth.
+
+    ## Why is this bad?
+    A resume that starts the data again trains twice on the beginning and never on the end; one that forgets
+    the schedule warms up in the middle. Each restart adds to it, and no log line shows it.
+
+    ## Example
+    ```text
+    the position in the data is not saved: after every restart the run reads epoch 0 again
+    ```
+
+    ## Use instead
+    ```text
+    the cursor, the schedule and the generators of every rank in the checkpoint
+    ```
+    """
+    found = rehearsal_of(facts)
+    for number, trial in enumerate(_trials(facts)):
+        for fault in _faults(found, trial, is_first=number == 0):
+            yield Violation(PATH, f"resumed at step {trial.start}: {fault}", HINT)
+
+
+def _faults(found: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool) -> Iterator[str]:
+    if trial.start != trial.expected_start:
+        yield f"the newest checkpoint is that of step {trial.expected_start}"
+        return
+    if not trial.compared_steps:
+        yield "no step was compared"
+    if trial.differing:
+        yield f"its next {trial.compared_steps} steps have other {', '.join(trial.differing)}"
+    kernel = found.attention.resolved if found.attention else ""
+    tolerance = ATOMIC_TOLERANCE if kernel in ATOMIC_GRADIENTS and found.device == "cuda" else 0.0
+    if trial.first_loss_difference > (0.0 if is_first else tolerance):
+        yield f"the loss of its first step differs by {trial.first_loss_difference:.2g} of it"
+    elif trial.largest_loss_difference > tolerance:
+        yield f"the loss of its next steps differs by up to {trial.largest_loss_difference:.2g} of it"

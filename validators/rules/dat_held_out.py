@@ -1,0 +1,57 @@
+"""DAT, the part that a rehearsal sees: the evaluation, and whether its text was held out."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rehearsed import NEEDS, measured, rehearsal_of
+from validators.rule import Violations, rule
+
+MOST_SHARED = 0.05
+"""Of the evaluation's tokens: web text repeats licences and boilerplate word for word."""
+
+
+@rule("DAT006", "evaluation-not-held-out", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An evaluation that the run trains on, or that first fails hours into the run.
+
+    ## What it does
+    Evaluates once before the first step, and compares the evaluation's documents with the training text,
+    word for word: up to 200,000 of each, spread over a large text, or the first window of a stream. More
+    than 5 % of the evaluation's tokens in documents that are trained on is no held-out text.
+
+    ## Why is this bad?
+    A loss on text that was trained on falls all the way to zero and says nothing. An evaluation that is run
+    for the first time at step 1,000 takes the run down there.
+
+    ## Example
+    ```yaml
+    dataset:
+      train_split: train
+      eval_split: train[:1%]
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      train_split: train
+      validation_split: 0.01
+    ```
+    """
+    found = rehearsal_of(facts)
+    evaluation = measured(found.evaluation, facts, "the evaluation")
+    if not evaluation.is_configured:
+        return
+    if not evaluation.was_announced or evaluation.loss is None:
+        message = "the evaluation before the first step gave no loss"
+        yield Violation("dataset", message, "give it more text: dataset.eval_samples, or an evaluation split")
+    overlap = measured(found.overlap, facts, "the overlap of training and evaluation text")
+    if overlap.shared_share > MOST_SHARED:
+        yield Violation(
+            "dataset",
+            f"{overlap.shared_share:.1%} of the evaluation's tokens stand in the training text word for word "
+            f"({overlap.eval_documents:,} documents against {overlap.train_documents:,})",
+            "hold text out: dataset.eval_samples, dataset.validation_split, or a split of its own",
+        )

@@ -1,0 +1,56 @@
+"""NUM, the part that a rehearsal trains: what a new model knows, and whether it learns."""
+
+from __future__ import annotations
+
+from math import log
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rehearsed import NEEDS, measured, rehearsal_of
+from validators.rule import Violations, rule
+from validators.rules.num import INITIAL_LOSS_SHARE
+
+LEAST_FALL = 0.02
+
+
+@rule("NUM005", "does-not-learn", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A new model that knows too much or too little, or that cannot learn one batch by heart.
+
+    ## What it does
+    Compares the loss of the first step with ln(vocabulary), within 15 %, unless the run starts from trained
+    weights; then trains on one microbatch at the peak rate, ten times, and asks that its loss falls by 2 %.
+
+    ## Why is this bad?
+    A first loss far below ln(vocabulary) means that the targets leak into the input; far above it, that the
+    initial weights are wrong. A model that cannot fit one batch has a gradient that does not arrive, or a
+    rate that is off by orders of magnitude.
+
+    ## Example
+    ```text
+    optimizer.lr: 6e-10
+    ```
+
+    ## Use instead
+    ```text
+    optimizer.lr: 6e-4
+    ```
+    """
+    found = measured(rehearsal_of(facts).learning, facts, "the loss")
+    uniform = log(found.vocab_size)
+    is_fresh = run.config.model.pretrained_checkpoint is None
+    if is_fresh and abs(found.initial_loss / uniform - 1) > INITIAL_LOSS_SHARE:
+        yield Violation(
+            "model",
+            f"the first loss is {found.initial_loss:.4g}; ln({found.vocab_size:,}) is {uniform:.4g}",
+            "look at the initial weights and at what the targets are hidden by: datacollator",
+        )
+    overfit = found.overfit
+    if not overfit.last < overfit.first * (1 - LEAST_FALL):
+        yield Violation(
+            "optimizer.lr",
+            f"{overfit.steps} steps took one batch's loss from {overfit.first:.4g} to {overfit.last:.4g}",
+            "look at the peak rate, the clip and the optimizer's groups",
+        )
