@@ -297,6 +297,36 @@ class GuardConfig:
     walltime_limit_hours: PositiveFloat | None = key(None, "The run must end within this; null: no limit.")
     price_per_gpu_hour: NonNegativeFloat | None = key(None, "For the cost in the plan, in any currency.")
     receipt_ttl_hours: PositiveFloat = key(24.0, "Age at which a preflight receipt is stale.")
+    loss_spike_factor: Annotated[float, Gt(1)] | None = key(
+        10.0, "A step's loss of this many times the recent mean is a spike; null: none is."
+    )
+    on_loss_spike: Literal["stop", "warn"] = key(
+        "stop", "stop: before the optimizer has seen it; warn: write its batches down and go on."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchdogConfig:
+    """What the launcher takes for a stall, and what it does then.
+
+    A limit is of silence: of the time in which no rank gets any further. It holds until the run has shown
+    how long the phase takes; ten times the longest that was seen is then enough, within these limits.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    start_limit_s: PositiveFloat = key(1800.0, "Silence before the first step: processes, data, model.")
+    compile_limit_s: PositiveFloat = key(3600.0, "One of the first steps of a session, with its compilation.")
+    step_limit_s: PositiveFloat = key(1800.0, "A later step.")
+    data_wait_limit_s: PositiveFloat = key(1800.0, "The wait for microbatches, or for the other ranks.")
+    evaluation_limit_s: PositiveFloat = key(1800.0, "A microbatch of the evaluation.")
+    save_limit_s: PositiveFloat = key(3600.0, "Training that stands still for a checkpoint.")
+    learned_floor_s: PositiveFloat = key(180.0, "What was learned lowers no limit below this.")
+    grace_s: NonNegativeFloat = key(30.0, "A stalled run is asked to end, and killed so much later.")
+    max_restarts: NonNegativeInt = key(
+        3, "Sessions begun again, from the newest checkpoint, before there is another one; 0: none is."
+    )
+    heartbeat_interval_s: PositiveFloat = key(10.0, "Longest time between two heartbeats of a rank.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,4 +362,5 @@ class RunConfig:
     distributed: DistributedConfig = section(DistributedConfig, "Processes.")
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.")
     guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.")
+    watchdog: WatchdogConfig = section(WatchdogConfig, "Stalls, and sessions begun again after one.")
     waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.")

@@ -73,7 +73,8 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         low = limits.get("min_value", 0) + limits.get("exclude_min", False)
         return st.integers(low, limits.get("max_value", 2**63 - 1))
     if bare is float:
-        return st.floats(allow_nan=False, allow_infinity=False, **limits) | st.just(0.5)
+        low = limits.get("min_value", 0.0)
+        return st.floats(allow_nan=False, allow_infinity=False, **limits) | st.just(low + 0.5)
     if bare is str:
         return st.text(**limits).filter(lambda text: "variables" not in text) | st.just("1e5 is not text")
     if bare is date:
