@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from neobert.probes.slowdowns import reasons_now
+
 MIB = 2**20
 RETIREMENT_CAUSES = ("MULTIPLE_SINGLE_BIT_ECC_ERRORS", "DOUBLE_BIT_ECC_ERROR")
 RECOVERY_FIELD = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"
@@ -19,14 +21,6 @@ RECOVERY_ACTIONS = (
     "none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset",
     "system_reboot",
 )  # fmt: skip
-THROTTLE_BITS = {
-    0x0000000000000004: "sw_power_cap",
-    0x0000000000000008: "hw_slowdown",
-    0x0000000000000010: "sync_boost",
-    0x0000000000000020: "sw_thermal_slowdown",
-    0x0000000000000040: "hw_thermal_slowdown",
-    0x0000000000000080: "hw_power_brake_slowdown",
-}
 
 
 def read(what: str) -> dict[str, Any]:
@@ -74,20 +68,13 @@ def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
         "is_remap_pending": None if remapped is None else bool(remapped[2]),
         "has_remap_failed": None if remapped is None else bool(remapped[3]),
         "recovery_action": _supported(nvml, lambda: _recovery_action(nvml, handle)),
-        "throttle_reasons": _supported(nvml, lambda: throttle_reasons(nvml, handle)),
+        "throttle_reasons": _supported(nvml, lambda: reasons_now(nvml, handle)),
         "pcie_generation": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
         "pcie_generation_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
         "pcie_width": _supported(nvml, lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
         "pcie_width_max": _supported(nvml, lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
         "num_nvlinks": _supported(nvml, lambda: _nvlinks(nvml, handle)),
     }
-
-
-def throttle_reasons(nvml: Any, handle: Any) -> list[str]:
-    """Names of the reasons for which the clocks are held back at this moment."""
-    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
-    return [name for bit, name in THROTTLE_BITS.items() if bits & bit]
 
 
 def _supported(nvml: Any, question: Callable[[], Any]) -> Any:

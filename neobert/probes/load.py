@@ -16,17 +16,12 @@ from typing import Any
 
 import torch
 
+from neobert.probes.slowdowns import reasons_now
+
 DURATION_S = 4.0
 WARM_UP_S = 1.0
 SIZE = 8192
 PRODUCTS_AT_ONCE = 8
-SLOWDOWNS = {
-    0x0000000000000004: "sw_power_cap",
-    0x0000000000000008: "hw_slowdown",
-    0x0000000000000020: "sw_thermal_slowdown",
-    0x0000000000000040: "hw_thermal_slowdown",
-    0x0000000000000080: "hw_power_brake_slowdown",
-}
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -74,7 +69,7 @@ def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> l
         if elapsed_s >= WARM_UP_S * duration_s / DURATION_S:
             num_samples += 1
             for reasons, handle in zip(seen, handles, strict=True):
-                reasons |= slowdowns(nvml, handle)
+                reasons.update(reasons_now(nvml, handle))
         for load in loads:
             load.wait()
     return [
@@ -87,13 +82,6 @@ def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> l
         }
         for load, handle, reasons in zip(loads, handles, seen, strict=True)
     ]
-
-
-def slowdowns(nvml: Any, handle: Any) -> set[str]:
-    """Return the reasons of this moment."""
-    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-    bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
-    return {name for bit, name in SLOWDOWNS.items() if bits & bit}
 
 
 if __name__ == "__main__":
