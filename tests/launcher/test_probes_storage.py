@@ -15,7 +15,7 @@ from launcher.probes.probe import Subject, nearest_existing
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.training.checkpoint.folders import publish
+from neobert.training.checkpoint.publish import publish
 
 
 def test_secrets_are_not_recorded() -> None:
@@ -87,7 +87,8 @@ def checkpoint(root: Path, step: int, config: RunConfig) -> Path:
         (folder / "weights").write_bytes(b"w" * 100)
         (folder / "trainer_state" / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
 
-    return publish(root, step, "0" * 64, "2026-01-01T00:00:00+00:00", fill)
+    publish(root, step, "0" * 64, "2026-01-01T00:00:00+00:00", fill)
+    return root / str(step)
 
 
 def test_output_of_an_earlier_run(subject: Subject) -> None:

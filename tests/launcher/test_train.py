@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from neobert.training.checkpoint.folders import publish
+from neobert.training.checkpoint.publish import publish
 
 pytestmark = pytest.mark.e2e
 
@@ -57,8 +57,8 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(run_child: Callable[...
 
 def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(run_child: Callable[..., Any]) -> None:
     run_child(*TRAIN, fake="finish")
-    saved = publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
-    answer = run_child(*TRAIN, "--resume", str(saved), fake="finish")
+    publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
+    answer = run_child(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish")
     assert answer.code == 0, answer.err
     assert "this run is finished" not in answer.out
     assert answer.out.startswith("PASS")
