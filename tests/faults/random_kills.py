@@ -25,10 +25,17 @@ from neobert.training.checkpoint.manifest import verify
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, read_lines, write_corpus, write_run
 
-OFTEN = 0.8  # of a session's length: most are killed, and each gets some way
+LATEST = 1.1  # times the length of a session that starts afresh: some get through
 MEMORY = Path("/dev/shm")
+STEPS = 40  # training is most of a session then, not starting it
 RUN = {
-    "trainer": {"save_steps": 1, "eval_steps": 3, "logging_steps": 1, "metric_for_best_model": "eval/loss"}
+    "trainer": {
+        "max_steps": STEPS,
+        "save_steps": 1,
+        "eval_steps": 10,
+        "logging_steps": 1,
+        "metric_for_best_model": "eval/loss",
+    }
 }
 
 
@@ -40,6 +47,7 @@ class Tally:
     kills: int = 0
     resumed: int = 0
     during_a_save: int = 0
+    with_progress: int = 0
     runs: int = 0
     faults: list[str] = field(default_factory=list)
 
@@ -84,7 +92,7 @@ def kill_until_it_is_through(
     verified = -1
     while True:
         pid = nursery.begin(run_dir)
-        limit_s = chance.uniform(0, OFTEN * longest_s) if tally.kills < kills else 600.0
+        limit_s = chance.uniform(0, LATEST * longest_s) if tally.kills < kills else 600.0
         code = nursery.ended_within(pid, limit_s)
         if code is None:
             os.kill(pid, signal.SIGKILL)
@@ -103,6 +111,7 @@ def survey(root: Path, verified: int, tally: Tally) -> int:
     tally.during_a_save += any(root.glob(".tmp-*")) if root.is_dir() else False
     found = find(root, "auto")
     newest = -1 if found is None else found[1].step
+    tally.with_progress += newest > verified
     if newest < verified:
         tally.faults.append(
             f"kill {tally.kills}: step {verified} was verified, and now {newest} is the newest"
@@ -120,7 +129,7 @@ def judge(run_dir: Path, expected: list[dict[str, object]], tally: Tally) -> Non
     complaints = {
         "its metrics are not those of the undisturbed run": exact_lines(run_dir) != expected,
         f"it left {left}": bool(left),
-        "its last checkpoint is not that of its last step": checkpoint_steps(root)[-1:] != [12],
+        "its last checkpoint is not that of its last step": checkpoint_steps(root)[-1:] != [STEPS],
         "it has no best checkpoint": follow(root, "best") is None,
         "its heartbeats are out of order": not rises(read_lines(run_dir / "heartbeat_rank0.jsonl")),
     }

@@ -15,6 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from neobert.parallel.sharding import own_part
+from neobert.training.finite import FiniteGuard
 from tests.faults import nursery
 from tests.training.conftest import read_lines, write_corpus, write_run
 
@@ -49,6 +53,9 @@ def main(folder: Path) -> None:
         report[name] = losses(folder / name)
     report["codes"]["full"] = go(folder / "full", corpus, "parts on 2", END, refuse_large_files)
     report["files"]["full"] = sorted(path.name for path in (folder / "full" / "checkpoints").iterdir())
+    report["codes"]["bad"] = go(folder / "bad", corpus, "parts on 2", END, spoil_a_weight)
+    report["files"]["bad"] = (folder / "bad" / "checkpoints").exists()
+    report["log of the good rank"] = (folder / "bad" / "log_0").read_text(encoding="utf-8")
     report["log"] = (folder / "full" / "log_0").read_text(encoding="utf-8")
     print(json.dumps(report))
 
@@ -56,6 +63,18 @@ def main(folder: Path) -> None:
 def refuse_large_files() -> None:
     """Have the kernel refuse to write more into one file, as a quota does."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_BYTES, LARGEST_BYTES))
+
+
+def spoil_a_weight() -> None:
+    """Have this rank's part of the model hold something that is no number when it is saved."""
+    real = FiniteGuard.check_weights
+
+    def check_weights(self: FiniteGuard, module: Any, step: int) -> None:
+        with torch.no_grad():
+            own_part(module.decoder.weight).view(-1)[0] = float("nan")
+        real(self, module, step)
+
+    FiniteGuard.check_weights = check_weights
 
 
 def go(

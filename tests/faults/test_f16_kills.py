@@ -26,4 +26,4 @@ def test_kills_at_random_times_leave_one_history(report):
     tally = report("random_kills", "--kills", 12, "--seed", 3)
     assert tally["faults"] == []
     assert (tally["kills"], tally["resumed"]) == (12, 12)
-    assert tally["during_a_save"] > 0
+    assert tally["with_progress"] > 0

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.e2e
 
 def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     found = report("sharded_sessions", tmp_path)
-    failed = found["codes"].pop("full")
+    failed, bad = found["codes"].pop("full"), found["codes"].pop("bad")
     assert {code for codes in found["codes"].values() for code in codes} == {0}
     ranks = {"rng_rank0.safetensors", "rng_rank1.safetensors"}
     assert set(found["files"]["parts on 2"]) >= {"optimizer/__0_0.distcp", "optimizer/__1_0.distcp", *ranks}
@@ -25,6 +25,10 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
             assert loss == pytest.approx(undisturbed[step], rel=1e-5), (first, second, step)
     # The change says something: a fresh optimizer would not have found this loss again.
     assert undisturbed[str(CHANGE_AT + 1)] != undisturbed[str(CHANGE_AT)]
+
+    assert bad == [4, 4]
+    assert not found["files"]["bad"]
+    assert "not finite after step 5" in found["log of the good rank"]
 
     assert failed == [4, 4]
     assert found["files"]["full"] == []
