@@ -197,7 +197,7 @@ def _preflight(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    level: options.Levels = "static,host,gpu",
+    level: options.Levels = "",
     facts: options.FactsFile = None,
     save_facts: options.SaveFacts = None,
     output: options.ResultsFolder = None,
@@ -223,9 +223,7 @@ def _preflight(
     _end(lambda: preflight.run(asked, output_format), output_format)
 
 
-@app.command(
-    "validate-gpu", cls=ConfigCommand, epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full"
-)
+@app.command("validate-gpu", cls=ConfigCommand, epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full")
 def _validate_gpu(
     profile: options.Profile = None,
     config: options.Config = None,

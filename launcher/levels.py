@@ -27,12 +27,14 @@ from launcher.probes.trials import (
     probe_imports,
     probe_inspection,
 )
+from launcher.rehearsal import REHEARSAL_S, probe_rehearsal
 from neobert.errors import EXIT_USAGE, ProjectError
+from profiles.registry import ResolvedRun
 from validators.core import levels_with_rules
 from validators.finding import Level
 
 ALL = "full"
-DEFAULT = (Level.STATIC, Level.HOST, Level.GPU)
+QUICK = (Level.STATIC, Level.HOST, Level.GPU)
 # A level without a single check would pass by checking nothing.
 JUDGED = levels_with_rules()
 NAMES = {str(level): (level,) for level in JUDGED} | {ALL: JUDGED}
@@ -62,11 +64,17 @@ HEAVY_PROBES = (
     numerics_probe(needs_gpu=True, every=False),
     Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True),
     Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
+    Probe("rehearsal", probe_rehearsal, REHEARSAL_S + MARGIN_S, is_heavy=True),
 )
 
 
+def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
+    """All of them for a production run; a smoke run would be over before its rehearsal is."""
+    return JUDGED if run.is_production else QUICK
+
+
 def parse_levels(text: str) -> tuple[Level, ...]:
-    """Read `static,host,gpu`. Raises ProjectError for a word that is no level."""
+    """Read `static,host,gpu`; empty for nothing. Raises ProjectError for a word that is no level."""
     wanted: dict[Level, None] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         if word not in NAMES:
@@ -78,7 +86,7 @@ def parse_levels(text: str) -> tuple[Level, ...]:
                 exit_code=EXIT_USAGE,
             )
         wanted.update(dict.fromkeys(NAMES[word]))
-    return tuple(level for level in Level if level in wanted) or DEFAULT
+    return tuple(level for level in Level if level in wanted)
 
 
 def probes_for(levels: tuple[Level, ...], needed: Collection[str]) -> tuple[Probe, ...]:

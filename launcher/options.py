@@ -49,7 +49,12 @@ Key = Annotated[str, Argument(metavar="KEY", help="Key of the config, or a value
 # preflight
 Levels = Annotated[
     str,
-    Option("--level", metavar="LEVELS", help="Comma-separated: static, host, gpu, distributed, data, full."),
+    Option(
+        "--level",
+        metavar="LEVELS",
+        help="Comma-separated: static, host, gpu, distributed, data, rehearsal, full. Default: full for a "
+        "production run, static,host,gpu for a smoke run.",
+    ),
 ]
 FactsFile = Annotated[
     Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts; probe nothing.")

@@ -22,6 +22,7 @@ from validators.facts import Facts
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import Level
 from validators.planning import plan_run
+from validators.rehearsed import measurement
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
 DIFF = "working-tree.diff"
@@ -33,7 +34,9 @@ REPORT = "preflight.json"
 class Examination:
     """A run, what follows from it, what is true of the machine, and the report on all of it.
 
-    `unguarded` says why the run may start whatever the report says; empty for a run that is guarded.
+    Attributes:
+        plan: with what a rehearsal measured, where there was one; `predicted` without.
+        unguarded: why the run may start whatever the report says; empty for a run that is guarded.
     """
 
     run: ResolvedRun
@@ -41,7 +44,8 @@ class Examination:
     facts: Facts
     levels: tuple[Level, ...]
     report: Report
-    unguarded: str = ""
+    unguarded: str
+    predicted: Plan
 
 
 def examine(
@@ -66,13 +70,16 @@ def examine(
         diff_file = folder / DIFF if folder else None
         needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
         probes = probes_for(levels, needed)
-        facts = collect(probes, Subject(run.config, output_dir, Path.cwd(), diff_file), console.announce)
+        requires_gpu = run.profile is not None and run.profile.requires.device == "cuda"
+        subject = Subject(run.config, output_dir, Path.cwd(), diff_file, requires_gpu)
+        facts = collect(probes, subject, console.announce)
+    predicted, plan = plan, plan_run(run, measurement(facts))
     findings, checks = judge(run, plan, facts, levels)
     if receipt is not None:
         checks = carried(checks, receipt)
         levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
     report = report_of_run(run, findings, checks, strict=strict)
-    return Examination(run, plan, facts, levels, report, unguarded)
+    return Examination(run, plan, facts, levels, report, unguarded, predicted)
 
 
 def write_results(examination: Examination, folder: Path) -> None:

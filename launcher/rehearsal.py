@@ -75,12 +75,15 @@ class Stage:
 
 def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     """Rehearse the run here. Raises IncompleteError or TimedOutError saying how far it came."""
+    gpus = _gpus()
+    if subject.requires_gpu and not gpus:
+        raise UnsupportedError("no GPU is visible here, and the profile requires one")
     started_s = time.monotonic()
     ranks = subject.config.distributed.nproc_per_node
     with scratch(subject) as folder:
         stage = Stage(folder, ranks, started_s + REHEARSAL_S)
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
-        before = memory_used(_gpus())
+        before = memory_used(gpus)
         with performing(stage, FRESH) as (fresh, _):
             outside = seen_from_outside(fresh[0], before)
         if fresh[0].get("out_of_memory"):

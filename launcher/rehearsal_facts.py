@@ -94,7 +94,9 @@ def _telemetry(first: Record, outside: Mapping[str, Any]) -> Record | None:
 def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
     """Hold each resume against the unbroken run, and its state against what was there at the save."""
     saved = [each.get("state", {}) for each in fresh]
-    expected = resumes and resumed_from(fresh[0], resumes[0][0])
+    if not resumes:
+        return
+    expected = resumed_from(fresh[0], resumes[0][0])
     for ranks in resumes:
         yield compare(fresh, ranks, saved, expected)
         saved = [each["state_at_end"] for each in ranks]

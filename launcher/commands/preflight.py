@@ -8,7 +8,7 @@ from pathlib import Path
 from launcher import console
 from launcher.files import make_folder, write_text
 from launcher.formats import render
-from launcher.levels import parse_levels
+from launcher.levels import default_levels, parse_levels
 from launcher.preflight import examine, load_facts, results_folder, write_results
 from launcher.selection import Selection
 from launcher.ui.preflight_view import preflight_text
@@ -30,8 +30,9 @@ class Asked:
 
 def run(asked: Asked, output_format: str) -> int:
     """Examine the run, keep the results, print the report, return its exit code."""
-    levels = parse_levels(asked.levels)
+    wanted = parse_levels(asked.levels)
     resolved = asked.selection.require()
+    levels = wanted or default_levels(resolved)
     recorded = load_facts(asked.facts) if asked.facts else None
     folder = make_folder(asked.output) if asked.output else results_folder(resolved)
     examination = examine(resolved, levels, facts=recorded, folder=folder, strict=asked.strict)

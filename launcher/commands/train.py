@@ -17,7 +17,7 @@ from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
 from launcher.joining import wait_for_first_node, with_node_rank
-from launcher.levels import DEFAULT
+from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
 from launcher.receipts import read_for, require_unchanged
@@ -115,7 +115,12 @@ def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:
     """Judge the run as things are now; an earlier receipt may answer for what is dear to find out again."""
     receipt = read_for(asked.receipt, resolved) if asked.receipt else None
     examination = examine(
-        resolved, DEFAULT, folder=staging, strict=asked.strict, unguarded=asked.unguarded, receipt=receipt
+        resolved,
+        default_levels(resolved),
+        folder=staging,
+        strict=asked.strict,
+        unguarded=asked.unguarded,
+        receipt=receipt,
     )
     if asked.receipt and receipt:
         require_unchanged(receipt, examination, asked.receipt)

@@ -33,12 +33,14 @@ class Subject:
         output_dir: the run directory, absolute.
         folder: where the run is launched from.
         diff_file: where the working tree's difference is kept, or None to keep none.
+        requires_gpu: whether the run's profile asks for one.
     """
 
     config: RunConfig
     output_dir: Path
     folder: Path
     diff_file: Path | None = None
+    requires_gpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,11 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     )
 
 
-def decision_rows(plan: Plan) -> Iterator[Row]:
-    """What a person must decide on: time, money, work at risk, memory, speed."""
+def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
+    """What a person must decide on: time, money, work at risk, memory, speed.
+
+    The speed is that of `predicted`, a plan in which nothing is measured.
+    """
     yield _row("time to the end", show_duration(plan.eta_s.value), plan.eta_s)
     if plan.cost.value is not None:
         yield _row("cost", f"{plan.cost.value:,.2f}", plan.cost)
@@ -64,8 +67,9 @@ def decision_rows(plan: Plan) -> Iterator[Row]:
     yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
     yield _row("memory per device", _memory(plan), plan.memory_mib)
     yield _kernels(plan)
-    speed = f"{show_count(plan.tokens_per_second.value)} tokens/s, MFU {plan.mfu.value:.1%}"
-    yield _row("predicted speed", speed, plan.tokens_per_second)
+    said = predicted or plan
+    speed = f"{show_count(said.tokens_per_second.value)} tokens/s, MFU {said.mfu.value:.1%}"
+    yield _row("predicted speed", speed, said.tokens_per_second)
 
 
 def _kernels(plan: Plan) -> Row:
@@ -77,8 +81,9 @@ def _memory(plan: Plan) -> str:
     device = plan.device_memory_mib.value
     if device is None:
         return show_mib(plan.memory_mib.value)
-    share = plan.memory_mib.value / device
-    return f"{show_mib(plan.memory_mib.value)} of {show_mib(device)} ({share:.0%})"
+    taken = plan.memory_mib.value
+    left = show_mib(max(0.0, device - taken))
+    return f"{show_mib(taken)} of {show_mib(device)} ({taken / device:.0%}, headroom {left})"
 
 
 def _row(name: str, value: str, derived: Derived[Any]) -> Row:

@@ -9,6 +9,7 @@ from launcher.console import paint
 from launcher.formats.text import finding_text
 from launcher.preflight import Examination
 from launcher.ui.plan_view import decision_rows, plan_head
+from launcher.ui.rehearsal_view import measured_rows
 from launcher.ui.table import columns
 from validators.finding import CheckResult, Status
 
@@ -39,7 +40,8 @@ def _verdict(examination: Examination) -> str:
 
 
 def _decisions(examination: Examination) -> str:
-    rows = [[name, value, reason] for name, value, reason in decision_rows(examination.plan)]
+    told = [*decision_rows(examination.plan, examination.predicted), *measured_rows(examination.facts)]
+    rows = [[name, value, reason] for name, value, reason in told]
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
 
 

@@ -18,6 +18,7 @@ from neobert.receipt import explain_mismatch, read_receipt
 from validators.facts import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
+from validators.finding import Level
 
 Run = Callable[..., Any]
 Measure = Callable[[Any], Any]
@@ -114,13 +115,34 @@ def test_production_without_a_gpu_is_unknown_and_never_a_pass(command: Run, mach
     assert command("preflight", "--profile", "a100-prod", "--level", "static").code == 0
 
 
-def test_a_level_without_checks_cannot_be_asked_for(command: Run, machine: Any) -> None:
+def test_every_level_can_be_asked_for_and_judges_its_own_checks(command: Run, machine: Any) -> None:
     machine(None)
-    for name in levels.JUDGED:
+    for name in Level:
         answer = command("preflight", "-p", "cpu-demo", "--level", str(name), *JSON)
         assert {check["level"] for check in answer.json["checks"]} == {str(name)}
-    assert set(levels.NAMES["full"]) == set(levels.JUDGED)
-    assert command("preflight", "-p", "cpu-demo", "--level", "rehearsal").code == 2
+    assert set(levels.NAMES["full"]) == set(levels.JUDGED) == set(Level)
+    assert command("preflight", "-p", "cpu-demo", "--level", "rehearsals").code == 2
+
+
+def test_a_production_run_is_checked_in_full_where_nobody_says(command: Run, machine: Any) -> None:
+    machine((A100,))
+    report = command("preflight", "-p", "a100-prod", *JSON).json
+    assert {check["level"] for check in report["checks"]} == set(Level)
+    report = command("preflight", "-p", "cpu-demo", *JSON).json
+    assert {check["level"] for check in report["checks"]} == {"static", "host", "gpu"}
+
+
+def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: Any) -> None:
+    slow = replace(RECORDED.rehearsal.speed, step_time_s=60.0, tokens_per_second=4_200.0)
+    machine((A100,), rehearsal=lambda _: replace(RECORDED.rehearsal, speed=slow))
+    report = command("preflight", "-p", "a100-prod", *JSON).json
+    failed = {finding["code"]: finding["message"] for finding in report["findings"]}
+    assert "250.0 minutes" in failed["CKP002"]
+    assert "measured: a rehearsal on" in failed["CKP002"]
+    text = command("preflight", "-p", "a100-prod").out
+    assert "measured speed" in text
+    assert "predicted speed" in text
+    assert "headroom" in text
 
 
 def test_production_with_its_gpu_passes(command: Run, machine: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launcher import rundir
-from launcher.levels import DEFAULT
+from launcher.levels import QUICK
 from launcher.preflight import examine
 from launcher.rundir import WRITTEN, claimed, is_alive, make_room, record_trainer, write_manifest, write_run
 from launcher.selection import Selection
@@ -98,7 +98,7 @@ def written(tmp_path: Path, run_file: Any) -> Path:
     staging = tmp_path / "staging"
     staging.mkdir()
     (staging / "working-tree.diff").write_text("+x\n", encoding="utf-8")
-    examination = examine(selection.resolve(), DEFAULT, folder=None)
+    examination = examine(selection.resolve(), QUICK, folder=None)
     folder = tmp_path / "run"
     (folder / "logs").mkdir(parents=True)
     (folder / "outcome.json").write_text('{"status": "failed"}', encoding="utf-8")
