@@ -25,7 +25,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,9 @@ class OurStep:
         return self.trainer.progress.tokens_total - before
 
 
-def build_peers(config: RunConfig, device: str, backend: str = "inductor") -> dict[str, Callable[[], Step]]:
+def build_peers(
+    config: RunConfig, device: str, backend: str = "inductor", precisions: Sequence[str] = tuple(DTYPES)
+) -> dict[str, Callable[[], Step]]:
     """Return what builds each peer, by name."""
     prepared = prepare(config)
     store, tokenizer = prepared.train, prepared.tokenizer
@@ -77,7 +79,7 @@ def build_peers(config: RunConfig, device: str, backend: str = "inductor") -> di
         model = modernbert.build(config.model, tokenizer.vocab_size, tokenizer.pad_id).to(device)
         return modernbert.PeerStep(model, batches, dtype, backend)
 
-    return {f"{form} {name}": partial(build, form, DTYPES[name]) for form in FORMS for name in DTYPES}
+    return {f"{form} {name}": partial(build, form, DTYPES[name]) for form in FORMS for name in precisions}
 
 
 def warm_up(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, Any]]:
@@ -160,7 +162,14 @@ def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def contest(work: Path, size: Size, rounds: int, seconds: float, backend: str) -> dict[str, Any]:
+def contest(
+    work: Path,
+    size: Size,
+    rounds: int,
+    seconds: float,
+    backend: str,
+    precisions: Sequence[str] = tuple(DTYPES),
+) -> dict[str, Any]:
     """Build all, let them take turns, and say what came of it."""
     run_dir = work / "against-modernbert"
     run_dir.mkdir(exist_ok=True)
@@ -168,7 +177,7 @@ def contest(work: Path, size: Size, rounds: int, seconds: float, backend: str) -
     world = World(config.trainer.mixed_precision)
     make_reproducible(config, world)
     trainer = assemble(config, run_dir, world, Signals(), None)
-    peers = build_peers(config, world.device.type, backend)
+    peers = build_peers(config, world.device.type, backend, precisions)
     try:
         steps, notes = warm_up({OURS: lambda: OurStep(trainer), **peers})
         rates = measure(steps, rounds, seconds)
@@ -194,11 +203,14 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.5, help="of each contender in a round")
+    parser.add_argument(
+        "--precisions", nargs="+", choices=list(DTYPES), default=list(DTYPES), help="of the peer"
+    )
     parser.add_argument("--output", type=Path, help="folder of the JSON files")
     chosen = parser.parse_args()
     work = chosen.work.resolve()
     write_text(work, FULL)
-    found = contest(work, FULL, chosen.rounds, chosen.seconds, "inductor")
+    found = contest(work, FULL, chosen.rounds, chosen.seconds, "inductor", chosen.precisions)
     print(json.dumps(found, indent=1))
     if found["shapes"]["apart"] > TOLERANCE:
         sys.exit("parameters or FLOPs of the two models are more than 2 % apart")

@@ -22,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,9 @@ class Team:
     name: str
     ranks: tuple[subprocess.Popen[str], ...]
 
+    def wait_for_start(self) -> None:
+        print(self.name, *(answer_of(rank) for rank in self.ranks), flush=True)
+
     def go(self, soak: int, steps: int, kind: str = "time") -> list[dict[str, Any]]:
         for rank in self.ranks:
             assert rank.stdin is not None
@@ -71,7 +75,7 @@ def answer_of(rank: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def start(work: Path, name: str, devices: list[int], mode: str, size: Size, kernels: dict[str, str]) -> Team:
-    """Start a team of ranks, one a device, and wait until each has compiled its step."""
+    """Start a team of ranks, one a device; each compiles its step, and says so when it has."""
     run_dir = work / f"{name}-{time.time_ns()}"
     content = to_dict(run_config(work, run_dir, size, steps=ENOUGH_STEPS, **kernels))
     write_run(run_dir, from_dict({**content, "distributed": {"nproc_per_node": len(devices), "mode": mode}}))
@@ -92,9 +96,7 @@ def start(work: Path, name: str, devices: list[int], mode: str, size: Size, kern
                     text=True,
                 )
             )
-    team = Team(name, tuple(ranks))
-    print(name, *(answer_of(rank) for rank in ranks), flush=True)
-    return team
+    return Team(name, tuple(ranks))
 
 
 def free_port() -> int:
@@ -215,27 +217,33 @@ def report(output: Path, seen: list[Any], members: dict[str, int], settings: dic
         print(path.name, best, scaling, rates, flush=True)
 
 
+def line_up(chosen: argparse.Namespace) -> Iterator[tuple[str, list[int], str]]:
+    """Yield name, devices and mode: every card by itself, then the teams of several."""
+    for device in range(max(chosen.counts)):
+        yield f"card{device}", [device], "replicated"
+    for count in chosen.counts:
+        for mode in chosen.modes:
+            yield f"{mode}-{count}", list(range(count)), mode
+
+
 def measure(chosen: argparse.Namespace, work: Path) -> None:
     size = TINY if chosen.tiny else FULL
     kernels = {} if chosen.tiny else {"kernel_backend": chosen.kernels}
     write_text(work, size)
     prepare(run_config(work, work / "unused", size, steps=ENOUGH_STEPS, **kernels))
     most = max(chosen.counts)
-    singles = []
-    teams = []
-    members = {"apart": most}
+    members = {"apart": most} | {f"{mode}-{count}": count for count in chosen.counts for mode in chosen.modes}
+    started = []
     try:
-        for device in range(most):
-            team = start(work, f"card{device}", [device], "replicated", size, kernels)
-            singles.append(team)  # at once, so that it is ended too where the next fails
-        teams = [Team("alone", singles[0].ranks)]
-        for count in chosen.counts:
-            for mode in chosen.modes:
-                members[f"{mode}-{count}"] = count
-                teams.append(start(work, f"{mode}-{count}", list(range(count)), mode, size, kernels))
-        teams.append(Team("apart", tuple(team.ranks[0] for team in singles)))
+        for name, devices, mode in line_up(chosen):
+            started.append(start(work, name, devices, mode, size, kernels))  # noqa: PERF401  (what runs is ended)
+        for team in started:
+            team.wait_for_start()
+        singles, several = started[:most], started[most:]
+        apart = Team("apart", tuple(team.ranks[0] for team in singles))
+        teams = [Team("alone", singles[0].ranks), *several, apart]
         seen = rounds(teams, chosen.rounds, chosen.soak, chosen.steps)
-        profiles = {team.name: team.go(5, 3, "profile") for team in teams[1:-1]}
+        profiles = {team.name: team.go(5, 3, "profile") for team in several}
         settings = {
             "soak": chosen.soak,
             "steps": chosen.steps,
@@ -244,8 +252,9 @@ def measure(chosen: argparse.Namespace, work: Path) -> None:
         }
         report(chosen.output or work, seen, members, settings)
     finally:
-        for rank in {rank for team in [*singles, *teams] for rank in team.ranks}:
-            rank.kill()
+        for team in started:
+            for rank in team.ranks:
+                rank.kill()
 
 
 def main() -> None:
