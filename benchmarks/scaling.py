@@ -236,7 +236,7 @@ def measure(chosen: argparse.Namespace, work: Path) -> None:
     started = []
     try:
         for name, devices, mode in line_up(chosen):
-            started.append(start(work, name, devices, mode, size, kernels))  # noqa: PERF401  (what runs is ended)
+            started.append(start(work, name, devices, mode, size, kernels))
         for team in started:
             team.wait_for_start()
         singles, several = started[:most], started[most:]

@@ -54,19 +54,16 @@ def test_whole_matrices_are_updated_as_torch_muon_does(model):
         assert (mine - other).norm() < 0.01 * moved
 
 
-def test_a_step_waits_for_nothing_and_repeats_to_the_last_bit(model):
+def test_a_step_waits_for_nothing_and_repeats_to_the_last_bit(model, waiting_is_an_error):
     twin = copy.deepcopy(model)
     for each in (model, twin):
         optimizer = build_optimizer(CONFIG, each)
         optimizer.found_inf = torch.zeros((), device="cuda")
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with waiting_is_an_error():
             for seed in range(2):
                 set_gradients(each, seed)
                 optimizer.step()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
 
 

@@ -25,7 +25,6 @@ CUDA = torch.device("cuda")
 @pytest.fixture(autouse=True)
 def _undo():
     yield
-    torch.cuda.set_sync_debug_mode("default")
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
@@ -44,11 +43,10 @@ def arm(tmp_path):
     arm.close()
 
 
-def test_timing_a_step_never_waits_for_the_device(arm):
-    torch.cuda.set_sync_debug_mode("error")
-    for _ in range(3):
-        run_step(arm.trainer)
-    torch.cuda.set_sync_debug_mode("default")
+def test_timing_a_step_never_waits_for_the_device(arm, waiting_is_an_error):
+    with waiting_is_an_error():
+        for _ in range(3):
+            run_step(arm.trainer)
 
 
 def test_parts_sum_to_the_step_and_the_step_is_the_true_one(arm):

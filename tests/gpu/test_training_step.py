@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -48,7 +47,6 @@ def _fresh():
     torch._dynamo.utils.counters.clear()
     torch.manual_seed(0)
     yield
-    torch.cuda.set_sync_debug_mode("default")
     AcceleratorState._reset_state(reset_partial_state=True)
     torch._dynamo.reset()
 
@@ -207,17 +205,8 @@ def write_run(folder, **changes):
     return config
 
 
-@contextmanager
-def waiting_is_an_error():
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.parametrize("name", [*KERNELS, "torch"])
-def test_a_step_never_waits_for_the_device(name, tmp_path):
+def test_a_step_never_waits_for_the_device(name, tmp_path, waiting_is_an_error):
     config = write_run(tmp_path, kernel_backend=name)
     trainer = assemble(config, tmp_path, World("bf16"), Signals(), None)
     try:
@@ -232,7 +221,7 @@ def test_a_step_never_waits_for_the_device(name, tmp_path):
         trainer.batches.close()
 
 
-def test_a_planted_wait_is_caught():
+def test_a_planted_wait_is_caught(waiting_is_an_error):
     value = torch.ones((), device="cuda")
     with waiting_is_an_error(), pytest.raises(RuntimeError, match="synchroniz"):
         value.item()
