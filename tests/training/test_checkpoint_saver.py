@@ -13,7 +13,7 @@ from neobert.errors import ProjectError
 from neobert.training import loop, session
 from neobert.training.checkpoint import content, folders, publish
 from neobert.training.checkpoint.manifest import read_manifest, verify
-from neobert.training.checkpoint.save import Saver
+from neobert.training.checkpoint.save import Saver, _finite_evaluations
 from neobert.training.checkpoint.snapshot import SLAB_BYTES, Snapshot, _views
 from neobert.training.checkpoint.writer import Writer
 
@@ -192,6 +192,11 @@ def test_a_step_that_was_not_evaluated_is_not_judged(make_run, run):
     root = run_dir / "checkpoints"
     assert [bool(read_manifest(root / step).metrics) for step in ("5", "10", "12")] == [False, False, True]
     assert folders.follow(root, "best").name == "12"
+
+
+def test_what_an_evaluation_does_not_say_is_no_verdict():
+    row = {"step": 3, "eval/loss": None, "eval/accuracy": 0.5, "eval/other": float("nan"), "train/loss": 1.0}
+    assert _finite_evaluations(row) == {"eval/accuracy": 0.5}
 
 
 def test_a_snapshot_uses_its_memory_again():

@@ -238,4 +238,6 @@ def _layout(tensors: Mapping[str, Tensor]) -> Layout:
 
 
 def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: value for name, value in row.items() if name.startswith("eval/") and math.isfinite(value)}
+    """Pick what an evaluation says; without any target it says null."""
+    judged = {name: value for name, value in row.items() if name.startswith("eval/") and value is not None}
+    return {name: value for name, value in judged.items() if math.isfinite(value)}
