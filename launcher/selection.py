@@ -27,9 +27,15 @@ class Selection:
 
     def resolve(self) -> ResolvedRun:
         """Resolve the run on the one path. Raises ProjectError."""
+        from neobert.config.errors import ConfigError
         from profiles.registry import resolve_run
 
-        return resolve_run(self.profile, self.files, self.overrides)
+        try:
+            return resolve_run(self.profile, self.files, self.overrides)
+        except ConfigError as error:
+            from launcher.readable import judged_as_read
+
+            raise judged_as_read(error, self.profile, self.files, self.overrides) from None
 
     def require(self) -> ResolvedRun:
         """Resolve a run that somebody named; all defaults are nobody's run."""

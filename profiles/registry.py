@@ -9,7 +9,7 @@ from pathlib import Path
 from neobert.config.canonical import sha256
 from neobert.config.document import Document, load_document
 from neobert.config.overrides import Override, parse_overrides
-from neobert.config.resolution import Resolution, build, resolve, sources_of
+from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
 from neobert.config.schema import RunConfig
 from neobert.config.tree import DEFAULT, Node, Origin
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
@@ -36,6 +36,7 @@ __all__ = [
     "ResolvedRun",
     "list_profiles",
     "load_profile",
+    "resolve_readable",
     "resolve_run",
 ]
 
@@ -121,8 +122,8 @@ def resolve_run(
 ) -> ResolvedRun:
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
-    A profile file in place of a run file resolves to the profile itself. Who resolves many runs hands the same
-    `loaded` to each: a profile is then read once.
+    A profile file in place of a run file resolves to the profile itself. Who resolves many runs hands the
+    same `loaded` to each: a profile is then read once.
     Raises ConfigError with every problem at once, and ProjectError where profiles disagree.
     """
     loaded = {} if loaded is None else loaded
@@ -143,6 +144,23 @@ def resolve_run(
     return _run(found, base, documents, parsed)
 
 
+def resolve_readable(
+    profile: str | None, files: Sequence[str | Path], overrides: Sequence[str] = ()
+) -> ResolvedRun | None:
+    """Resolve what can be read of run files in another trainer's terms, which `resolve_run` refuses.
+
+    Rules may judge it; nothing may run on it. None where no file is in such terms, or nothing fits.
+    """
+    documents = [without_null_profile(load_document(file)) for file in files]
+    if any(map(is_profile, documents)):
+        return None
+    name, place = named_profile(documents, profile)
+    found, base = _profile(load_layers(find_profile(name, place))) if name else (None, ())
+    parsed = parse_overrides(overrides)
+    resolution = resolve_what_fits([*base, *documents], parsed)
+    return None if resolution is None else _resolved(resolution, found, documents, parsed)
+
+
 def _run_of_profile_file(
     profile: str | None, documents: Sequence[Document], overrides: tuple[Override, ...]
 ) -> ResolvedRun:
@@ -159,7 +177,15 @@ def _run(
     documents: Sequence[Document],
     overrides: tuple[Override, ...],
 ) -> ResolvedRun:
-    resolution = resolve([*base, *documents], overrides)
+    return _resolved(resolve([*base, *documents], overrides), profile, documents, overrides)
+
+
+def _resolved(
+    resolution: Resolution,
+    profile: Profile | None,
+    documents: Sequence[Document],
+    overrides: tuple[Override, ...],
+) -> ResolvedRun:
     source = documents[-1].file if documents else profile.files[0] if profile else ""
     return ResolvedRun(resolution.config, profile, resolution.origins, resolution.digest, source, overrides)
 

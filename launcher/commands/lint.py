@@ -11,8 +11,10 @@ import validators.rules  # noqa: F401  registers every rule
 from launcher import console
 from launcher.discovery import Discovered, discover
 from launcher.formats import render
+from launcher.readable import judged_as_read
 from launcher.report import Report, findings_of_error
 from launcher.ui.table import columns
+from neobert.config import ConfigError
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
@@ -115,7 +117,8 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
             return Judged((), (), EXIT_OK, "", resolved.digest)
         findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     except ProjectError as error:
-        return Judged(tuple(_placed(findings_of_error(error), path)), (), error.exit_code)
+        told = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
+        return Judged(tuple(_placed(findings_of_error(told), path)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
     return Judged(tuple(findings), tuple(checks), EXIT_OK, profile, resolved.digest)
 

@@ -23,6 +23,7 @@ from neobert.config.variables import substitute
 T = TypeVar("T")
 
 MOST_EXPLAINED = 200
+MOST_ATTEMPTS = 3
 UNRESOLVED_VARIABLE = "CFG012"
 EMPTY = Node({}, DEFAULT, DEFAULT)
 
@@ -71,6 +72,23 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
     if found or value is None:
         raise ConfigError([sources.issue(flaw) for flaw in _told_once(_by_place(found))])
     return value
+
+
+def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
+    """Resolve layers in another trainer's terms, less what the schema refuses; None where none is."""
+    from neobert.config.foreign import carried, without
+
+    translated = [carried(document) for document in layers]
+    if not any(translated):
+        return None
+    readable = [ours or document for ours, document in zip(translated, layers, strict=True)]
+    for _ in range(MOST_ATTEMPTS):
+        try:
+            return resolve(readable, overrides)
+        except ConfigError as error:
+            refused = [tuple(issue.path.split(".")) for issue in error.issues]
+            readable = [without(document, refused) for document in readable]
+    return None
 
 
 def _unexplained(num_problems: int, root: Node) -> list[Flaw]:

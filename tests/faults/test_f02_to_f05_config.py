@@ -1,4 +1,4 @@
-"""F2 to F5: a toy whose every switch is right, misspelt and doubled keys, wrong types, saving that never comes."""
+"""F2 to F5: a toy with every switch right, misspelt and doubled keys, wrong types, no save."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ def test_f2_every_switch_is_right_and_the_model_is_tiny(lint: Lint) -> None:
         ("datset", "max_seq_length", 1, "did you mean dataset?"),
     ],
 )
-def test_f3_a_misspelt_or_misplaced_key(
-    lint: Lint, section: str, key: str, column: int, hint: str
-) -> None:
+def test_f3_a_misspelt_or_misplaced_key(lint: Lint, section: str, key: str, column: int, hint: str) -> None:
     code, said = lint(f"profile: a100-prod\n{section}:\n  {key}: 500\n")
     assert (code, said.keys()) == (1, {"CFG001"})
     assert said["CFG001"][0]["hint"] == hint

@@ -1,0 +1,135 @@
+"""A file in another trainer's terms, as far as it can be read: its values under the names they have here.
+
+Nothing runs on what this makes of a file. It lets the rules judge what somebody meant, beside the names that
+have to be changed first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from neobert.config.document import Document
+from neobert.config.keys import all_keys, sections
+from neobert.config.renamed import BATCH, advice_for_key
+from neobert.config.suggest import suggest_key
+from neobert.config.tree import Node, Path, Scalar, find, join, walk
+
+TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
+ROWS = "trainer.per_device_train_batch_size"
+OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
+FP32, BF16 = "fp32", "bf16"
+ATTENTION: dict[Scalar, str | int] = {
+    True: "flash_attn_varlen",
+    False: "sdpa",
+    "eager": "sdpa",
+    "flash_attention_2": "flash_attn_varlen",
+}
+PRECISION: dict[Scalar, str | int] = {
+    True: BF16,
+    False: FP32,
+    "float32": FP32,
+    "32": FP32,
+    32: FP32,
+    "bfloat16": BF16,
+    "bf16-mixed": BF16,
+}
+WORDS: dict[str, dict[Scalar, str | int]] = {
+    "model.attn_backend": ATTENTION,
+    "trainer.mixed_precision": PRECISION,
+    "trainer.save_steps": {"no": 0, "never": 0},
+}
+UNSAID: dict[str, Scalar] = {"trainer.save_steps": 0}
+"""What a file with a loop of another name leaves out, and what the trainer it was written for makes of it."""
+
+
+def carried(document: Document) -> Document | None:
+    """The document in this schema's names, each value at its place; None where none is carried over."""
+    own = {path: node for path, node in _leaves(document.root) if _is_own(path)}
+    foreign = dict(_translated(document.root))
+    if not foreign:
+        return None
+    values = _unsaid(document.root, {**foreign, **own}) | foreign | own
+    return replace(document, root=_tree(document.root, values), flaws=())
+
+
+def without(document: Document, refused: Iterable[Path]) -> Document:
+    """The document without the values that some paths are in; sections stay, and so does all of a profile."""
+    if document.kind == "profile":
+        return document
+    above = {path[:length] for path in refused for length in range(1, len(path) + 1)}
+    kept = {place: node for place, node in _leaves(document.root) if place not in above}
+    return replace(document, root=_tree(document.root, kept))
+
+
+def _leaves(root: Node) -> Iterator[tuple[Path, Node]]:
+    """Entries that are no mappings, and not below a list."""
+    for path, node in walk(root):
+        if not isinstance(node.value, dict) and all(isinstance(part, str) for part in path):
+            yield path, node
+
+
+def _is_own(path: Path) -> bool:
+    return join(path) in all_keys() or path[0] == "variables"
+
+
+def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
+    for path, node in _leaves(root):
+        if _is_own(path):
+            continue
+        for target in _targets(path):
+            yield tuple(target.split(".")), _in_our_words(target, node)
+
+
+def _targets(path: Path) -> tuple[str, ...]:
+    """Keys that take the value: by the table of renamed keys, or of the same name in another section."""
+    name, advice = str(path[-1]), advice_for_key(path)
+    if name in OTHER_UNITS:
+        return ()
+    if advice == BATCH:
+        return (ROWS,)
+    if advice:
+        written = TARGETS.fullmatch(advice)
+        return tuple(key for key in written.groups() if key in all_keys()) if written else ()
+    near = suggest_key(join(path))
+    return (near,) if near.rpartition(".")[2] == name and len(path) == 2 else ()
+
+
+def _in_our_words(target: str, node: Node) -> Node:
+    value = node.value
+    if isinstance(value, dict | tuple):
+        return node
+    for theirs, ours in WORDS.get(target, {}).items():
+        if theirs == value and type(theirs) is type(value):
+            return replace(node, value=ours)
+    return node
+
+
+def _unsaid(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
+    """A profile's safeguards were not meant by a file that has a section of its own for the loop."""
+    steps = known.get(("trainer", "max_steps"))
+    if steps is None or not isinstance(root.value, dict):
+        return {}
+    places = [node for name, node in root.value.items() if name not in sections() and node.key.line]
+    above = [
+        node.key for node in places if isinstance(node.value, dict) and node.key.line < steps.origin.line
+    ]
+    if not above:
+        return {}
+    place = max(above, key=lambda origin: origin.line)
+    return {tuple(key.split(".")): Node(value, place, place) for key, value in UNSAID.items()}
+
+
+def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
+    """A tree of the leaves; each section stands where it stood, or where its first value does."""
+    entries: dict[str, Node] = {}
+    for path, node in leaves.items():
+        place, holder = entries, root
+        for part in map(str, path[:-1]):
+            holder = find(holder, (part,)) or Node({}, node.origin, node.key)
+            section = place.setdefault(part, Node({}, holder.origin, holder.key))
+            assert isinstance(section.value, dict)
+            place = section.value
+        place[str(path[-1])] = node
+    return Node(entries, root.origin, root.key)
