@@ -13,8 +13,8 @@ from typing import Any
 from launcher.failure import describe
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
-from launcher.records import Record, last_record, read_json, read_metrics
-from launcher.rundir import CHECKPOINTS, HEARTBEAT, LOGS, METRICS, OUTCOME
+from launcher.records import Record, last_beat, read_json, read_metrics
+from launcher.rundir import CHECKPOINTS, LOGS, MANIFEST, METRICS, OUTCOME
 from launcher.ui.numbers import show_count
 from launcher.watch import EVAL_LOSS
 from neobert.errors import (
@@ -39,6 +39,7 @@ class Ending:
         status: finished, preempted, interrupted or failed.
         message: what went wrong, with the way out; empty where nothing did.
         checkpoint: the newest checkpoint; empty where there is none.
+        restarts: sessions that were begun again within this launch.
         next_command: what to run now.
     """
 
@@ -51,6 +52,7 @@ class Ending:
     last_eval_loss: float | None
     checkpoint: str
     run_directory: str
+    restarts: int
     message: str
     next_command: str
 
@@ -59,19 +61,24 @@ class Ending:
         return asdict(self)
 
 
-def conclude(folder: Path, code: int, signals: Sequence[int], error_file: Path | None) -> Ending:
+def conclude(
+    folder: Path, code: int, signals: Sequence[int], error_file: Path | None, *, has_begun: bool = True
+) -> Ending:
     """Read how the run ended from what it left.
 
     Args:
         code: the child's code, negative for a signal.
         signals: signals that were forwarded to it.
         error_file: where it was to leave what it refused.
+        has_begun: whether it got as far as a heartbeat.
     """
     outcome = read_json(folder / OUTCOME)
-    error = _read_error(error_file) if error_file else None
+    error = read_error(error_file) if error_file else None
+    if not outcome and error is None and _was_stopped_early(code, signals, has_begun):
+        outcome = {"exit_code": EXIT_PREEMPTED}
     exit_code = _exit_code(outcome, error, code, signals)
     losses = [row[EVAL_LOSS] for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
-    beat = last_record(folder / HEARTBEAT)
+    beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
     return Ending(
         status=str(outcome.get("status") or _status(exit_code)),
@@ -83,6 +90,7 @@ def conclude(folder: Path, code: int, signals: Sequence[int], error_file: Path |
         last_eval_loss=losses[-1] if losses else None,
         checkpoint=str(checkpoint) if checkpoint else "",
         run_directory=str(folder),
+        restarts=len(read_json(folder / MANIFEST).get("restarts", ())),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
         next_command=_next_command(exit_code, checkpoint),
     )
@@ -101,6 +109,12 @@ def already_finished(folder: Path) -> Ending:
     )
 
 
+def _was_stopped_early(code: int, signals: Sequence[int], has_begun: bool) -> bool:
+    """Whether it ended because it was asked to, before it could answer: there was nothing to save yet."""
+    was_asked = signal.SIGTERM in signals or signal.SIGUSR1 in signals
+    return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
+
+
 def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:
     """The trainer's own word first. Without one, only Ctrl-C explains an end that is no failure."""
     if isinstance(outcome.get("exit_code"), int):
@@ -117,7 +131,7 @@ def _status(exit_code: int) -> str:
     )
 
 
-def _read_error(path: Path) -> ProjectError | None:
+def read_error(path: Path) -> ProjectError | None:
     """A child that died while it wrote leaves nothing to read."""
     try:
         return read_error_file(path)
@@ -187,6 +201,8 @@ def summary_text(ending: Ending) -> str:
     lines = [f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})"]
     if ending.first_eval_loss is not None and ending.last_eval_loss is not None:
         lines.append(f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}")
+    if ending.restarts:
+        lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
     if ending.checkpoint:
         lines.append(f"checkpoint: {ending.checkpoint}")
     if ending.message:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from launcher.rank_log import log_path
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
+# Has the trainer go on from its own newest checkpoint.
+AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 PATIENCE = 2
@@ -71,20 +73,28 @@ def _torchrun_options(topology: Topology) -> list[str]:
     return options + [word for pair in given.items() for word in pair]
 
 
-def child_environment(error_file: Path, ranks: int = 1) -> dict[str, str]:
+def child_environment(
+    error_file: Path, ranks: int = 1, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """This environment and where to leave an error; no module of the current folder hides the project's.
 
     Args:
         ranks: processes of this node, which share its cores; torchrun would give each of several one core.
+        more: what else the child is told.
     """
     ours = {ERROR_FILE_ENV: str(error_file), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     cores = max(1, len(os.sched_getaffinity(0)) // ranks)
     shared = {"OMP_NUM_THREADS": str(cores)} if ranks > 1 else {}
-    return {**POLITE, **shared, **os.environ, **ours}
+    return {**POLITE, **shared, **os.environ, **ours, **(more or {})}
 
 
 def start(
-    command: Sequence[str], log: Path, error_file: Path, keep_open: Sequence[int] = (), ranks: int = 1
+    command: Sequence[str],
+    log: Path,
+    error_file: Path,
+    keep_open: Sequence[int] = (),
+    ranks: int = 1,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start the trainer in a session of its own, so that a Ctrl-C reaches it once, through us."""
     with log.open("ab") as output:
@@ -93,7 +103,7 @@ def start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=child_environment(error_file, ranks),
+            env=child_environment(error_file, ranks, environment),
             start_new_session=True,
             pass_fds=tuple(keep_open),
             preexec_fn=_dying_with_parent(),
@@ -116,7 +126,7 @@ def _dying_with_parent() -> Callable[[], object]:
 class Forwarder:
     """Passes signals on to the workers. Ctrl-C is the trainer's to answer twice; the third one kills it."""
 
-    def __init__(self, child: subprocess.Popen[bytes], has_agent: bool) -> None:
+    def __init__(self, child: subprocess.Popen[bytes] | None, has_agent: bool) -> None:
         self.child = child
         self.has_agent = has_agent
         self.seen: list[int] = []
@@ -124,13 +134,24 @@ class Forwarder:
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         """Forward one signal. A scheduler's warning, SIGUSR1, asks for the same as SIGTERM: save and stop."""
         self.seen.append(number)
+        self._pass_on(number)
+
+    def adopt(self, child: subprocess.Popen[bytes]) -> None:
+        """Forward to this child from now on, and what came before there was one."""
+        self.child = child
+        if self.seen:
+            self._pass_on(self.seen[-1])
+
+    def _pass_on(self, number: int) -> None:
         wanted = signal.SIGTERM if number == signal.SIGUSR1 else number
         self._send(wanted if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
 
     def _send(self, number: int) -> None:
+        if self.child is None:
+            return
         if self.has_agent:
             # torchrun would end its workers within seconds of a signal of its own: a save may take longer.
-            targets = self._workers()
+            targets = self._workers(self.child)
             for worker in targets:
                 with suppress(psutil.Error):
                     worker.send_signal(number)
@@ -140,9 +161,9 @@ class Forwarder:
             with suppress(ProcessLookupError):  # it may have been reaped below this handler
                 os.killpg(self.child.pid, number)
 
-    def _workers(self) -> list[psutil.Process]:
+    def _workers(self, child: subprocess.Popen[bytes]) -> list[psutil.Process]:
         try:
-            descendants = psutil.Process(self.child.pid).children(recursive=True)
+            descendants = psutil.Process(child.pid).children(recursive=True)
         except psutil.Error:
             return []
         return [process for process in descendants if _is_worker(process)]
@@ -157,8 +178,11 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def forwarding(child: subprocess.Popen[bytes], has_agent: bool) -> Iterator[Forwarder]:
-    """Forward signals while the block runs; afterwards they mean what they meant before."""
+def forwarding(child: subprocess.Popen[bytes] | None, has_agent: bool) -> Iterator[Forwarder]:
+    """Forward signals while the block runs; afterwards they mean what they meant before.
+
+    A child may come later, and another one after it.
+    """
     forwarder = Forwarder(child, has_agent)
     before = {number: signal.signal(number, forwarder) for number in FORWARDED}
     try:

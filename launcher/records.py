@@ -18,7 +18,7 @@ def parse_lines(text: str) -> Iterator[Record]:
     for line in text.splitlines():
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             yield record
@@ -43,6 +43,12 @@ def last_record(path: Path) -> Record:
     except OSError:
         return {}
     return next(iter(reversed(list(parse_lines(window.decode("utf-8", errors="replace"))))), {})
+
+
+def last_beat(folder: Path, rank: int) -> Record:
+    """The newest heartbeat of a rank, also in the moment in which its file has just been renamed."""
+    path = folder / f"heartbeat_rank{rank}.jsonl"
+    return last_record(path) or last_record(path.with_name(f"{path.name}.1"))
 
 
 def read_metrics(path: Path) -> list[Record]:

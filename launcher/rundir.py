@@ -182,7 +182,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
     """Code, packages and host of one launch."""
     facts = examination.facts
     return {
-        "started_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "started_utc": _now(),
         "argv": sys.argv,
         "working_directory": str(Path.cwd()),
         "code_version": code_version(facts),
@@ -215,6 +215,17 @@ def record_trainer(folder: Path, pid: int) -> None:
     except psutil.Error:
         return
     write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started": started})
+
+
+def record_restart(folder: Path, told: Mapping[str, Any]) -> None:
+    """Add to the manifest that this launch begins the run again, and why."""
+    manifest = read_json(folder / MANIFEST)
+    restarts = [*manifest.get("restarts", []), {"ts_utc": _now(), **told}]
+    write_json(folder / MANIFEST, {**manifest, "restarts": restarts})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def is_alive(manifest: Record) -> bool | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.records import MetricsTail, Record, last_record
-from launcher.rundir import HEARTBEAT, METRICS
+from launcher.records import MetricsTail, Record, last_beat
+from launcher.rundir import METRICS
 from launcher.ui.numbers import show_count, show_duration, show_mib
 
 LOSS = "train/loss"
@@ -27,7 +27,7 @@ class Watch:
 
     def heartbeat(self) -> Record:
         """The newest heartbeat of rank 0."""
-        return last_record(self.folder / HEARTBEAT)
+        return last_beat(self.folder, 0)
 
 
 def describe(row: Record, beat: Record) -> str:

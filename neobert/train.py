@@ -14,15 +14,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from neobert.config import digest, from_dict
+from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
 from neobert.receipt import FILE_NAME, require_receipt, utc_now
+from neobert.training.checkpoint.folders import checkpoint_steps
 from neobert.training.signals import Signals
+from neobert.training.stacks import dump_on_request, stacks_path
 
 log = logging.getLogger("neobert.train")
 
-USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json"
+USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json [--again]"
+AGAIN = "--again"
+NEVER, NEWEST = "never", ("auto", "latest")
 
 
 def main(arguments: list[str]) -> int:
@@ -41,15 +45,29 @@ def main(arguments: list[str]) -> int:
 
 def train(arguments: list[str], signals: Signals) -> int:
     """Check that the run may start, then hand over to the half that imports torch."""
-    if len(arguments) != 1:
+    if not arguments or arguments[1:] not in ([], [AGAIN]):
         raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
     path = Path(arguments[0])
     config = read_config(path)
     require_receipt(path.parent / FILE_NAME, digest(config), utc_now())
+    dump_on_request(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
+    if AGAIN in arguments:
+        config = going_on(config, path.parent)
 
     from neobert.training.session import run_session
 
     return run_session(config, path.parent, signals)
+
+
+def going_on(config: RunConfig, run_dir: Path) -> RunConfig:
+    """Have a run go on from its own newest checkpoint, whatever its first session was to begin with.
+
+    Until it has one, it begins again where it began.
+    """
+    selector = config.trainer.resume_from_checkpoint
+    if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / "checkpoints"):
+        return config
+    return replace(config, "trainer.resume_from_checkpoint", NEWEST[0])
 
 
 def read_config(path: Path) -> RunConfig:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launcher import console
-from launcher.records import Record, last_record, read_json, read_metrics
-from launcher.rundir import HEARTBEAT, MANIFEST, METRICS, OUTCOME, is_alive, is_run_directory
+from launcher.records import Record, last_beat, read_json, read_metrics
+from launcher.rundir import MANIFEST, METRICS, OUTCOME, is_alive, is_run_directory
 from launcher.ui.numbers import show_count, show_duration, show_number
 from launcher.watch import LOSS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
@@ -21,6 +21,7 @@ class Standing:
 
     Attributes:
         phase: the last one that the trainer announced, or how the run ended.
+        restarts: sessions that the latest launch has begun again.
         is_alive: None where the trainer runs on another host.
         heartbeat_age_s: seconds since the trainer last said anything.
     """
@@ -33,6 +34,7 @@ class Standing:
     tokens_per_second: float | None
     eta_s: float | None
     minutes_since_checkpoint: float | None
+    restarts: int
     is_alive: bool | None
     heartbeat_age_s: float | None
 
@@ -54,9 +56,9 @@ def run(folder: Path, output_format: str) -> int:
 
 def look_at(folder: Path, now: datetime) -> Standing:
     """Read the newest whole line of everything."""
-    beat, outcome = last_record(folder / HEARTBEAT), read_json(folder / OUTCOME)
-    age_s = _age_s(beat, now)
-    alive = False if outcome else is_alive(read_json(folder / MANIFEST))
+    beat, outcome = last_beat(folder, 0), read_json(folder / OUTCOME)
+    manifest, age_s = read_json(folder / MANIFEST), _age_s(beat, now)
+    alive = False if outcome else is_alive(manifest)
     return Standing(
         run=str(folder),
         phase=_phase(beat, outcome, alive),
@@ -66,6 +68,7 @@ def look_at(folder: Path, now: datetime) -> Standing:
         tokens_per_second=beat.get("tokens_per_second"),
         eta_s=None if outcome else beat.get("eta_s"),
         minutes_since_checkpoint=_since_checkpoint(beat, 0.0 if outcome else age_s),
+        restarts=len(manifest.get("restarts", ())),
         is_alive=alive,
         heartbeat_age_s=age_s,
     )
@@ -107,6 +110,7 @@ def line(standing: Standing) -> str:
         f"{show_count(standing.tokens_per_second)} tokens/s",
         f"eta {show_duration(standing.eta_s)}",
         f"checkpoint {'-' if risk is None else f'{risk:.1f} min ago'}",
+        *([f"restarts {standing.restarts}"] if standing.restarts else []),
         f"{alive}, heard {show_duration(standing.heartbeat_age_s)} ago",
     ]
     return "  ".join(words)

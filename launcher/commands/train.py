@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +14,15 @@ from typing import Any
 
 from launcher import console
 from launcher.continuation import goes_on, is_finished
-from launcher.ending import Ending, already_finished, conclude, summary_text
+from launcher.deadline import stop_by
+from launcher.ending import Ending, already_finished, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
 from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
-from launcher.process import Topology, forwarding, log_of, start, trainer_command, wait
+from launcher.process import Topology, trainer_command
 from launcher.receipts import read_for, require_unchanged
 from launcher.rundir import (
     CHECKPOINTS,
@@ -28,11 +31,11 @@ from launcher.rundir import (
     WRITTEN,
     claimed,
     make_room,
-    record_trainer,
     run_directory,
     write_run,
 )
 from launcher.selection import Selection
+from launcher.supervision import Launch, supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch
@@ -95,12 +98,12 @@ def run(asked: Asked, output_format: str) -> int:
         make_folder(folder / LOGS)
         if held is None or moved:
             held = holds.enter_context(claimed(folder))
-        command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
-        write_run(examination, asked.selection.files, folder, staging, {"command": command})
+        launch = _launch(resolved, topology, folder, staging / ERROR, (held,))
+        write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if output_format == "text":
             console.write(_opening(examination, folder, moved))
         view = make_view(Watch(folder, _first_step(examination)), output_format)
-        ending = _supervise(command, folder, topology, view, held, staging / ERROR)
+        ending = _follow(launch, view)
     return _deliver(ending, output_format)
 
 
@@ -133,13 +136,8 @@ def _join(asked: Asked, resolved: ResolvedRun, topology: Topology, folder: Path,
     if examination.report.exit_code != EXIT_OK and not asked.unguarded:
         return _refuse(examination, output_format)
     wait_for_first_node(folder, resolved.digest)
-    command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
-        error_file = Path(staging, ERROR)
-        child = start(command, log_of(topology, folder / LOGS), error_file, ranks=topology.nproc_per_node)
-        with forwarding(child, has_agent=True) as forwarder:
-            code = wait(child, lambda: None)
-        ending = conclude(folder, code, forwarder.seen, error_file)
+        ending = supervise(_launch(resolved, topology, folder, Path(staging, ERROR), ()), lambda: None)
     return _deliver(ending, output_format)
 
 
@@ -161,19 +159,28 @@ def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _supervise(
-    command: list[str], folder: Path, topology: Topology, view: View, held: int, error_file: Path
-) -> Ending:
-    """Start the trainer and stay with it; it keeps the hold on the directory for as long as it lives."""
-    log = log_of(topology, folder / LOGS)
-    child = start(command, log, error_file, keep_open=(held,), ranks=topology.nproc_per_node)
-    with forwarding(child, has_agent=topology.needs_torchrun) as forwarder:
-        record_trainer(folder, child.pid)
-        try:
-            code = wait(child, view.refresh)
-        finally:
-            view.close()
-    return conclude(folder, code, forwarder.seen, error_file)
+def _launch(
+    resolved: ResolvedRun, topology: Topology, folder: Path, error_file: Path, held: tuple[int, ...]
+) -> Launch:
+    """What is started; a descriptor that is held stands for a run directory that is ours."""
+    return Launch(
+        command=trainer_command(folder / RESOLVED, folder / LOGS, topology),
+        folder=folder,
+        topology=topology,
+        limits=resolved.config.watchdog,
+        error_file=error_file,
+        held=held,
+        environment=stop_by(resolved.config.guard, os.environ, time.time()),
+        owns_run=bool(held),
+    )
+
+
+def _follow(launch: Launch, view: View) -> Ending:
+    """Stay with the run, and leave the terminal as it was."""
+    try:
+        return supervise(launch, view.refresh)
+    finally:
+        view.close()
 
 
 def _first_step(examination: Examination) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,11 @@ class PreparedData:
         return self.folder / TOKENIZER_FOLDER
 
 
-def prepare(config: RunConfig) -> PreparedData:
+def prepare(config: RunConfig, on_progress: Callable[[], None] = lambda: None) -> PreparedData:
     """Prepare the text that a config names, or open what was prepared before.
 
-    Whichever process comes first does the work, the others wait for it. Raises ProjectError with a DAT or
-    TOK code.
+    Whichever process comes first does the work, and calls `on_progress` as it goes; the others wait for it.
+    Raises ProjectError with a DAT or TOK code.
     """
     corpus = open_corpus(config.dataset)
     _check_evaluation(config, corpus)
@@ -66,8 +67,13 @@ def prepare(config: RunConfig) -> PreparedData:
     folder = cache_folder(config) / request.key()
     if not (folder / MANIFEST).exists():
         with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
+
+            def tell() -> None:
+                report_progress()
+                on_progress()
+
             if not (folder / MANIFEST).exists():
-                build(folder, request, report_progress)
+                build(folder, request, tell)
     return _open(folder, request)
 
 

@@ -99,6 +99,7 @@ def build_trainer(
             run_dir / f"nonfinite_rank{world.rank}.json",
             config.trainer.logging_steps,
             world.add_up,
+            config.guard,
         ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from neobert.training.pulse import EVALUATION
 from neobert.training.signals import StopRequested
 from neobert.training.trainer import Trainer
 
@@ -37,6 +38,7 @@ def _sums(trainer: Trainer, batches: Iterator[Any]) -> tuple[float, int, int]:
     try:
         with world.whole(trainer.module):
             for batch in batches:
+                trainer.pulse.enter(EVALUATION)
                 with world.autocast():
                     score = objective.evaluate(**trainer.task.inputs(batch, world.device))
                 sums += torch.stack([score.loss_sum, score.num_correct])

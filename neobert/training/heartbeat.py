@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from neobert.model.record import summarize
 from neobert.training.journal import Journal
 from neobert.training.memory import memory_fields
+from neobert.training.pulse import Pulse
 from neobert.training.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+Line = dict[str, Any]
+
+# At ten seconds a line this is a day; with the file before it, two.
+LIMIT_BYTES = 8 * 2**20
 
 
 class Heartbeat:
@@ -18,41 +31,121 @@ class Heartbeat:
     `unguarded` is why the run was started whatever its checks said; every line repeats it.
     """
 
-    def __init__(self, journal: Journal, first_seq: int, unguarded: str = "") -> None:
-        self._journal = journal
-        self._seq = first_seq
+    def __init__(self, path: Path, rank: int, pulse: Pulse, first_seq: int, unguarded: str = "") -> None:
+        self._journal = Journal(path, LIMIT_BYTES)
+        self._rank, self._pulse, self._seq = rank, pulse, first_seq
         self._unguarded = unguarded
+        self._trainer: Trainer | None = None
+        self._told: Line = {}
+        self._writing = threading.Lock()
+        self._is_over = threading.Event()
+
+    @contextmanager
+    def going_on(self, interval_s: float) -> Iterator[None]:
+        """Repeat the last beat every so often while the block runs: a sign of life, and where it stands."""
+        thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            thread.join()
+            self._journal.close()
 
     def beat(self, trainer: Trainer, phase: str) -> None:
-        """Write a line: start, train, eval, save, or how the run ended."""
-        self._journal.append(self._line(trainer, phase))
-        self._seq += 1
+        """Enter a phase, or say how the run ended, in a line that tells all there is to tell."""
+        self._pulse.enter(phase, trainer.progress.step)
+        self._trainer, self._told = trainer, _told(trainer)
+        self._append()
 
-    def _line(self, trainer: Trainer, phase: str) -> dict[str, Any]:
-        progress, reading, world = trainer.progress, trainer.reading, trainer.world
-        unsaved_s = time.monotonic() - trainer.saved_at_s
-        steps_left = trainer.max_steps - progress.step
+    def _repeat(self, interval_s: float) -> None:
+        while True:
+            try:
+                self._append()
+            except OSError as error:  # the loop meets a full disk at its own next line
+                log.warning("no heartbeat: %s", error)
+            if self._is_over.wait(interval_s):
+                return
+
+    def _append(self) -> None:
+        with self._writing:
+            self._journal.append(self._line())
+            self._seq += 1
+
+    def _line(self) -> Line:
+        last, told = self._pulse.last, self._told or NOTHING_TOLD
         return {
-            "ts_utc": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "ts_utc": _utc(time.time()),
             "seq": self._seq,
-            "rank": world.rank,
-            "phase": phase,
+            "rank": self._rank,
+            "phase": last.phase,
             "unguarded": self._unguarded or None,
-            "step": progress.step,
-            "max_steps": trainer.max_steps,
-            "tokens_total": progress.tokens_total,
-            "tokens_per_second": reading.tokens_per_second,
-            "mfu": reading.mfu,
-            "loss": reading.loss,
-            "learning_rate": reading.learning_rate,
-            "grad_norm": reading.grad_norm,
-            **memory_fields(world.device),
-            "attention_kernel": summarize(trainer.task.attention_ran),
-            "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
-            "recompiles": trainer.recompiles,
-            "data_wait_ms": reading.data_wait_ms,
-            "last_checkpoint_step": progress.saved_step,
-            "last_checkpoint_age_s": None if progress.saved_step is None else unsaved_s,
-            "work_at_risk_min": unsaved_s / 60,
-            "eta_s": None if reading.step_time_s is None else steps_left * reading.step_time_s,
+            "step": last.step,
+            "last_progress_step": last.step,
+            "last_progress_ts_utc": _utc(last.at_s),
+            "phase_longest_s": {name: round(took_s, 3) for name, took_s in self._pulse.longest_s.items()},
+            **told,
+            **_at_risk(self._trainer),
         }
+
+
+def _told(trainer: Trainer) -> Line:
+    """Return what only the loop's own thread may look at."""
+    progress, reading, world = trainer.progress, trainer.reading, trainer.world
+    steps_left = trainer.max_steps - progress.step
+    return {
+        "max_steps": trainer.max_steps,
+        "tokens_total": progress.tokens_total,
+        "tokens_per_second": reading.tokens_per_second,
+        "mfu": reading.mfu,
+        "loss": reading.loss,
+        "learning_rate": reading.learning_rate,
+        "grad_norm": reading.grad_norm,
+        **memory_fields(world.device),
+        "attention_kernel": summarize(trainer.task.attention_ran),
+        "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
+        "recompiles": trainer.recompiles,
+        "warnings": dict(trainer.warnings),
+        "data_wait_ms": reading.data_wait_ms,
+        "eta_s": None if reading.step_time_s is None else steps_left * reading.step_time_s,
+    }
+
+
+def _at_risk(trainer: Trainer | None) -> Line:
+    if trainer is None:
+        return dict.fromkeys(("last_checkpoint_step", "last_checkpoint_age_s", "work_at_risk_min"))
+    unsaved_s, saved_step = time.monotonic() - trainer.saved_at_s, trainer.progress.saved_step
+    return {
+        "last_checkpoint_step": saved_step,
+        "last_checkpoint_age_s": None if saved_step is None else unsaved_s,
+        "work_at_risk_min": unsaved_s / 60,
+    }
+
+
+def _utc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+
+
+NOTHING_TOLD: Line = dict.fromkeys(
+    (
+        "max_steps",
+        "tokens_total",
+        "tokens_per_second",
+        "mfu",
+        "loss",
+        "learning_rate",
+        "grad_norm",
+        "gpu_mem_alloc_mib",
+        "gpu_mem_alloc_gib",
+        "gpu_mem_reserved_mib",
+        "gpu_mem_reserved_gib",
+        "gpu_mem_total_mib",
+        "host_rss_mib",
+        "attention_kernel",
+        "compute_dtype",
+        "recompiles",
+        "warnings",
+        "data_wait_ms",
+        "eta_s",
+    )
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neobert.training.journal import Row, keep_rows, read_rows
+from neobert.training.journal import Row, keep_rows, read_rows, rotated
 from neobert.training.progress import Progress
 
 METRICS = "metrics.jsonl"
@@ -20,10 +20,15 @@ def trim_metrics(run_dir: Path, progress: Progress) -> None:
     keep_rows(run_dir / METRICS, lambda row: _step(row) < _first_open_step(progress))
 
 
-def trim_heartbeat(path: Path, progress: Progress) -> int:
-    """Drop the beats of steps that will be done again; return the number that the next beat gets."""
-    last_seq = max((row.get("seq", -1) for row in read_rows(path)), default=-1)
-    keep_rows(path, lambda row: progress.resumed_step is not None and _step(row) <= progress.step)
+def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
+    """Drop the beats of steps that will be done again; return the number that the next beat gets.
+
+    None stands for a fresh start, which keeps none.
+    """
+    files = (rotated(path), path)
+    last_seq = max((row.get("seq", -1) for file in files for row in read_rows(file)), default=-1)
+    for file in files:
+        keep_rows(file, lambda row: resumed_step is not None and _step(row) <= resumed_step)
     return last_seq + 1
 
 
@@ -32,4 +37,6 @@ def _first_open_step(progress: Progress) -> int:
 
 
 def _step(row: Row) -> int:
-    return int(row.get("step", -1))
+    """Return a line's step; a beat from before there was one belongs to no step that is done again."""
+    step = row.get("step")
+    return -1 if step is None else int(step)

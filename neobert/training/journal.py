@@ -15,8 +15,10 @@ Row = dict[str, Any]
 class Journal:
     """A file of JSON lines that grows at the end. A reader sees every line as soon as it is appended."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
+        """With a limit, a file that would outgrow it is renamed, and the one before it is gone."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._limit_bytes = path, limit_bytes
         self._file = path.open("ab", buffering=0)
 
     def append(self, row: Mapping[str, Any]) -> None:
@@ -25,6 +27,8 @@ class Journal:
         Raises `ValueError` for a value that JSON has not, such as NaN, and `OSError` on a full disk.
         """
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
+        if self._limit_bytes is not None and self._is_full(len(line), self._limit_bytes):
+            self._rotate()
         if self._file.write(line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
@@ -35,6 +39,20 @@ class Journal:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         self._file.close()
+
+    def _is_full(self, more_bytes: int, limit_bytes: int) -> bool:
+        size = self._file.tell()
+        return bool(size) and size + more_bytes > limit_bytes
+
+    def _rotate(self) -> None:
+        self._file.close()
+        self._path.replace(rotated(self._path))
+        self._file = self._path.open("ab", buffering=0)
+
+
+def rotated(path: Path) -> Path:
+    """Name the file that holds what came before a journal's first line."""
+    return path.with_name(f"{path.name}.1")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -62,6 +80,6 @@ def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> list[Row]:
 def _parse(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
 
 from neobert.training.hooks import Hook
+from neobert.training.pulse import COLLECTIVE, COMPILE, DATA_WAIT, FIRST_STEPS, STEP
 from neobert.training.signals import StopRequested
 from neobert.training.task import Batch
 from neobert.training.trainer import Trainer
@@ -47,13 +48,17 @@ def run_step(trainer: Trainer) -> None:
     whole step, over ranks and accumulation, and a stop loses no step that was begun.
     """
     progress, stopwatch = trainer.progress, trainer.stopwatch
+    is_early = progress.step < (progress.resumed_step or 0) + FIRST_STEPS
     with stopwatch.step():
         with stopwatch.section("data_wait"):
+            trainer.pulse.enter(DATA_WAIT, progress.step)
             batches = fetch(trainer)
+            trainer.pulse.enter(COLLECTIVE)
             num_targets, num_tokens = agree(trainer, batches)
+        trainer.pulse.enter(COMPILE if is_early else STEP)
         loss_sum = accumulate(trainer, batches, num_targets)
         with stopwatch.section("clip"):
-            judge_and_clip(trainer, batches, loss_sum)
+            judge_and_clip(trainer, batches, loss_sum, num_targets)
         with stopwatch.section("optimizer"):
             update(trainer, batches[-1])
         progress.loss.add(loss_sum, num_targets)
@@ -100,12 +105,12 @@ def accumulate(trainer: Trainer, batches: Sequence[Batch], num_targets: int) -> 
     return world.add_up(total)
 
 
-def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor) -> None:
+def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor, num_targets: int) -> None:
     """Judge loss and gradient, and clip the gradient."""
     grad_norm = trainer.world.gradient_norm(trainer.module)
     step = trainer.progress.step + 1
     trainer.guard.remember(step, map(trainer.task.describe, batches))
-    trainer.guard.judge(step, loss_sum, grad_norm, trainer.optimizer)
+    trainer.guard.judge(step, loss_sum / max(num_targets, 1), grad_norm, trainer.optimizer)
     if trainer.config.trainer.gradient_clipping is not None:
         limit = trainer.config.trainer.gradient_clipping
         clip_grads_with_norm_(trainer.module.parameters(), limit, grad_norm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -28,6 +29,7 @@ from neobert.training.checkpoint.save import Saver
 from neobert.training.compilations import CompilationWatch
 from neobert.training.evaluation import evaluate
 from neobert.training.garbage import collect, collecting_between_steps
+from neobert.training.health import HealthWatch
 from neobert.training.heartbeat import Heartbeat
 from neobert.training.history import METRICS, heartbeat_path, trim_heartbeat, trim_metrics
 from neobert.training.hooks import Hook
@@ -35,7 +37,8 @@ from neobert.training.journal import Journal
 from neobert.training.loop import fit
 from neobert.training.metrics import MetricsLine, TrainingLog
 from neobert.training.outcome import clear_outcome, has_outcome, write_outcome
-from neobert.training.signals import Signals, StopRequested
+from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
+from neobert.training.signals import STOP_BY_ENV, Signals, StopRequested
 from neobert.training.tracker import open_tracker
 from neobert.training.trainer import Trainer
 
@@ -61,10 +64,11 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Atta
     make_reproducible(config, world)
     start = world.on_main(partial(begin, config, run_dir))
     step = 0 if start is None else start.state["step"]
-    trainer = None
+    trainer, pulse = None, Pulse()
     try:
-        trainer = assemble(config, run_dir, world, signals, start)
-        is_complete = train(trainer, attach(trainer))
+        with beating(config, run_dir, world, start, pulse) as heartbeat:
+            trainer = assemble(config, run_dir, world, signals, start, pulse)
+            is_complete = train(trainer, heartbeat, attach(trainer))
     except StopRequested:
         is_complete = False
     except Exception as error:
@@ -75,7 +79,8 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Atta
     if world.is_main:
         write_outcome(run_dir, status, exit_code, step)
     log.info("%s at step %d", status, step)
-    world.wait_for_all()
+    if trainer is not None:  # a rank that was stopped before may be the only one so far
+        world.wait_for_all()
     return exit_code
 
 
@@ -124,24 +129,48 @@ def make_reproducible(config: RunConfig, world: World) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, and nothing reads it
 
 
+@contextmanager
+def beating(
+    config: RunConfig, run_dir: Path, world: World, start: Start | None, pulse: Pulse
+) -> Iterator[Heartbeat]:
+    """Say for the length of the block where this rank stands, in a file cut back to where it goes on from."""
+    path = heartbeat_path(run_dir, world.rank)
+    first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
+    unguarded = read_receipt(run_dir / RECEIPT).unguarded
+    heartbeat = Heartbeat(path, world.rank, pulse, first_seq, unguarded)
+    with heartbeat.going_on(config.watchdog.heartbeat_interval_s):
+        yield heartbeat
+
+
 def assemble(
-    config: RunConfig, run_dir: Path, world: World, signals: Signals, start: Start | None
+    config: RunConfig,
+    run_dir: Path,
+    world: World,
+    signals: Signals,
+    start: Start | None,
+    pulse: Pulse | None = None,
 ) -> Trainer:
     """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
+    pulse = pulse or Pulse()
     with signals.interrupting(), world.main_first():
-        prepared = prepare(config)
+        prepared = prepare(config, pulse.go_on)
     task = build_pretraining(config, prepared, world, is_fresh=start is None)
-    return build_trainer(config, run_dir, world, task, signals, start)
+    trainer = build_trainer(config, run_dir, world, task, signals, start)
+    trainer.pulse = pulse
+    if STOP_BY_ENV in os.environ:
+        signals.stop_by(float(os.environ[STOP_BY_ENV]), pulse.stopping_s)
+    return trainer
 
 
-def train(trainer: Trainer, more: Sequence[Hook] = ()) -> bool:
+def train(trainer: Trainer, heartbeat: Heartbeat, more: Sequence[Hook] = ()) -> bool:
     """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
-    with telemetry(trainer) as (heartbeat, line):
-        heartbeat.beat(trainer, "start")
+    with telemetry(trainer) as line:
+        heartbeat.beat(trainer, START)
         saver = Saver(trainer, line.sync)
         try:
             with collecting_between_steps():
                 is_complete = fit(trainer, [*build_hooks(trainer, heartbeat, line, saver), *more])
+            trainer.pulse.enter(SAVE)
             save(trainer, heartbeat, saver)
             saver.finish(trainer)
             saver.close()
@@ -160,20 +189,26 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
 
     def announce_evaluation(trainer: Trainer) -> None:
         if trainer.task.evaluation is not None:
-            heartbeat.beat(trainer, "eval")
+            heartbeat.beat(trainer, EVALUATION)
             evaluate(trainer)
+
+    def follow(trainer: Trainer) -> None:
+        saver.follow(trainer)
+        if saver.writes_s:
+            trainer.pulse.learn(SAVE, saver.writes_s[-1])
 
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
         *(Hook(name="logging", act=watch, every=1) for watch in watches),
         Hook(name="garbage", act=collect, every=every.logging_steps),
         Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
+        Hook(name="logging", act=HealthWatch(), every=every.logging_steps),
         Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
-        Hook(name="checkpoint", act=saver.follow, every=1, at_start=True),
+        Hook(name="checkpoint", act=follow, every=1, at_start=True),
         Hook(name="logging", act=line, every=1, at_start=True),
         Hook(
             name="logging",
-            act=partial(heartbeat.beat, phase="train"),
+            act=partial(heartbeat.beat, phase=STEP),
             every=every.logging_steps,
             at_start=True,
         ),
@@ -184,22 +219,18 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver) -> None:
     """Begin to save this step, unless it is saved. Its history is made durable before it is published."""
     if saver.is_due(trainer):
-        heartbeat.beat(trainer, "save")
+        heartbeat.beat(trainer, SAVE)
         saver.begin(trainer)
 
 
 @contextmanager
-def telemetry(trainer: Trainer) -> Iterator[tuple[Heartbeat, MetricsLine]]:
-    """Open what the run writes as it goes, cut back to where it goes on from."""
+def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
+    """Open what the run writes of its steps, cut back to where it goes on from."""
     run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.batches))
-        path = heartbeat_path(run_dir, world.rank)
-        first_seq = trim_heartbeat(path, progress)
-        unguarded = read_receipt(run_dir / RECEIPT).unguarded
-        heartbeat = Heartbeat(stack.enter_context(closing(Journal(path))), first_seq, unguarded)
         if not world.is_main:
-            yield heartbeat, MetricsLine(None, None)
+            yield MetricsLine(None, None)
             return
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
@@ -209,7 +240,7 @@ def telemetry(trainer: Trainer) -> Iterator[tuple[Heartbeat, MetricsLine]]:
         tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
         if tracker is not None:
             stack.enter_context(closing(tracker))
-        yield heartbeat, MetricsLine(journal, tracker)
+        yield MetricsLine(journal, tracker)
 
 
 def peak_flops(trainer: Trainer) -> float | None:

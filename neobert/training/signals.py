@@ -1,19 +1,26 @@
 """Requests to stop. A handler only notes them; the loop acts where all ranks can act together.
 
-Imports no torch: the handlers are in place before anything slow begins.
+Imports no torch: the handlers are in place before anything slow begins. The clock asks in the same way, where
+a scheduler ends the job at a time that is known.
 """
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Literal
 
 from neobert.errors import EXIT_INTERRUPTED, EXIT_PREEMPTED
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
+# A scheduler's early warning asks for the same as the signal that follows.
+WARNING = signal.SIGUSR1
+STOP_BY_ENV = "NEOBERT_STOP_BY"
+AGAIN = b"asked to stop once more: the save under way goes on, a third Ctrl-C at the launcher ends it\n"
 
 
 class StopRequested(BaseException):
@@ -29,16 +36,28 @@ class Signals:
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
         self._is_waiting = False
+        self._owner = os.getpid()
+        self._is_late: Callable[[], bool] = lambda: False
 
     @contextmanager
     def installed(self) -> Iterator[Signals]:
-        """Listen for SIGTERM and SIGINT while the block runs."""
-        before = {number: signal.signal(number, self._note) for number in STOPS}
+        """Listen for SIGTERM, SIGINT and SIGUSR1 while the block runs."""
+        self._owner = os.getpid()
+        before = {number: signal.signal(number, self._note) for number in (*STOPS, WARNING)}
         try:
             yield self
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def stop_by(self, end_s: float, lead_s: Callable[[], float]) -> None:
+        """Ask for a stop by the clock, as a scheduler would by SIGTERM.
+
+        Args:
+            end_s: when the job is killed, in seconds since the epoch.
+            lead_s: how long before that the loop has to hear of it.
+        """
+        self._is_late = lambda: time.time() + lead_s() >= end_s
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -58,6 +77,8 @@ class Signals:
     @property
     def votes(self) -> list[int]:
         """One for each kind of stop that this process was asked for, in the order of `STOPS`."""
+        if self.requested is None and self._is_late():
+            self.requested = signal.SIGTERM
         return [int(self.requested == kind) for kind in STOPS]
 
     def obey(self, votes: Sequence[int]) -> None:
@@ -68,8 +89,13 @@ class Signals:
                 raise StopRequested
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        if self.requested is None:
-            self.requested = signal.Signals(number)
+        if os.getpid() != self._owner:
+            _end_by(number)
+        elif self.requested is None:
+            self.requested = signal.SIGTERM if number == WARNING else signal.Signals(number)
+        else:
+            with suppress(OSError):
+                os.write(1, AGAIN)  # a handler may not print into a buffer that is being written
         if self._is_waiting:
             self._is_waiting = False
             raise StopRequested
@@ -83,3 +109,9 @@ class Signals:
     def exit_code(self) -> int:
         """The exit code of that status."""
         return EXIT_INTERRUPTED if self.requested == signal.SIGINT else EXIT_PREEMPTED
+
+
+def _end_by(number: int) -> None:
+    """Let a forked process, which inherited the handler and has nothing to save, end as others do."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.training.finite import FiniteGuard
 from neobert.training.progress import Progress
+from neobert.training.pulse import Pulse
 from neobert.training.signals import Signals
 from neobert.training.stopwatch import Stopwatch
 from neobert.training.task import Batches, Task
@@ -43,6 +45,8 @@ class Trainer:
         batches: the microbatches of this rank, from the cursor on.
         flops: floating-point work of this session, over all ranks.
         recompiles: functions that were compiled after the warm-up; None where nothing is compiled.
+        warnings: how often this session has warned of what, by name.
+        pulse: where this process is, for whoever watches it.
         saved_at_s: monotonic time of the last checkpoint, or of the start of this session.
     """
 
@@ -61,6 +65,8 @@ class Trainer:
     qk_clip: QKClip | None = None
     flops: int = 0
     recompiles: int | None = None
+    warnings: Counter[str] = field(default_factory=Counter)
+    pulse: Pulse = field(default_factory=Pulse)
     last_grad_norm: Any = None
     last_learning_rate: float = 0.0
     reading: Reading = field(default_factory=Reading)

@@ -188,7 +188,7 @@ def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
         batches = own_batches(trainer, step, options.padded)
         num_targets = count_targets(trainer, batches, options.fault)
         loss_sum = accumulate(trainer, options, batches, num_targets, seen["sent"])
-        loop.judge_and_clip(trainer, [], loss_sum)
+        loop.judge_and_clip(trainer, [], loss_sum, num_targets)
         if step == 0:
             seen["gradients"] = whole_gradients(trainer)
         trainer.optimizer.found_inf = torch.zeros(())  # as the guard sets it on a GPU

@@ -11,6 +11,7 @@ import torch
 from neobert.objectives.masked_lm import Score
 from neobert.training.evaluation import evaluate
 from neobert.training.metrics import describe
+from neobert.training.pulse import Pulse
 from neobert.training.trainer import Trainer
 
 
@@ -34,6 +35,7 @@ def trainer_over(batches) -> Trainer:
         world=alone,
         module=Scores(),
         signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),
+        pulse=Pulse(),
         task=SimpleNamespace(
             evaluation=lambda: scored,
             objective=Scores(),

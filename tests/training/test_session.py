@@ -40,6 +40,9 @@ BEAT_FIELDS = [
     "phase",
     "unguarded",
     "step",
+    "last_progress_step",
+    "last_progress_ts_utc",
+    "phase_longest_s",
     "max_steps",
     "tokens_total",
     "tokens_per_second",
@@ -56,11 +59,12 @@ BEAT_FIELDS = [
     "attention_kernel",
     "compute_dtype",
     "recompiles",
+    "warnings",
     "data_wait_ms",
+    "eta_s",
     "last_checkpoint_step",
     "last_checkpoint_age_s",
     "work_at_risk_min",
-    "eta_s",
 ]
 
 

@@ -1,0 +1,253 @@
+"""Stay with a run: watch it, end it where it stands still, begin it again where that may help."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launcher import console
+from launcher.ending import Ending, conclude, read_error
+from launcher.files import write_json
+from launcher.process import AGAIN, Forwarder, Topology, forwarding, log_of, start, wait
+from launcher.records import Record, last_beat, read_json
+from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
+from launcher.rundir import CHECKPOINTS, LOGS, OUTCOME, record_restart, record_trainer
+from launcher.watchdog import Stall, Watchdog
+from launcher.workers import dump_stacks, end, workers_of
+from neobert.config.schema import WatchdogConfig
+from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
+from neobert.training.checkpoint.folders import latest
+
+# What torchrun says of the rank that ended first.
+ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+LOOKS_A_BEAT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is started, and how it is watched.
+
+    Attributes:
+        held: the descriptor that claims the run directory; the trainer keeps it open.
+        environment: what the trainer is told besides.
+        owns_run: whether this launch keeps the run directory, and may begin the run again.
+    """
+
+    command: list[str]
+    folder: Path
+    topology: Topology
+    limits: WatchdogConfig
+    error_file: Path
+    held: tuple[int, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    owns_run: bool = True
+
+    @property
+    def ranks(self) -> range:
+        """The global ranks of this node."""
+        each = self.topology.nproc_per_node
+        first = (self.topology.node_rank or 0) * each
+        return range(first, first + each)
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether torchrun stands between us and the ranks."""
+        return self.topology.needs_torchrun
+
+    @property
+    def log(self) -> Path:
+        """The output of the process that is started."""
+        return log_of(self.topology, self.folder / LOGS)
+
+    def beats(self) -> dict[int, Record]:
+        """The newest heartbeat of every rank of this node."""
+        return {rank: last_beat(self.folder, rank) for rank in self.ranks}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """How one session of the trainer ended.
+
+    Attributes:
+        code: the child's exit code, negative for a signal.
+        stall: why it was ended, where the watchdog ended it.
+        has_begun: whether it got as far as a heartbeat.
+        first_step: step of the checkpoint that was there before it.
+        said: what torchrun printed.
+    """
+
+    code: int
+    stall: Stall | None
+    has_begun: bool
+    first_step: int
+    said: str
+
+
+class StalledError(Exception):
+    """The run stands still; raised where its end is waited for."""
+
+    def __init__(self, stall: Stall) -> None:
+        super().__init__(str(stall))
+        self.stall = stall
+
+
+def supervise(launch: Launch, on_tick: Callable[[], None]) -> Ending:
+    """Run sessions until one is the last."""
+    most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
+    restarts = Restarts(most)
+    with forwarding(None, launch.has_agent) as forwarder:
+        while True:
+            session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
+            failure = None if _was_asked_to_stop(forwarder) else failure_of(launch, session)
+            if failure is None:
+                return conclude_session(launch, session, forwarder)
+            verdict = restarts.judge(failure, _saved_step(launch))
+            if not verdict.begins_again:
+                return give_up(launch, session, forwarder, failure, verdict)
+            begin_again(launch, failure, restarts)
+
+
+def run_session(
+    launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_again: bool
+) -> Session:
+    """Start the trainer, and watch it to its end, or end it."""
+    launch.error_file.unlink(missing_ok=True)
+    before, first_step = launch.beats(), _saved_step(launch)
+    said_before = launch.log.stat().st_size if launch.log.exists() else 0
+    command = [*launch.command, AGAIN] if is_again else launch.command
+    child = start(
+        command,
+        launch.log,
+        launch.error_file,
+        launch.held,
+        launch.topology.nproc_per_node,
+        launch.environment,
+    )
+    forwarder.adopt(child)
+    if launch.owns_run:
+        record_trainer(launch.folder, child.pid)
+    code, stall = watch(launch, child, on_tick, Watchdog(launch.limits, before, time.monotonic()))
+    has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
+    with launch.log.open("rb") as log:
+        log.seek(said_before)
+        said = log.read().decode("utf-8", errors="replace") if launch.has_agent else ""
+    return Session(code, stall, has_begun, first_step, said)
+
+
+def watch(
+    launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], watchdog: Watchdog
+) -> tuple[int, Stall | None]:
+    """Wait for the end of a child; return its code, and why it was ended where it was."""
+    pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, time.monotonic()
+
+    def look() -> None:
+        nonlocal looked_at_s
+        on_tick()
+        now_s = time.monotonic()
+        if now_s - looked_at_s >= pause_s:
+            looked_at_s = now_s
+            stall = watchdog.look(launch.beats(), now_s)
+            if stall is not None:
+                raise StalledError(stall)
+
+    try:
+        return wait(child, look), None
+    except StalledError as stalled:
+        stop_stalled(launch, child, stalled.stall)
+        return child.wait(), stalled.stall
+
+
+def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
+    """Write down where every rank hangs, then end them all."""
+    workers = workers_of(child, launch.has_agent)
+    dump_stacks(workers, launch.folder, str(stall))
+    console.tell(f"{stall}; the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks")
+    end(child, workers, launch.limits.grace_s)
+
+
+def failure_of(launch: Launch, session: Session) -> Failure | None:
+    """How the session failed, where the run may be begun again; None where its end is the run's end."""
+    outcome = read_json(launch.folder / OUTCOME)
+    if outcome.get("exit_code") == EXIT_OK:
+        return None
+    step = _trained_step(launch)
+    if session.stall is not None:
+        return of_stall(session.stall, step)
+    if (lost := lost_rank(session)) is not None:
+        return of_lost(*lost, step)
+    if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
+        return None
+    told = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
+    error = read_error(launch.error_file) or told
+    return None if error.code in FINAL_CODES else of_error(error, int(outcome.get("step") or step))
+
+
+def lost_rank(session: Session) -> tuple[int, int] | None:
+    """The rank that was killed first, and by which signal; the others end for want of it."""
+    if session.code < 0 and not session.said:
+        return 0, -session.code
+    named = ROOT_CAUSE.search(session.said)
+    if named is None or int(named[2]) >= 0:
+        return None
+    return int(named[1]), -int(named[2])
+
+
+def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
+    """Say and record that, why and from where the run begins again."""
+    checkpoint = latest(launch.folder / CHECKPOINTS)
+    source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
+    told = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
+    record_restart(launch.folder, told)
+    count = f"restart {restarts.in_a_row} of {restarts.most}"
+    console.tell(f"{failure.message}; the run goes on from {source} ({count})")
+
+
+def conclude_session(launch: Launch, session: Session, forwarder: Forwarder) -> Ending:
+    """Read how the last session ended from what it left."""
+    ending = conclude(
+        launch.folder, session.code, forwarder.seen, launch.error_file, has_begun=session.has_begun
+    )
+    if ending.restarts and launch.owns_run:
+        _amend_outcome(launch, ending)
+    return ending
+
+
+def give_up(
+    launch: Launch, session: Session, forwarder: Forwarder, failure: Failure, verdict: Verdict
+) -> Ending:
+    """Say why the run is not begun again, where the trainer could not say it."""
+    message = "; ".join(part for part in (failure.message, verdict.reason) if part)
+    if launch.owns_run:
+        outcome = {
+            "status": "failed",
+            "exit_code": verdict.exit_code,
+            "step": failure.step,
+            "message": message,
+        }
+        write_json(launch.folder / OUTCOME, outcome)
+        if failure.kind != "told" or verdict.reason:
+            launch.error_file.unlink(missing_ok=True)
+    return conclude_session(launch, session, forwarder)
+
+
+def _amend_outcome(launch: Launch, ending: Ending) -> None:
+    outcome = read_json(launch.folder / OUTCOME)
+    told = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
+    write_json(launch.folder / OUTCOME, {**told, "restarts": ending.restarts})
+
+
+def _was_asked_to_stop(forwarder: Forwarder) -> bool:
+    return bool(forwarder.seen)
+
+
+def _saved_step(launch: Launch) -> int:
+    checkpoint = latest(launch.folder / CHECKPOINTS)
+    return int(checkpoint.name) if checkpoint and checkpoint.name.isdigit() else 0
+
+
+def _trained_step(launch: Launch) -> int:
+    return max(int(beat.get("step") or 0) for beat in launch.beats().values())

@@ -1,0 +1,89 @@
+"""The processes that train on this node: who they are, where they hang, how they are ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from launcher import process
+from launcher.probes.child import kill_family
+from neobert.training.stacks import SIGNAL as DUMP_SIGNAL
+from neobert.training.stacks import stacks_path
+
+DUMP_PATIENCE_S = 3.0
+POLL_S = 0.05
+NO_TRACE = "no stack was written: the process is gone, or waits for a device inside the kernel\n"
+
+
+def workers_of(child: subprocess.Popen[bytes], has_agent: bool) -> dict[int, psutil.Process]:
+    """The training processes by rank; one that has just ended is not among them."""
+    found: dict[int, psutil.Process] = {}
+    for each in _family(child)[has_agent:]:  # an agent names the trainer's module too
+        with suppress(psutil.Error, ValueError):
+            if process.TRAINER_MODULE in each.cmdline():
+                found.setdefault(int(each.environ().get("RANK", "0")), each)
+    return found
+
+
+def _family(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        parent = psutil.Process(child.pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -> list[Path]:
+    """Have every rank write the stacks of its threads, and wait a moment for it; return the files.
+
+    A stopped process is woken for it, and runs the handler before anything else.
+    """
+    files = {rank: stacks_path(folder, rank) for rank in workers}
+    before = {rank: _open_chapter(files[rank], why) for rank in workers}
+    for each in workers.values():
+        with suppress(psutil.Error):
+            each.send_signal(DUMP_SIGNAL)
+            each.send_signal(signal.SIGCONT)
+    deadline_s = time.monotonic() + DUMP_PATIENCE_S
+    missing = set(files)
+    while missing and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+        missing = {rank for rank in missing if files[rank].stat().st_size <= before[rank]}
+    for rank in missing:
+        _append(files[rank], NO_TRACE)
+    return list(files.values())
+
+
+def _open_chapter(path: Path, why: str) -> int:
+    """Say in the file when and why, and return its size then."""
+    return _append(path, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n")
+
+
+def _append(path: Path, text: str) -> int:
+    with path.open("ab") as file:
+        file.write(text.encode())
+        return file.tell()
+
+
+def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], grace_s: float) -> None:
+    """Ask the workers to end, wait as long as is allowed, then kill all that the child has started.
+
+    Killed ranks leave torchrun, which then ends its others; the family is looked up before it falls apart.
+    """
+    family = _family(child)
+    for each in workers.values():
+        with suppress(psutil.Error):
+            each.terminate()
+    psutil.wait_procs(list(workers.values()), timeout=grace_s)
+    kill_family(child)
+    for each in family:
+        with suppress(psutil.Error):
+            each.kill()
+    psutil.wait_procs(family, timeout=DUMP_PATIENCE_S)

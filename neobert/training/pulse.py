@@ -1,0 +1,71 @@
+"""Where a process is and how long it has been there: marks that cost nothing, for the heartbeat to repeat.
+
+Progress is a mark, not a sign of life: a thread that goes on writing heartbeats sets none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+START, COMPILE, STEP = "start", "compile", "train"
+DATA_WAIT, COLLECTIVE = "data_wait", "collective"
+EVALUATION, SAVE = "eval", "save"
+# How long the first of a kind take says nothing about those that follow, and a save ends beside training.
+LEARNED = (STEP, DATA_WAIT, COLLECTIVE, EVALUATION)
+FIRST_STEPS = 3
+# A save that has not been seen yet is taken to last a minute; time for three of them is left.
+UNSEEN_SAVE_S = 60.0
+LEADS = 3
+
+
+class Mark(NamedTuple):
+    """A sign of progress.
+
+    Attributes:
+        phase: what the process does from here on.
+        step: optimizer steps done; None before it is known.
+        at_s: seconds since the epoch.
+    """
+
+    phase: str
+    step: int | None
+    at_s: float
+
+
+class Pulse:
+    """The last sign of progress of this process, and the longest silence that each phase has shown.
+
+    Attributes:
+        last: read by another thread, and so replaced as a whole.
+        longest_s: by phase, of this session.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self.last = Mark(START, None, time.time())
+        self.longest_s: dict[str, float] = {}
+
+    def enter(self, phase: str, step: int | None = None) -> None:
+        """Begin a phase, or the next part of it: a microbatch, for one."""
+        now_s = self._clock()
+        if self.last.phase in LEARNED:
+            self.learn(self.last.phase, now_s - self._since_s)
+        self._since_s = now_s
+        self.last = Mark(phase, self.last.step if step is None else step, time.time())
+
+    def learn(self, phase: str, took_s: float) -> None:
+        """Note how long something of a phase took."""
+        if took_s > self.longest_s.get(phase, 0.0):
+            self.longest_s = {**self.longest_s, phase: took_s}
+
+    def go_on(self) -> None:
+        """Note that the phase gets further."""
+        self.enter(self.last.phase)
+
+    def stopping_s(self) -> float:
+        """Return how long before its end a run has to hear of it, to come to a step's end and save."""
+        save_s = self.longest_s.get(SAVE, UNSEEN_SAVE_S)
+        return LEADS * (save_s + self.longest_s.get(STEP, 0.0))
