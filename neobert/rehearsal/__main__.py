@@ -12,20 +12,26 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.rehearsal.script import FOLDER, Script, lay_out, rehearsed, script_for, stand_ins
 from neobert.train import configure_logging, leave, read_config, report, unexpected
 from neobert.training.signals import Signals
-from neobert.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from neobert.training.trainer import Trainer
 
 log = logging.getLogger("neobert.rehearsal")
 
+RESUMED = "resumed"
 PATIENCE_S = 120.0
 POLL_S = 0.02
+
+Linger = Callable[["Trainer"], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -43,21 +49,34 @@ def main(arguments: list[str]) -> int:
         return report(unexpected(error))
 
 
-def rehearse(name: str, asked: RunConfig, folder: Path, signals: Signals) -> int:
-    """Lay the run directory out, and run the session with somebody who watches it."""
+def stand_still(trainer: Trainer) -> None:
+    """Wait to be killed: neither a step nor a heartbeat comes from here any more."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline_s:
+        trainer.signals.raise_if_requested()
+        time.sleep(POLL_S)
+    raise ProjectError("REH002", "nobody came to end this rehearsal", exit_code=EXIT_TRAINING_FAILED)
+
+
+def rehearse(
+    name: str, asked: RunConfig, folder: Path, signals: Signals, linger: Linger = stand_still
+) -> int:
+    """Lay the run directory out, and run the session with somebody who watches it.
+
+    `linger` is where the session stays when there is nothing left to see.
+    """
     from torch import OutOfMemoryError
 
     from neobert.rehearsal.reads import recording_reads
     from neobert.training.session import run_session
 
     script = script_for(asked.trainer.max_steps)
-    replaced = stand_ins(asked, folder / FOLDER, script, is_resumed=name == "resumed")
+    replaced = stand_ins(asked, folder / FOLDER, script, is_resumed=name == RESUMED)
     config = rehearsed(asked, replaced)
     rank = int(os.environ.get("RANK", "0"))
     run_dir = lay_out(config) if rank == 0 else Path(config.trainer.output_dir)
-    out = folder / f"{name}_rank{rank}.json"
-    stage = folder / f"stage_rank{rank}"
-    watcher = _watcher(name, script, out, stage)
+    out, stage = folder / f"{name}_rank{rank}.json", folder / f"stage_rank{rank}"
+    watcher = _watcher(name, script, out, stage, linger)
     with recording_reads() as keys:
         watcher.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
         try:
@@ -68,31 +87,24 @@ def rehearse(name: str, asked: RunConfig, folder: Path, signals: Signals) -> int
     return EXIT_TRAINING_FAILED
 
 
-def _watcher(name: str, script: Script, out: Path, stage: Path) -> Any:
+def _watcher(name: str, script: Script, out: Path, stage: Path, linger: Linger) -> Any:
     from neobert.rehearsal.fresh import Fresh
     from neobert.rehearsal.resumed import Resumed
 
     def finish(trainer: Trainer, seen: dict[str, Any]) -> None:
         _write(out, seen)
-        stand_still(trainer)
+        linger(trainer)
 
-    kind = Resumed if name == "resumed" else Fresh
-    return kind(script, finish, lambda text: stage.write_text(text, encoding="utf-8") and None)
+    def say(text: str) -> None:
+        stage.write_text(text, encoding="utf-8")
+
+    return (Resumed if name == RESUMED else Fresh)(script, finish, say)
 
 
 def _write(path: Path, seen: dict[str, Any]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(seen, default=sorted), encoding="utf-8")
     partial.replace(path)
-
-
-def stand_still(trainer: Trainer) -> None:
-    """Wait to be killed: neither a step nor a heartbeat comes from here any more."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline_s:
-        trainer.signals.raise_if_requested()
-        time.sleep(POLL_S)
-    raise ProjectError("REH002", "nobody came to end this rehearsal", exit_code=EXIT_TRAINING_FAILED)
 
 
 if __name__ == "__main__":

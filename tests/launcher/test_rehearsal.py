@@ -1,0 +1,209 @@
+"""The rehearsal from outside: real children that are killed and start again, hang, die, or stand still."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher import rehearsal
+from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
+from launcher.rehearsal import Stage, probe_rehearsal, seen_from_outside, watch_stall
+from launcher.rehearsal_facts import compare, facts_of
+from validators.facts_gpu import GpuFacts, GpuProcessFacts
+
+PLANTED = Path(__file__).parents[1] / "rehearsal"
+ANSWERED = {"device": "cuda", "device_name": "H200", "keys_read": [], "keys_replaced": []}
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Have the children be those of `planted.py`."""
+
+    def plant(fault: str) -> None:
+        monkeypatch.setattr(rehearsal, "MODULE", "planted")
+        monkeypatch.setenv("PYTHONPATH", str(PLANTED))
+        monkeypatch.setenv("PLANTED", fault)
+
+    return plant
+
+
+@pytest.mark.e2e
+def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n\n".join(f"document {n} of many words" for n in range(400)))
+    run = {
+        "profile": "cpu-demo",
+        "model": {
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 24,
+        },
+        "tokenizer": {"vocab_size": 128},
+        "dataset": {"name": None, "path": "text.txt", "eval_samples": 20, "cache_dir": "cache"},
+        "trainer": {"output_dir": "runs/tiny", "save_steps": 10},
+    }
+    (tmp_path / "run.yaml").write_text(json.dumps(run), encoding="utf-8")
+    options = ("--level", "rehearsal", "--output-format", "json", "--save-facts", "f.json")
+    answer = run_child("preflight", "-c", "run.yaml", *options)
+    checks = {check["id"]: check for check in answer.json["checks"]}
+    wanted = {"CFG004", "PRE003", "ATT002", "CKP006", "CKP009", "SCH002", "SCH003", "NUM005"}
+    wanted |= {"TEL001", "TEL002"}
+    assert {code: checks[code]["message"] for code in wanted if checks[code]["status"] != "pass"} == {}
+    found = json.loads((tmp_path / "f.json").read_text(encoding="utf-8"))["rehearsal"]
+    assert [trial["start"] for trial in found["resumes"]] == [20, 24]
+    assert found["watchdog"]["survivors"] == 0
+    assert list(tmp_path.glob("**/.rehearsal-*")) == []
+    assert not (tmp_path / "runs" / "tiny").exists()
+
+
+def test_a_gpu_that_is_required_is_not_replaced_by_a_processor(subject: Subject) -> None:
+    with pytest.raises(UnsupportedError, match="no GPU is visible"):
+        probe_rehearsal(replace(subject, requires_gpu=True))
+
+
+def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tmp_path: Path) -> None:
+    planted("dies")
+    with pytest.raises(IncompleteError, match="ended at: step 3 of 28; exit 5 / the model is not there"):
+        probe_rehearsal(subject)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_child_that_hangs_is_killed(
+    subject: Subject, planted: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    planted("hangs")
+    monkeypatch.setattr(rehearsal, "REHEARSAL_S", 1.0)
+    with pytest.raises(TimedOutError, match=r"took over 1 s and was killed at: step 3 of 28"):
+        probe_rehearsal(subject)
+    assert [child for child in psutil.Process().children() if "planted" in child.cmdline()] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    (tmp_path / "run").mkdir()
+    return Stage(tmp_path, 1, time.monotonic() + 60)
+
+
+@pytest.mark.parametrize("is_beating", [False, True])
+def test_a_child_is_given_up_for_its_silence_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_beating: bool
+) -> None:
+    monkeypatch.setattr(rehearsal, "STALL_BUDGET_S", 0.2)
+    beats = stage.folder / "run" / "heartbeat_rank0.jsonl"
+    beats.touch()
+    beat = f"open({str(beats)!r}, 'a').write('x')" if is_beating else "pass"
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"import time\nwhile True: {beat}; time.sleep(0.02)"], start_new_session=True
+    )
+    while is_beating and not beats.stat().st_size:
+        time.sleep(0.01)
+    found = watch_stall(stage, child)
+    assert (found.detected_s is None) == is_beating
+    assert found.survivors == 0
+    assert child.poll() is not None
+
+
+def gpu(used_mib: int, *processes: GpuProcessFacts) -> GpuFacts:
+    return GpuFacts(
+        index=0,
+        uuid="GPU-1",
+        name="NVIDIA H200",
+        compute_capability=(9, 0),
+        memory_total_mib=143_771,
+        memory_used_mib=used_mib,
+        driver_version="580.1",
+        processes=processes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("processes", "expected"),
+    [
+        ((GpuProcessFacts(pid=7, name="python", memory_mib=20_500),), 20_500),
+        ((GpuProcessFacts(pid=7, name="python", memory_mib=None),), 20_000),
+        ((GpuProcessFacts(pid=0, name="", memory_mib=1),), 20_000),
+        ((), 20_000),
+    ],
+)
+def test_the_driver_is_asked_what_the_process_took(
+    monkeypatch: pytest.MonkeyPatch, processes: Any, expected: int
+) -> None:
+    monkeypatch.setattr(rehearsal, "probe_gpus", lambda: (gpu(21_000, *processes),))
+    found = seen_from_outside({"gpu_uuid": "GPU-1", "pid": 7}, {"GPU-1": 1_000})
+    assert found["driver_mib"] == expected
+    assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
+
+
+def line(step: int, **more: Any) -> dict[str, Any]:
+    shared = {
+        "cursor": step,
+        "batches": "a",
+        "generators": "g",
+        "tokens_total": step,
+        "learning_rate": 0.1,
+        "schedule_position": step,
+    }
+    return {"step": step, "loss": 2.0, **shared, **more}
+
+
+FRESH = {"trace": [line(step) for step in range(1, 29)], "state": {"w": "1", "m": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "steps", "wanted"),
+    [
+        ({"w": "1", "m": "2"}, {}, {}),
+        ({"w": "1", "m": "3"}, {}, {"altered_tensors": ["m"]}),
+        ({"w": "1"}, {}, {"altered_tensors": ["m"]}),
+        ({"w": "1", "m": "2", "v": "3"}, {}, {"altered_tensors": ["v"]}),
+        ({"w": "1", "m": "2"}, {22: {"batches": "b"}}, {"differing": ["data"]}),
+        ({"w": "1", "m": "2"}, {24: {"generators": "h"}}, {"differing": ["random generators"]}),
+        (
+            {"w": "1", "m": "2"},
+            {21: {"loss": 2.2}},
+            {"first_loss_difference": 0.1, "largest_loss_difference": 0.1},
+        ),
+        ({"w": "1", "m": "2"}, {23: {"loss": 1.8}}, {"largest_loss_difference": 0.1}),
+    ],
+)
+def test_a_resume_is_held_against_the_unbroken_run(state: Any, steps: Any, wanted: Any) -> None:
+    resumed = {"start": 20, "state": state, "trace": [line(n, **steps.get(n, {})) for n in range(21, 25)]}
+    found = compare([FRESH], [resumed], [FRESH["state"]], 20)
+    same = {
+        "altered_tensors": [],
+        "differing": [],
+        "first_loss_difference": 0.0,
+        "largest_loss_difference": 0.0,
+    }
+    assert (found["start"], found["expected_start"], found["compared_steps"]) == (20, 20, 4)
+    for name, value in (same | wanted).items():
+        assert found[name] == (pytest.approx(value) if isinstance(value, float) else value)
+
+
+def test_the_fullest_device_counts() -> None:
+    memory = {"total_mib": 10, "context_mib": 1, "peak_allocated_mib": 5}
+    memory |= {"alloc_retries": 0, "growth_mib_per_step": 0}
+    ranks = [{**ANSWERED, "memory": {**memory, "peak_reserved_mib": peak}} for peak in (6, 8, 7)]
+    found = facts_of(ranks, [], {"system_rss_mib": None}, None, 3, 1.0)
+    assert found.memory is not None
+    assert (found.memory.peak_reserved_mib, found.memory.peak_mib) == (8, 9)
+
+
+def test_one_rank_without_room_is_enough() -> None:
+    ranks = [ANSWERED, {**ANSWERED, "out_of_memory": "trying the worst batch: no room"}]
+    assert facts_of(ranks, [], {}, None, 2, 1.0).out_of_memory == "trying the worst batch: no room"
+
+
+def test_an_answer_that_makes_no_sense_is_no_facts() -> None:
+    with pytest.raises(IncompleteError, match=r"makes no sense: .* worst_case: missing field longest"):
+        facts_of([{**ANSWERED, "worst_case": {"num_tokens": 1}}], [], {}, None, 1, 1.0)

@@ -1,0 +1,122 @@
+"""Rehearsals of a tiny run in this process, so that faults can be planted in the trainer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from accelerate.state import AcceleratorState
+
+from launcher.rehearsal import seen_from_outside
+from launcher.rehearsal_facts import facts_of
+from neobert.rehearsal.__main__ import rehearse
+from neobert.training.signals import Signals
+from profiles.registry import ResolvedRun, resolve_run
+from tests.training.conftest import TINY, write_corpus
+from validators.core import judge
+from validators.facts import Facts, ProbeRecord
+from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
+from validators.finding import CheckResult, Finding, Level, Status
+from validators.planning import plan_run
+from validators.rehearsed import measurement
+
+WATCHED = WatchdogFacts(budget_s=2.0, detected_s=2.1, survivors=0)
+
+
+class Enough(BaseException):
+    """Ends a session where a child would stand still until it is killed."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was seen of a rehearsal, and how its checks ended."""
+
+    seen: dict[str, Any]
+    facts: RehearsalFacts
+    findings: list[Finding]
+    checks: dict[str, CheckResult]
+
+    @property
+    def failed(self) -> set[str]:
+        """Codes that did not pass, but for the pace: on a busy machine that is anybody's guess."""
+        judged = {Status.FAIL, Status.WARN, Status.UNKNOWN}
+        return {code for code, check in self.checks.items() if check.status in judged} - {"PRF003"}
+
+    def message(self, code: str) -> str:
+        return self.checks[code].message
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory) -> dict[str, str]:
+    return write_corpus(tmp_path_factory.mktemp("rehearsed"))
+
+
+def resolve(folder: Path, text: dict[str, str], sections: dict[str, Any]) -> ResolvedRun:
+    config = {section: dict(values) for section, values in TINY.items()}
+    config["dataset"] |= text
+    config["trainer"] |= {"max_steps": 200, "output_dir": str(folder / "runs" / "tiny")}
+    for section, values in sections.items():
+        config[section] = config.get(section, {}) | values
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return resolve_run(None, [file])
+
+
+@contextmanager
+def global_settings_restored() -> Iterator[None]:
+    fills = torch.utils.deterministic.fill_uninitialized_memory
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = fills
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rehearse in this process; return what was seen from inside, and from outside."""
+    outside: dict[str, Any] = {"system_rss_mib": None, "driver_mib": None}
+    out = folder / f"{name}_rank0.json"
+
+    def linger(_: Any) -> None:
+        outside.update(seen_from_outside(json.loads(out.read_text(encoding="utf-8")), {}))
+        raise Enough
+
+    with global_settings_restored(), suppress(Enough):
+        rehearse(name, run.config, folder, Signals(), linger)
+    return json.loads(out.read_text(encoding="utf-8")), outside
+
+
+def judge_rehearsal(run: ResolvedRun, found: RehearsalFacts, levels: tuple[Level, ...]) -> tuple[Any, Any]:
+    facts = Facts(rehearsal=found, probes=(ProbeRecord(name="rehearsal", status="ok"),))
+    findings, checks = judge(run, plan_run(run, measurement(facts)), facts, levels)
+    return findings, {check.id: check for check in checks}
+
+
+def rehearse_whole(folder: Path, text: dict[str, str], sections: dict[str, Any]) -> Verdict:
+    """Do what the launcher does, with a session that ends in place of a child that is killed."""
+    run = resolve(folder, text, sections)
+    fresh, outside = perform("fresh", run, folder)
+    resumes = [] if fresh.get("out_of_memory") else [[perform("resumed", run, folder)[0]] for _ in range(2)]
+    found = facts_of([fresh], resumes, outside, None if not resumes else WATCHED, 1, 1.0)
+    findings, checks = judge_rehearsal(run, found, (Level.REHEARSAL,))
+    return Verdict(fresh, found, findings, checks)
+
+
+@pytest.fixture(scope="session")
+def healthy(tmp_path_factory, text) -> Verdict:
+    """The rehearsal of a run in which nothing is wrong."""
+    return rehearse_whole(tmp_path_factory.mktemp("healthy"), text, {})
+
+
+@pytest.fixture
+def rehearsal(tmp_path, text) -> Callable[..., Verdict]:
+    """Rehearse a tiny run, changed as asked, with whatever fault the test has planted."""
+    return lambda **sections: rehearse_whole(tmp_path, text, sections)

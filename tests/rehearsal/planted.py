@@ -1,0 +1,15 @@
+"""A rehearsal's child with a fault: `python -m planted NAME RESOLVED FOLDER`, PLANTED says which."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+name, _, folder = sys.argv[1:]
+(Path(folder) / "stage_rank0").write_text("step 3 of 28", encoding="utf-8")
+if os.environ["PLANTED"] == "hangs":
+    time.sleep(600)
+print("the model is not there")
+sys.exit(5)
