@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,20 +20,32 @@ from launcher.probes.child import kill_family
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError, nearest_existing
 from launcher.process import start
-from launcher.records import Record, read_json
+from launcher.records import Record, last_beat, read_json
 from launcher.rehearsal_facts import facts_of
+from launcher.watchdog import Watchdog
 from neobert.config import to_dict
+from neobert.config.schema import WatchdogConfig
 from neobert.errors import read_error_file
 from validators.facts_gpu import GpuFacts
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 
 MODULE = "neobert.rehearsal"
-FRESH, RESUMED = "fresh", "resumed"
+FRESH, RESUMED, FOLDER = "fresh", "resumed", "run"
 REHEARSAL_S = 570.0
 MARGIN_S = 15.0
 POLL_S = 0.05
-STALL_BUDGET_S = 2.0
+STALL_S, BEAT_S = 2.0, 0.5
 STALL_PATIENCE = 10
+LIMITS = WatchdogConfig(
+    start_limit_s=STALL_S,
+    compile_limit_s=STALL_S,
+    step_limit_s=STALL_S,
+    data_wait_limit_s=STALL_S,
+    evaluation_limit_s=STALL_S,
+    save_limit_s=STALL_S,
+    heartbeat_interval_s=BEAT_S,
+)
+"""A run may stand still for half an hour; nobody waits that long to see that it is noticed."""
 BYTES_PER_MIB = 2**20
 TAIL_LINES = 3
 
@@ -199,21 +210,15 @@ def _taken(gpu: GpuFacts, pid: int | None, before: dict[str, int]) -> int:
 
 
 def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:
-    """Watch a child that stands still by its heartbeats, from outside, and kill it when its time is over."""
-    beats = [stage.folder / "run" / f"heartbeat_rank{rank}.jsonl" for rank in range(stage.ranks)]
-    limit_s = time.monotonic() + STALL_PATIENCE * STALL_BUDGET_S
+    """Watch a child that stands still as a run is watched, and kill it when its time is over."""
+    folder, ranks = stage.folder / FOLDER, range(stage.ranks)
+    watchdog = Watchdog(LIMITS, {rank: {} for rank in ranks}, time.monotonic())
+    limit_s = time.monotonic() + STALL_PATIENCE * STALL_S
     while time.monotonic() < limit_s and child.poll() is None:
-        silence_s = max(silence_of(path) for path in beats)
-        if silence_s > STALL_BUDGET_S:
-            survivors = kill_family(child)
-            return WatchdogFacts(budget_s=STALL_BUDGET_S, detected_s=round(silence_s, 2), survivors=survivors)
+        stall = watchdog.look({rank: last_beat(folder, rank) for rank in ranks}, time.monotonic())
+        if stall is not None:
+            return WatchdogFacts(
+                budget_s=stall.limit_s, detected_s=round(stall.silence_s, 2), survivors=kill_family(child)
+            )
         time.sleep(POLL_S)
-    return WatchdogFacts(budget_s=STALL_BUDGET_S, detected_s=None, survivors=kill_family(child))
-
-
-def silence_of(path: Path) -> float:
-    """Return the seconds since a rank last wrote a heartbeat."""
-    try:
-        return time.time() - os.stat(path).st_mtime
-    except OSError:
-        return 0.0
+    return WatchdogFacts(budget_s=STALL_S + BEAT_S, detected_s=None, survivors=kill_family(child))

@@ -22,6 +22,7 @@ MOST_COMPARED = 4
 PARTS_BEFORE_SAVE = 5
 PARTS = PARTS_BEFORE_SAVE + 2
 EVAL_BATCHES = 8
+BEAT_S = 0.5
 LIFETIME = timedelta(hours=1)
 
 
@@ -67,6 +68,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trainer.eval_max_batches": min(batches, EVAL_BATCHES),
         "trainer.logging_steps": max(1, script.compared // 2),
         "wandb.enabled": False,
+        "watchdog.heartbeat_interval_s": BEAT_S,
         "distributed.nnodes": 1,
     }
 

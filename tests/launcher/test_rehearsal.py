@@ -21,6 +21,13 @@ from launcher.rehearsal_facts import compare, facts_of
 from validators.facts_gpu import GpuFacts, GpuProcessFacts
 
 PLANTED = Path(__file__).parents[1] / "rehearsal"
+BEATING = """
+import json, time
+for seq in range(10**6):
+    beat = {{"seq": seq, "phase": "train", "step": {step}, "last_progress_step": {step}}}
+    open({path!r}, "a").write(json.dumps(beat) + "\\n")
+    time.sleep(0.02)
+"""
 ANSWERED = {"device": "cuda", "device_name": "H200", "keys_read": [], "keys_replaced": []}
 
 
@@ -94,21 +101,23 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path, 1, time.monotonic() + 60)
 
 
-@pytest.mark.parametrize("is_beating", [False, True])
-def test_a_child_is_given_up_for_its_silence_alone(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, is_beating: bool
+@pytest.mark.parametrize("gets_further", [False, True])
+def test_a_child_is_given_up_for_its_want_of_progress(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, gets_further: bool
 ) -> None:
-    monkeypatch.setattr(rehearsal, "STALL_BUDGET_S", 0.2)
+    """It goes on writing heartbeats: those alone are no progress."""
+    monkeypatch.setattr(rehearsal, "STALL_S", 0.2)
+    monkeypatch.setattr(rehearsal, "LIMITS", replace(rehearsal.LIMITS, step_limit_s=0.2))
     beats = stage.folder / "run" / "heartbeat_rank0.jsonl"
     beats.touch()
-    beat = f"open({str(beats)!r}, 'a').write('x')" if is_beating else "pass"
+    step = "seq" if gets_further else "0"
     child = subprocess.Popen(
-        [sys.executable, "-c", f"import time\nwhile True: {beat}; time.sleep(0.02)"], start_new_session=True
+        [sys.executable, "-c", BEATING.format(path=str(beats), step=step)], start_new_session=True
     )
-    while is_beating and not beats.stat().st_size:
+    while not beats.stat().st_size:
         time.sleep(0.01)
     found = watch_stall(stage, child)
-    assert (found.detected_s is None) == is_beating
+    assert (found.detected_s is None) == gets_further
     assert found.survivors == 0
     assert child.poll() is not None
 

@@ -23,6 +23,7 @@ READ_ELSEWHERE = (
     "waivers",
     "guard.*",
     "wandb.*",
+    "watchdog.*",
     "trainer.global_batch_size",
     "trainer.output_dir",
     "trainer.overwrite_output_dir",

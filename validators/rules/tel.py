@@ -127,8 +127,9 @@ def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A run that stands still, and nobody outside of it notices or can end it.
 
     ## What it does
-    Has a child of the rehearsal stand still, watches its heartbeats from the launcher's process, and asks
-    that the silence is noticed within twice its budget and that no process of the child is left afterwards.
+    Has a child of the rehearsal stand still, watches it from the launcher's process with the watchdog that
+    a run has, in seconds where a run is given minutes, and asks that the stall is noticed within twice its
+    budget and that no process of the child is left afterwards.
 
     ## Why is this bad?
     A hung collective or a dead disk stops a run without an error. Whatever watches from inside the process
@@ -141,7 +142,7 @@ def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Use instead
     ```text
-    heartbeats on disk, watched by the process that started the run
+    progress on disk, watched by the process that started the run
     ```
     """
     found = measured(rehearsal_of(facts).watchdog, facts, "a stalled child")
