@@ -50,9 +50,13 @@ def _is_unjudged(check: CheckResult) -> bool:
 
 
 def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
+    """One line a reason: a machine without a GPU is one, for a score of checks."""
+    groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
-        word = paint(str(check.status), "yellow", "bold")
-        yield f"{word} {check.id} {check.name}: {check.message}"
+        groups.setdefault((check.status, check.message), []).append(check)
+    for (status, message), group in groups.items():
+        named = f"{group[0].id} {group[0].name}" if len(group) == 1 else " ".join(each.id for each in group)
+        yield f"{paint(str(status), 'yellow', 'bold')} {named}: {message}"
 
 
 def _every_check(examination: Examination) -> str:
