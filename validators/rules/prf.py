@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from statistics import median
 
 from neobert.plan import Plan
@@ -18,6 +19,16 @@ FLOOR_SHARE = 0.5
 """Of what the profile expects: a card at its power limit or a longer context costs less than half."""
 TOLERANCE = 0.1
 MOST_DATA_WAIT = 0.1
+WORK_OF_A_TOKEN = (
+    "model",
+    "distributed",
+    "dataset.max_seq_length",
+    "datacollator",
+    "trainer.per_device_train_batch_size",
+    "trainer.gradient_checkpointing",
+    "trainer.mixed_precision",
+    "trainer.torch_compile",
+)
 
 
 def _speed(facts: Facts) -> SpeedFacts:
@@ -80,8 +91,9 @@ def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Warns where tokens/s differ by more than 10 % from an earlier rehearsal of the same config on this device,
-    or lie that much outside what the profile has measured; where the later steps take 10 % longer or shorter
-    than the earlier ones; and where anything is compiled behind the warm-up.
+    or lie that much outside what the profile has measured, for a run that keeps the profile's model, length,
+    batch and precision; where the later steps take 10 % longer or shorter than the earlier ones; and where
+    anything is compiled behind the warm-up.
 
     ## Why is this bad?
     A pace that drifts in a minute does not hold for a day, and a graph that is compiled anew for every shape
@@ -116,11 +128,19 @@ def _off_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:
 
 def _off_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
     expects = None if run.profile is None else run.profile.expects
-    if expects is None or expects.is_estimate or expects.tokens_per_second is None:
+    if expects is None or expects.is_estimate or expects.tokens_per_second is None or not _keeps_the_work(run):
         return
     low, high = expects.tokens_per_second
     if not low * (1 - TOLERANCE) <= speed.tokens_per_second <= high * (1 + TOLERANCE):
         yield f"{speed.tokens_per_second:,.0f} tokens/s; the profile expects {low:,.0f} to {high:,.0f}"
+
+
+def _keeps_the_work(run: ResolvedRun) -> bool:
+    """Whether a token costs what it costs in the profile, on as many devices."""
+    profile = run.profile
+    return profile is not None and all(
+        attrgetter(key)(run.config) == attrgetter(key)(profile.config) for key in WORK_OF_A_TOKEN
+    )
 
 
 def _halves(times_s: tuple[float, ...]) -> tuple[float, float]:

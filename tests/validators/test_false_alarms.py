@@ -1,0 +1,61 @@
+"""No rule fires on what is sound: production profiles, and 200 runs that vary them, on healthy machines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from profiles.registry import ResolvedRun, resolve_run
+from tests.validators.sound import PRODUCTION, sound_facts, sound_runs
+from validators.core import judge
+from validators.finding import CheckResult, Finding, Level, Status
+from validators.planning import plan_run
+from validators.rule import RULES
+from validators.verdict import verdict_of
+
+Judged = tuple[list[Finding], list[CheckResult]]
+
+
+def judged(run: ResolvedRun) -> Judged:
+    """Judge a run at every level with the facts of a machine that is made for it."""
+    plan = plan_run(run)
+    return judge(run, plan, sound_facts(run, plan), tuple(Level))
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_a_production_profile_on_a_healthy_machine(name: str) -> None:
+    findings, checks = judged(resolve_run(name))
+    assert [(finding.code, finding.message) for finding in findings] == []
+    assert [(check.id, check.message) for check in checks if check.status is Status.UNKNOWN] == []
+    assert verdict_of(findings, checks, strict=True).name == "pass"
+
+
+def test_the_machine_lets_nearly_every_rule_be_judged() -> None:
+    """The control: silence is worth something only where a rule had its say."""
+    spoke = set()
+    for name in PRODUCTION:
+        spoke |= {check.id for check in judged(resolve_run(name))[1] if check.status is Status.PASS}
+    silent = {code for code, rule in RULES.items() if rule.raised_by == "judge"} - spoke
+    assert silent <= SILENT
+
+
+# They are about kernels left to choose, streamed text, a tracker and fp32: about no production profile.
+SILENT = {"ATT007", "DAT007", "HST004", "PRE004"}
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(sound_runs())
+def test_a_sound_run(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[str, dict[str, Any]]) -> None:
+    name, config = drawn
+    file = tmp_path_factory.getbasetemp() / "sound.yaml"
+    file.write_text(json.dumps({"profile": name} | config), encoding="utf-8")
+    run = resolve_run(None, [file])
+    findings, checks = judge(run, plan_run(run))
+    assert [(finding.code, finding.message) for finding in findings] == []
+    assert verdict_of(findings, checks, strict=True).name == "pass"
+    findings, checks = judged(run)
+    assert [(finding.code, finding.message) for finding in findings] == []
+    assert verdict_of(findings, checks, strict=True).name == "pass"
