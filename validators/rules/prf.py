@@ -128,7 +128,7 @@ def _off_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:
 
 def _off_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
     expects = None if run.profile is None else run.profile.expects
-    if expects is None or expects.is_estimate or expects.tokens_per_second is None or not _keeps_the_work(run):
+    if expects is None or expects.is_estimate or not _keeps_the_work(run) or not expects.tokens_per_second:
         return
     low, high = expects.tokens_per_second
     if not low * (1 - TOLERANCE) <= speed.tokens_per_second <= high * (1 + TOLERANCE):
