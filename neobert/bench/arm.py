@@ -30,7 +30,7 @@ from neobert.tasks.pretrain import build_pretraining
 from neobert.train import leave, read_config, unexpected
 from neobert.training.assembly import build_trainer
 from neobert.training.compilations import CompilationWatch
-from neobert.training.garbage import collect, collecting_between_steps
+from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.hooks import Hook
 from neobert.training.loop import run_hooks, run_step
 from neobert.training.memory import allocator_fields, memory_fields
@@ -133,7 +133,7 @@ class Arm:
         watch = CompilationWatch(self.trainer.progress.step)
         return [
             Hook(name="logging", act=watch, every=int(self.trainer.config.trainer.torch_compile)),
-            Hook(name="garbage", act=collect, every=every),
+            Hook(name="garbage", act=Collector(), every=every),
             Hook(name="logging", act=TrainingLog(self.trainer, None), every=every),
             Hook(name="logging", act=self._close_row, every=1),
         ]

@@ -22,6 +22,25 @@ _compiled: Callable[..., Any] | None = None
 
 def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
     """Let tokens see those of their own segment. cu_seqlens [K+1] from 0 to T, empty segments allowed."""
+    segment, counts, indices = document_tiles(cu_seqlens, num_tokens)
+
+    def in_one_segment(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
+        return segment[query] == segment[key]
+
+    return BlockMask.from_kv_blocks(
+        counts[None, None],
+        indices[None, None],
+        BLOCK_SIZE=TILE,
+        mask_mod=in_one_segment,
+        seq_lengths=(num_tokens, num_tokens),
+    )
+
+
+# An operator, because inductor of torch 2.11 reads wrong tiles where it compiles their arithmetic together
+# with the attention on a GPU.
+@torch.library.custom_op("neobert::document_tiles", mutates_args=())
+def document_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each token's segment [T], how many tiles of keys a tile of queries sees, and which."""
     device = cu_seqlens.device
     segment = torch.searchsorted(
         cu_seqlens[1:], torch.arange(num_tokens, device=device, dtype=cu_seqlens.dtype), right=True
@@ -35,16 +54,16 @@ def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
     counts = (last - first + 1).to(torch.int32)
     # Entries beyond the count are not read; modulo keeps them legal.
     indices = ((first[:, None] + tiles) % num_tiles).to(torch.int32)
+    return segment, counts, indices
 
-    def in_one_segment(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
-        return segment[query] == segment[key]
 
-    return BlockMask.from_kv_blocks(
-        counts[None, None],
-        indices[None, None],
-        BLOCK_SIZE=TILE,
-        mask_mod=in_one_segment,
-        seq_lengths=(num_tokens, num_tokens),
+@document_tiles.register_fake
+def _shapes_of_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    num_tiles = -(-num_tokens // TILE)
+    return (
+        cu_seqlens.new_empty(num_tokens, dtype=torch.int64),
+        cu_seqlens.new_empty(num_tiles, dtype=torch.int32),
+        cu_seqlens.new_empty((num_tiles, num_tiles), dtype=torch.int32),
     )
 
 

@@ -28,7 +28,7 @@ from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.compilations import CompilationWatch
 from neobert.training.evaluation import evaluate
-from neobert.training.garbage import collect, collecting_between_steps
+from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.health import HealthWatch
 from neobert.training.heartbeat import Heartbeat
 from neobert.training.history import METRICS, heartbeat_path, trim_heartbeat, trim_metrics
@@ -200,7 +200,7 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
         *(Hook(name="logging", act=watch, every=1) for watch in watches),
-        Hook(name="garbage", act=collect, every=every.logging_steps),
+        Hook(name="garbage", act=Collector(), every=every.logging_steps),
         Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
         Hook(name="logging", act=HealthWatch(), every=every.logging_steps),
         Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),

@@ -99,7 +99,7 @@ def test_padding_changes_no_loss_of_the_peer(batches, text):
 @pytest.mark.filterwarnings("ignore")  # of the compiler
 def test_the_contest_on_a_cpu(text, tmp_path, monkeypatch):
     work, _ = text
-    monkeypatch.setattr(against_modernbert, "PEER_ROWS", 2)
+    monkeypatch.setattr(against_modernbert, "PEER_ROWS", {"padded": 2, "concatenated": 2})
     monkeypatch.setattr(against_modernbert, "PACKED_LENGTH", 64)
     size = replace(made_up_run.TINY, num_layers=1, hidden_size=64)
     found = against_modernbert.contest(work, size, 1, 0.0, "eager")

@@ -11,6 +11,7 @@ from accelerate.state import AcceleratorState
 from neobert.bench.arm import Arm
 from neobert.bench.peak import measure_peak
 from neobert.config import from_dict
+from neobert.training.garbage import collecting_between_steps
 from neobert.training.loop import run_step
 from neobert.training.stopwatch import BREAKDOWN, Stopwatch
 
@@ -38,8 +39,9 @@ def arm(tmp_path):
         }
     )
     arm = Arm(config, "synthetic", tmp_path)
-    arm.warm_up(6)
-    yield arm
+    with collecting_between_steps():
+        arm.warm_up(6)
+        yield arm
     arm.close()
 
 

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.training.garbage import collect, collecting_between_steps
+from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.metrics import TOLD_PAUSES
 from neobert.training.stopwatch import ALWAYS, BREAKDOWN, SECTIONS, Stopwatch
 from neobert.training.timing import PARTS, Breakdown, part_ms, percentile
@@ -194,10 +194,20 @@ def test_the_collector_runs_between_steps_only():
         knot = tie()
         make_garbage()
         assert knot() is not None
-        collect(None)
+        Collector()(None)
         assert knot() is None
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+def test_what_the_first_steps_built_is_set_aside_once():
+    with collecting_between_steps():
+        collector, compiled = Collector(), Knot()
+        collector(None)
+        assert all(compiled is not each for each in gc.get_objects())
+        later = Knot()
+        collector(None)
+        assert any(later is each for each in gc.get_objects())
 
 
 def test_the_collector_would_run_within_steps():
@@ -230,6 +240,6 @@ def test_training_leaves_no_tensor_in_a_cycle(make_run, run, monkeypatch):
         found.append(sum(isinstance(each, torch.Tensor) for each in gc.garbage))
         gc.garbage.clear()
 
-    monkeypatch.setattr("neobert.training.session.collect", look)
+    monkeypatch.setattr("neobert.training.session.Collector", lambda: look)
     run(make_run(trainer={"max_steps": 12, "logging_steps": 3}))
     assert found == [0, 0, 0, 0]
