@@ -30,13 +30,25 @@ def write_measurement(
         "device": device_name(),
         "versions": versions(),
         "commit": commit(),
-        "command": shlex.join(["python", *sys.argv]),
+        "command": command(),
         "date": time.strftime("%Y-%m-%d"),
         "detail": detail,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(measurement, indent=1) + "\n", encoding="utf-8")
     return measurement
+
+
+def command() -> str:
+    """Return the command line as one would type it in the repository, whatever machine it ran on."""
+    return shlex.join(["python", *map(without_machine, sys.argv)])
+
+
+def without_machine(word: str) -> str:
+    path, root = Path(word), Path(__file__).resolve().parents[1]
+    if not path.is_absolute():
+        return word
+    return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
 
 
 def device_name() -> str:

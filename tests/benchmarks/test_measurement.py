@@ -22,6 +22,12 @@ def test_a_figure_is_named_by_its_file_and_dated(tmp_path, monkeypatch):
     assert written["device"]
 
 
+def test_the_command_names_no_machine(monkeypatch):
+    script = str(Path(measurement.__file__).parent / "scaling.py")
+    monkeypatch.setattr("sys.argv", [script, "/some/where/work", "--output", "/else/where/out", "--rounds", "3"])
+    assert measurement.command() == "python benchmarks/scaling.py work --output out --rounds 3"
+
+
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_committed_figures_have_the_form(path):
     written = json.loads(path.read_text())
