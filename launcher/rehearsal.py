@@ -97,6 +97,7 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
         before = memory_used(gpus)
         with performing(stage, FRESH) as (fresh, _):
             outside = seen_from_outside(fresh[0], before)
+        leave_out_others(fresh, before)
         if fresh[0].get("out_of_memory"):
             return facts_of(fresh, [], outside, None, ranks, time.monotonic() - started_s)
         with performing(stage, RESUMED) as (first, _):
@@ -188,6 +189,14 @@ def _gpus() -> Sequence[GpuFacts]:
 def memory_used(gpus: Sequence[GpuFacts]) -> dict[str, int]:
     """Return the memory in use of every device, by its UUID."""
     return {gpu.uuid: gpu.memory_used_mib for gpu in gpus}
+
+
+def leave_out_others(ranks: Sequence[Record], before: dict[str, int]) -> None:
+    """Count to a rank's context only what was not in use on its device before."""
+    for rank in ranks:
+        if rank.get("memory"):
+            others_mib = before.get(rank.get("gpu_uuid", ""), 0)
+            rank["memory"]["context_mib"] = max(0, rank["memory"]["context_mib"] - others_mib)
 
 
 def seen_from_outside(result: Record, before: dict[str, int]) -> dict[str, Any]:

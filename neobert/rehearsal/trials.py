@@ -89,10 +89,10 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
         together, total = _gradient(trainer, [first, second])
         alone, num_first = _gradient(trainer, [first])
         other, num_second = _gradient(trainer, [second])
-        squares = torch.zeros(2, dtype=torch.float64, device=trainer.world.device)
-        for whole, one, two in zip(together, alone, other, strict=True):
-            expected = (one * num_first + two * num_second) / total
-            squares += torch.stack([(whole - expected).square().sum(), expected.square().sum()]).double()
+    squares = torch.zeros(2, dtype=torch.float64)
+    for whole, one, two in zip(together, alone, other, strict=True):
+        expected = (one * num_first + two * num_second) / total
+        squares += torch.stack([(whole - expected).square().sum(), expected.square().sum()]).double()
     difference, size = _over_parts(trainer, squares).sqrt().tolist()
     return {
         "num_targets": [num_first, num_second],
@@ -110,11 +110,14 @@ def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
 
 
 def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Tensor], int]:
-    """Return the gradient of a step on this rank, and the targets of all ranks."""
+    """Return the gradient of a step on this rank, and the targets of all ranks.
+
+    It goes to the host: a device that is nearly full has no room for three gradients.
+    """
     num_targets, _ = loop.agree(trainer, batches)
     loop.accumulate(trainer, batches, num_targets)
     gradients = [
-        own_part(each.grad).float().clone()
+        own_part(each.grad).float().cpu().clone()
         for each in trainer.task.model.parameters()
         if each.grad is not None
     ]
@@ -124,7 +127,7 @@ def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Ten
 
 def _over_parts(trainer: Trainer, squares: Tensor) -> Tensor:
     """Replicas have all of the sum each; parts have to be added up."""
-    return trainer.world.add_up(squares) if trainer.world.is_sharded else squares
+    return trainer.world.add_up(squares.to(trainer.world.device)) if trainer.world.is_sharded else squares
 
 
 class Repeated:

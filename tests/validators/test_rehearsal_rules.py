@@ -1,0 +1,328 @@
+"""The rules of a rehearsal at their limits, and what they say where a part of it is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiles.registry import Expectations, resolve_run
+from validators.facts import Facts
+from validators.facts_io import facts_from_json
+from validators.finding import Severity
+from validators.planning import plan_run
+from validators.rehearsed import measurement
+from validators.rule import RULES, CannotTellError
+from validators.rules.mem_measured import predicted_mib
+
+FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
+FOUND = FACTS.rehearsal
+RUN = resolve_run("a100-prod")
+PLAN = plan_run(RUN)
+PREDICTED = predicted_mib(PLAN)
+
+
+def with_part(part: str, **changes: Any) -> Facts:
+    """The recorded facts, with fields of a part of the rehearsal changed."""
+    found = replace(getattr(FOUND, part), **changes)
+    return replace(FACTS, rehearsal=replace(FOUND, **{part: found}))
+
+
+def without(part: str) -> Facts:
+    empty = () if part in ("schedule", "resumes") else None
+    return replace(FACTS, rehearsal=replace(FOUND, **{part: empty}))
+
+
+def said(code: str, facts: Facts, run: Any = RUN) -> list[str]:
+    return [violation.message for violation in RULES[code].judge(run, PLAN, facts)]
+
+
+def overridden(*overrides: str) -> Any:
+    return resolve_run("a100-prod", [], overrides)
+
+
+PARTS = {
+    "PRF001": "speed",
+    "PRF002": "speed",
+    "PRF003": "speed",
+    "MEM002": "memory",
+    "MEM003": "memory",
+    "PRE003": "precision",
+    "ATT002": "attention",
+    "CKP006": "resumes",
+    "CKP009": "resumes",
+    "SCH002": "schedule",
+    "SCH003": "accumulation",
+    "NUM005": "learning",
+    "DAT006": "evaluation",
+    "TEL001": "telemetry",
+    "TEL002": "watchdog",
+}
+
+
+@pytest.mark.parametrize(("code", "part"), PARTS.items())
+def test_what_was_not_measured_is_unknown_and_no_pass(code, part):
+    assert said(code, FACTS) == []
+    with pytest.raises(CannotTellError):
+        said(code, without(part))
+
+
+def test_a_device_without_room_says_why_the_rest_is_unknown():
+    full = replace(FACTS, rehearsal=replace(FOUND, out_of_memory="no room", memory=None))
+    with pytest.raises(CannotTellError, match="the device had no room"):
+        said("MEM002", full)
+    assert said("MEM001", full) == ["the device has no room: no room"]
+
+
+@pytest.mark.parametrize(("mfu", "expected", "count"), [(0.0099, 0.01, 1), (0.01, 0.01, 0), (0.2, 0.41, 1)])
+def test_the_floor_is_one_percent_or_half_of_what_is_expected(mfu, expected, count):
+    profile = replace(RUN.profile, expects=Expectations(mfu=expected))
+    assert len(said("PRF001", with_part("speed", mfu=mfu), replace(RUN, profile=profile))) == count
+
+
+def test_a_run_without_a_profile_has_the_hard_floor():
+    bare = replace(RUN, profile=None)
+    assert said("PRF001", with_part("speed", mfu=0.0101), bare) == []
+    assert "1.0% is the least" in said("PRF001", with_part("speed", mfu=0.009), bare)[0]
+
+
+@pytest.mark.parametrize(("rate", "count"), [(75_600, 0), (75_599, 1), (92_399, 0), (92_401, 1)])
+def test_a_tenth_from_the_baseline(rate, count):
+    """84,000 tokens/s less or more a tenth."""
+    assert len(said("PRF002", with_part("speed", tokens_per_second=float(rate)))) == count
+
+
+@pytest.mark.parametrize(
+    ("rate", "is_estimate", "count"),
+    [(89_999, False, 1), (90_000, False, 0), (220_000, False, 0), (220_001, False, 1), (1, True, 0)],
+)
+def test_a_tenth_outside_what_the_profile_has_measured(rate, is_estimate, count):
+    expects = Expectations(mfu=0.35, tokens_per_second=(100_000.0, 200_000.0), is_estimate=is_estimate)
+    run = replace(RUN, profile=replace(RUN.profile, expects=expects))
+    facts = with_part("speed", tokens_per_second=float(rate))
+    facts = replace(facts, rehearsal=replace(facts.rehearsal, baseline_tokens_per_second=None))
+    assert len(said("PRF002", facts, run)) == count
+
+
+@pytest.mark.parametrize(
+    ("times", "count"),
+    [((1.0, 1.0, 1.09, 1.09), 0), ((1.0, 1.0, 1.11, 1.11), 1), ((1.0, 1.0, 0.89, 0.89), 1), ((1.0,), 0)],
+)
+def test_a_pace_that_drifts(times, count):
+    assert len(said("PRF002", with_part("speed", line_step_times_s=times))) == count
+
+
+@pytest.mark.parametrize(("recompiles", "count"), [(None, 0), (0, 0), (1, 1)])
+def test_compilations_behind_the_warm_up(recompiles, count):
+    assert len(said("PRF002", with_part("speed", recompiles=recompiles))) == count
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.49, 1), (0.51, 0), (1.49, 0), (1.51, 1)])
+def test_memory_beside_its_prediction(ratio, count):
+    allocated = round(ratio * PREDICTED) - FOUND.memory.context_mib
+    facts = with_part("memory", peak_allocated_mib=allocated, peak_reserved_mib=allocated)
+    assert len(said("MEM002", facts)) == count
+
+
+def test_retries_and_shrinking_memory():
+    assert len(said("MEM003", with_part("memory", alloc_retries=1))) == 1
+    assert said("MEM003", with_part("memory", growth_mib_per_step=-50.0)) == []
+
+
+def test_the_plan_takes_what_was_measured():
+    plan = plan_run(RUN, measurement(FACTS))
+    assert plan.step_time_s.value == FOUND.speed.step_time_s
+    assert plan.memory_mib.value == FOUND.memory.peak_reserved_mib + FOUND.memory.context_mib
+    assert "a rehearsal on NVIDIA A100" in plan.eta_s.reason
+    assert measurement(Facts()) is None
+    assert measurement(replace(FACTS, rehearsal=replace(FOUND, speed=None, memory=None))) is None
+    assert measurement(without("memory")).memory_mib is None
+    assert measurement(without("speed")).step_time_s is None
+
+
+def test_master_weights_are_fp32():
+    halves = with_part("precision", parameters={"float32": 10, "bfloat16": 5})
+    assert said("PRE003", halves) == ["parameters are not all float32: 5 in bfloat16"]
+
+
+def test_products_that_nobody_saw_are_no_proof():
+    with pytest.raises(CannotTellError, match="no matrix product was seen"):
+        said("PRE003", with_part("precision", product_flops={"bfloat16": 0.0}))
+
+
+def test_a_cpu_run_declares_fp32():
+    run = resolve_run("cpu-demo")
+    assert said("PRE003", with_part("precision", product_flops={"float32": 1.0}), run) == []
+    assert len(said("PRE003", with_part("precision", product_flops={"bfloat16": 1.0}), run)) == 1
+
+
+def test_blocks_of_one_graph_say_it_once():
+    facts = with_part("attention", ran=("flash_attn_2", "", ""))
+    assert said("ATT002", facts) == []  # a100-prod compiles
+    with pytest.raises(CannotTellError, match="blocks 1, 2 did not say"):
+        said("ATT002", facts, overridden("trainer.torch_compile=false"))
+    with pytest.raises(CannotTellError, match="no block said"):
+        said("ATT002", with_part("attention", ran=("", "")))
+
+
+def test_a_named_kernel_is_the_one_that_is_resolved():
+    facts = with_part("attention", resolved="torch_varlen", ran=("torch_varlen",))
+    assert said("ATT002", facts) == ["flash_attn_varlen is asked for, and torch_varlen was resolved"]
+    assert said("ATT002", facts, overridden("model.attn_backend=auto")) == []
+    assert said("ATT002", facts, overridden("model.attn_backend=torch_varlen")) == []
+
+
+@pytest.mark.parametrize(("has_mask", "count"), [(True, 1), (False, 0), (None, 0)])
+def test_packing_comes_without_a_mask(has_mask, count):
+    assert len(said("ATT003", with_part("attention", has_mask_with_packing=has_mask))) == count
+
+
+def trial(number: int, device: str = "cuda", **changes: Any) -> Facts:
+    trials = list(FOUND.resumes)
+    trials[number] = replace(trials[number], **changes)
+    return replace(FACTS, rehearsal=replace(FOUND, device=device, resumes=tuple(trials)))
+
+
+@pytest.mark.parametrize(
+    ("number", "device", "changes", "count"),
+    [
+        (0, "cuda", {"start": 0}, 1),
+        (0, "cuda", {"compared_steps": 0}, 1),
+        (0, "cuda", {"first_loss_difference": 1e-9, "largest_loss_difference": 1e-9}, 1),
+        (0, "cuda", {"largest_loss_difference": 1e-3}, 0),
+        (0, "cuda", {"largest_loss_difference": 1.1e-3}, 1),
+        (0, "cpu", {"largest_loss_difference": 1e-12}, 1),
+        (1, "cuda", {"first_loss_difference": 1e-3, "largest_loss_difference": 1e-3}, 0),
+        (1, "cuda", {"first_loss_difference": 1.1e-3, "largest_loss_difference": 1.1e-3}, 1),
+        (1, "cpu", {"first_loss_difference": 1e-12, "largest_loss_difference": 1e-12}, 1),
+        (1, "cuda", {"differing": ("data", "schedule")}, 1),
+    ],
+)
+def test_a_resume_goes_on_as_it_was(number, device, changes, count):
+    assert len(said("CKP009", trial(number, device, **changes))) == count
+
+
+def test_one_resume_is_not_two():
+    once = replace(FACTS, rehearsal=replace(FOUND, resumes=FOUND.resumes[:1]))
+    for code in ("CKP006", "CKP009"):
+        with pytest.raises(CannotTellError, match="resumed 1 times; 2 are needed"):
+            said(code, once)
+
+
+def test_a_checkpoint_of_nothing_is_none():
+    assert said("CKP006", trial(0, num_tensors=0)) == ["the checkpoint held no tensor at all"]
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1.0, 0), (1.0 + 5e-7, 0), (1.00001, 1)])
+def test_the_rate_of_a_step(factor, count):
+    last = FOUND.schedule[-1]
+    lines = (FOUND.schedule[0], replace(last, learning_rate=last.learning_rate * factor))
+    assert len(said("SCH002", replace(FACTS, rehearsal=replace(FOUND, schedule=lines)))) == count
+
+
+def test_a_gradient_of_nothing_is_unknown():
+    with pytest.raises(CannotTellError, match="no gradient"):
+        said("SCH003", with_part("accumulation", relative_difference=None))
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.849, 1), (0.851, 0), (1.149, 0), (1.151, 1)])
+def test_what_a_new_model_knows(ratio, count):
+    facts = with_part("learning", initial_loss=ratio * log(FOUND.learning.vocab_size))
+    assert len(said("NUM005", facts)) == count
+    assert said("NUM005", facts, overridden("model.pretrained_checkpoint=some/folder")) == []
+
+
+def test_a_loss_that_is_no_number_has_not_fallen():
+    overfit = replace(FOUND.learning.overfit, last=float("nan"))
+    assert len(said("NUM005", with_part("learning", overfit=overfit))) == 1
+
+
+def test_an_evaluation_that_was_not_heard_of():
+    assert len(said("DAT006", with_part("evaluation", was_announced=False))) == 1
+    assert len(said("DAT006", with_part("evaluation", loss=None))) == 1
+    assert said("DAT006", with_part("evaluation", is_configured=False, loss=None)) == []
+    with pytest.raises(CannotTellError):
+        said("DAT006", without("overlap"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"gpu_mem_alloc_gib": None}, 1),
+        ({"gpu_mem_alloc_mib": None}, 1),
+        ({"gpu_mem_alloc_mib": None, "gpu_mem_alloc_gib": None}, 0),
+        ({"driver_mib": 26_000}, 0),  # 24,000 and 700 are 5 % less
+        ({"driver_mib": 26_001}, 1),
+        ({"driver_mib": 23_524}, 0),
+        ({"driver_mib": 23_523}, 1),
+        ({"gpu_mem_reserved_mib": 0.0, "gpu_mem_reserved_gib": 0.0, "driver_mib": 956}, 0),
+        ({"gpu_mem_reserved_mib": 0.0, "gpu_mem_reserved_gib": 0.0, "driver_mib": 957}, 1),
+        ({"gpu_mem_reserved_mib": None, "gpu_mem_reserved_gib": None}, 1),
+        ({"system_rss_mib": 4000.0 / 1.029}, 0),
+        ({"system_rss_mib": 4000.0 / 1.031}, 1),
+        ({"system_rss_mib": 4000.0 / 0.971}, 0),
+        ({"system_rss_mib": 4000.0 / 0.969}, 1),
+    ],
+)
+def test_what_is_told_of_memory(changes, count):
+    assert len(said("TEL001", with_part("telemetry", **changes))) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "count"),
+    [("step", "float", 1), ("step", "null", 1), ("mfu", "null", 0), ("mfu", "str", 1), ("other", "str", 0)],
+)
+def test_the_fields_of_a_heartbeat(name, kind, count):
+    fields = FOUND.telemetry.fields | {name: kind}
+    assert len(said("TEL001", with_part("telemetry", fields=fields))) == count
+
+
+def test_a_field_that_is_missing():
+    fields = {name: kind for name, kind in FOUND.telemetry.fields.items() if name != "eta_s"}
+    assert said("TEL001", with_part("telemetry", fields=fields))[0].startswith(
+        "the heartbeat's eta_s is missing"
+    )
+
+
+def test_a_driver_that_says_nothing_leaves_it_unknown():
+    with pytest.raises(CannotTellError, match="the driver did not say"):
+        said("TEL001", with_part("telemetry", driver_mib=None))
+    wrong = with_part("telemetry", driver_mib=None, gpu_mem_alloc_gib=1.0)
+    assert len(said("TEL001", wrong)) == 1
+    processor = replace(wrong, rehearsal=replace(wrong.rehearsal, device="cpu", memory=None))
+    assert len(said("TEL001", processor)) == 1
+
+
+def test_a_stall_that_nobody_ends():
+    assert len(said("TEL002", with_part("watchdog", detected_s=None))) == 1
+    assert len(said("TEL002", with_part("watchdog", survivors=1))) == 1
+
+
+def unread(run: Any, device: str = "cuda", **changes: Any) -> dict[str, Severity | None]:
+    facts = replace(FACTS, rehearsal=replace(FOUND, device=device, **changes))
+    return {violation.path: violation.severity for violation in RULES["CFG004"].judge(run, PLAN, facts)}
+
+
+def test_keys_that_nothing_reads():
+    assert unread(RUN) == {}
+    nothing = unread(RUN, keys_read=())
+    assert nothing["trainer.torch_compile"] is nothing["optimizer.betas"] is Severity.WARN
+    assert not {"guard.max_lost_minutes", "trainer.global_batch_size", "dataset.num_proc"} & nothing.keys()
+    assert not set(FOUND.keys_replaced) & nothing.keys()
+    assert "optimizer.eps" not in nothing  # the profile says what is the default anyway
+
+
+def test_a_key_of_the_command_line_weighs_more_than_the_profile_s():
+    wider = overridden("model.hidden_size=1536")
+    assert unread(wider, keys_read=())["model.hidden_size"] is None
+    assert unread(wider) == {}
+
+
+def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():
+    run = overridden("trainer.tf32=false")
+    read = tuple(key for key in FOUND.keys_read if key != "trainer.tf32")
+    assert unread(run, keys_read=read) == {"trainer.tf32": None}
+    assert unread(run, "cpu", keys_read=read) == {}
