@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import psutil
 
@@ -175,6 +176,25 @@ def _is_worker(process: psutil.Process) -> bool:
         return TRAINER_MODULE in process.cmdline()
     except psutil.Error:
         return False
+
+
+class StoppedEarlyError(BaseException):
+    """A scheduler ends the job, and there is no trainer yet. No probe may take it for a fault of its own."""
+
+
+def _stop_early(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise StoppedEarlyError
+
+
+@contextmanager
+def stopping_early() -> Iterator[None]:
+    """Let a scheduler's signals end the block at once, until there is a trainer to pass them on to."""
+    before = {number: signal.signal(number, _stop_early) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

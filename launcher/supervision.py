@@ -22,8 +22,8 @@ from neobert.config.schema import WatchdogConfig
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.checkpoint.folders import latest
 
-# What torchrun says of the rank that ended first.
-ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+# What torchrun says of each rank that had ended when it looked, at the end of its log.
+ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+)")
 LOOKS_A_BEAT = 4
 
 
@@ -187,13 +187,14 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
 
 
 def lost_rank(session: Session) -> tuple[int, int] | None:
-    """The rank that was killed first, and by which signal; the others end for want of it."""
+    """The rank that was killed, and by which signal; the others end for want of it.
+
+    torchrun looks ten times a second and may take one of those for the first to fail.
+    """
     if session.code < 0 and not session.said:
         return 0, -session.code
-    named = ROOT_CAUSE.search(session.said)
-    if named is None or int(named[2]) >= 0:
-        return None
-    return int(named[1]), -int(named[2])
+    ended = [(int(rank), int(code)) for rank, code in ENDED.findall(session.said)]
+    return next(((rank, -code) for rank, code in ended if code < 0), None)
 
 
 def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:

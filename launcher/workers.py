@@ -43,14 +43,17 @@ def _family(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -> list[Path]:
     """Have every rank write the stacks of its threads, and wait a moment for it; return the files.
 
-    A stopped process is woken for it, and runs the handler before anything else.
+    A stopped process is woken for it, and runs the handler before anything else; it is asked to end
+    before it wakes, so that it takes no part in more than the step that it was stopped in.
     """
     files = {rank: stacks_path(folder, rank) for rank in workers}
     before = {rank: _open_chapter(files[rank], why) for rank in workers}
     for each in workers.values():
         with suppress(psutil.Error):
             each.send_signal(DUMP_SIGNAL)
-            each.send_signal(signal.SIGCONT)
+            if each.status() == psutil.STATUS_STOPPED:
+                each.terminate()
+                each.send_signal(signal.SIGCONT)
     deadline_s = time.monotonic() + DUMP_PATIENCE_S
     missing = set(files)
     while missing and time.monotonic() < deadline_s:

@@ -22,7 +22,7 @@ from launcher.formats.text import render as findings_text
 from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
-from launcher.process import Topology, trainer_command
+from launcher.process import StoppedEarlyError, Topology, stopping_early, trainer_command
 from launcher.receipts import read_for, require_unchanged
 from launcher.rundir import (
     CHECKPOINTS,
@@ -39,7 +39,7 @@ from launcher.supervision import Launch, supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch
-from neobert.errors import EXIT_OK
+from neobert.errors import EXIT_OK, EXIT_PREEMPTED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 
@@ -77,6 +77,15 @@ def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | N
 
 def run(asked: Asked, output_format: str) -> int:
     """Launch one run and stay with it to its end."""
+    try:
+        with stopping_early():
+            return _run(asked, output_format)
+    except StoppedEarlyError:
+        console.tell("asked to stop before the trainer was started: nothing is lost")
+        return EXIT_PREEMPTED
+
+
+def _run(asked: Asked, output_format: str) -> int:
     resolved = asked.selection.require()
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)

@@ -72,8 +72,11 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Atta
     except StopRequested:
         is_complete = False
     except Exception as error:
-        record_failure(run_dir, step if trainer is None else trainer.progress.step, error)
-        raise
+        if trainer is not None or signals.requested is None or world.size == 1:
+            record_failure(run_dir, step if trainer is None else trainer.progress.step, error)
+            raise
+        log.info("another rank has stopped already: %s", error)
+        is_complete = False
     step = step if trainer is None else trainer.progress.step
     status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
     if world.is_main:

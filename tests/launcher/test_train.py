@@ -86,7 +86,7 @@ def test_overwriting_moves_the_old_run_aside(run_child: Callable[..., Any]) -> N
 def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., Any]) -> None:
     run_child(*TRAIN, fake="fail")
     same = run_child(*TRAIN, "--resume", "auto", fake="fail")
-    assert same.code == 4
+    assert same.code == 93
     assert not list(Path().glob("run.old-*"))
     other = run_child(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish")
     assert other.code == 0
@@ -98,7 +98,7 @@ def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., An
     ("behaviour", "code", "says"),
     [
         ("error", 1, "corpus.txt: no text is left [DAT004]\n  = hint: check the source"),
-        ("fail", 4, "the loss is not finite"),
+        ("fail", 93, "the loss is not finite; it failed at step 1 in the same way twice"),
         ("refuse", 93, "another try cannot help"),
         ("crash", 4, "RuntimeError: a fault that nobody foresaw"),
         ("killed", 4, "killed by SIGKILL"),
@@ -154,7 +154,7 @@ def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
 def test_status_sees_the_trainer_live_and_die(
     start_child: Callable[..., Any], command: Callable[..., Any]
 ) -> None:
-    child = start_child(*TRAIN, fake="ignore")
+    child = start_child(*TRAIN, "--watchdog.max_restarts", "0", fake="ignore")
     wait_until_ready(child)
     assert command("status", RUN, "--output-format", "json").json["is_alive"] is True
     os.kill(json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))["trainer_pid"], signal.SIGKILL)
@@ -205,3 +205,31 @@ def test_a_signal_reaches_the_workers_of_torchrun(start_child: Callable[..., Any
     child.send_signal(signal.SIGTERM)
     child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 75
+
+
+def test_restarts_are_told_and_recorded(run_child: Callable[..., Any], command: Callable[..., Any]) -> None:
+    answer = run_child(*TRAIN, "--watchdog.max_restarts", "2", fake="killed")
+    assert answer.code == 4
+    assert answer.err.count("rank 0 was killed by SIGKILL") == 2
+    assert "(restart 2 of 2)" in answer.err
+    assert "restarts: 2, see manifest.json" in answer.out
+    recorded = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))["restarts"]
+    assert [(each["kind"], each["step"], each["from"]) for each in recorded] == [("lost", 1, "the start")] * 2
+    assert json.loads((RUN / "outcome.json").read_text(encoding="utf-8"))["restarts"] == 2
+    assert command("status", RUN, "--output-format", "json").json["restarts"] == 2
+    assert "restarts 2" in command("status", RUN).out
+
+
+def test_a_stop_during_the_checks_leaves_nothing_and_asks_to_be_queued_again(
+    start_child: Callable[..., subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    child = start_child(*TRAIN, fake="finish")
+    while not any(tmp_path.glob("neobert-launch-*")):  # where the checks leave what they find
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.005)
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 75, out
+    assert "nothing is lost" in err
+    assert not RUN.exists()

@@ -1,0 +1,74 @@
+"""A trainer with a fault planted in it: `python -m tests.faults.planted RUN_DIR/resolved.json [--again]`.
+
+PLANTED holds one fault for each session of the run, in order: what happens, on which rank, at which step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+from neobert import train
+from neobert.training import loop
+
+RANK = int(os.environ.get("RANK", "0"))
+OUTLASTS_ANY_TEST = 60
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    faults = json.loads(os.environ.get("PLANTED", "[]"))
+    session = count_session(Path(arguments[0]).parent)
+    if session < len(faults):
+        plant(**faults[session])
+    return train.main(arguments)
+
+
+def count_session(run_dir: Path) -> int:
+    """Which session of the run this is, from 0."""
+    file = run_dir / f"sessions_{RANK}"
+    before = len(file.read_text()) if file.exists() else 0
+    file.write_text("." * (before + 1))
+    return before
+
+
+def plant(kind: str, step: int, rank: int = 0) -> None:
+    """Have a fault happen at the beginning of a step, where the rank fetches its data or computes."""
+    if rank != RANK or kind == "none":
+        return
+    place = {"data": "fetch", "nan": "accumulate", "spike": "accumulate"}.get(kind, "accumulate")
+    real = getattr(loop, place)
+
+    def faulty(trainer, *rest):
+        if trainer.progress.step + 1 != step:
+            return real(trainer, *rest)
+        if kind in ("nan", "spike"):
+            return real(trainer, *rest) * (float("nan") if kind == "nan" else 12.0)
+        FAULTS[kind]()
+        return real(trainer, *rest)
+
+    setattr(loop, place, faulty)
+
+
+def hold_the_interpreter() -> None:
+    """A regular expression that backtracks for ever is one call in C: no other thread runs."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+FAULTS = {
+    "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "interpreter": hold_the_interpreter,
+    "data": lambda: time.sleep(OUTLASTS_ANY_TEST),
+    "asleep": lambda: time.sleep(OUTLASTS_ANY_TEST),
+    "error": lambda: 1 / 0,
+}
+
+
+if __name__ == "__main__":
+    train.leave(main())

@@ -1,0 +1,134 @@
+"""Ask a run to stop in each of its phases, with one process and with two. Prints what came of it as JSON.
+
+python -m tests.faults.stops FOLDER [PHASE...]
+
+The last rank dwells in the phase until the request has come; a control dwells nowhere, is asked nothing, and
+gets through. Every rank is asked twice, as a scheduler does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from neobert.data.batches import TrainStream
+from neobert.errors import ProjectError
+from neobert.objectives import MaskedLMObjective
+from neobert.parallel import World
+from neobert.training import session
+from neobert.training.checkpoint.folders import find
+from neobert.training.checkpoint.save import Saver
+from tests.faults import nursery
+from tests.training.conftest import write_corpus, write_run
+
+PATIENCE_S = 60.0
+RUN = {"max_steps": 12, "save_steps": 4, "eval_steps": 6, "logging_steps": 1}
+NOWHERE = "nowhere"
+FIRST = "first"  # where the first rank dwells, and not the last one
+
+
+def main(arguments: list[str]) -> int:
+    folder, *phases = arguments
+    root = Path(folder)
+    corpus = write_corpus(root)
+    found = {}
+    for ranks in (1, 2):
+        for phase in phases or (NOWHERE, *PLACES):
+            run_dir = root / f"{phase}-{ranks}"
+            write_run(run_dir, corpus, {"trainer": RUN, "distributed": {"nproc_per_node": ranks}})
+            found[f"{phase}, {ranks}"] = stop(run_dir, phase, ranks)
+    print(json.dumps(found))
+    return 0
+
+
+def stop(run_dir: Path, phase: str, ranks: int) -> dict[str, Any]:
+    """Ask all ranks to stop while the last one dwells in the phase; return how they ended."""
+    ready = run_dir / "ready"
+    pids = begin(run_dir, ranks, None if phase == NOWHERE else partial(PLACES[phase], ready))
+    if phase != NOWHERE:
+        await_file(ready)
+        for _ in range(2):
+            for pid in pids:
+                os.kill(pid, signal.SIGTERM)
+            time.sleep(0.02)
+    codes = [nursery.end(pid) for pid in pids]
+    outcome = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
+    return {"codes": codes, "outcome": outcome, "saved": saved_step(run_dir)}
+
+
+def begin(run_dir: Path, ranks: int, prepare: Callable[[], None] | None) -> list[int]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    chosen = 0 if run_dir.name.startswith(FIRST) else ranks - 1
+    return [
+        nursery.begin(run_dir, rank, ranks, port, prepare if rank == chosen else None)
+        for rank in range(ranks)
+    ]
+
+
+def saved_step(run_dir: Path) -> int | None:
+    try:
+        found = find(run_dir / "checkpoints", "auto")
+    except ProjectError:
+        return None
+    return None if found is None else found[1].step
+
+
+def await_file(path: Path) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not path.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+
+
+def dwell(place: Any, name: str, ready: Path, call: int) -> None:
+    """Have a function, at one of its calls, say that it is there, and wait until something has happened."""
+    real, calls = getattr(place, name), iter(range(10**6))
+
+    def dwelling(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            ready.touch()
+            wait_for_a_request()
+        return real(*args, **kwargs)
+
+    setattr(place, name, dwelling)
+
+
+def wait_for_a_request() -> None:
+    """Sleep on until a handler has run: sleeping goes on after it, as a computation would."""
+    heard, before = [], {}
+
+    def hear(number: int, frame: Any) -> None:
+        heard.append(number)
+        before[number](number, frame)
+
+    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, hear)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(heard) < 2 and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+
+
+PLACES: dict[str, Callable[[Path], None]] = {
+    f"{FIRST} preparation": lambda ready: dwell(session, "prepare", ready, 0),
+    "preparation": lambda ready: dwell(session, "prepare", ready, 0),
+    "start": lambda ready: dwell(session, "build_trainer", ready, 0),
+    "warm-up": lambda ready: dwell(MaskedLMObjective, "forward", ready, 0),
+    "step": lambda ready: dwell(MaskedLMObjective, "forward", ready, 11),
+    "evaluation": lambda ready: dwell(MaskedLMObjective, "evaluate", ready, 5),
+    "save": lambda ready: dwell(Saver, "begin", ready, 0),
+    "data wait": lambda ready: dwell(TrainStream, "__next__", ready, 10),
+    "collective": lambda ready: dwell(World, "sum_over_ranks", ready, 9),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

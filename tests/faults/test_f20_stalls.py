@@ -1,0 +1,119 @@
+"""F20: a stopped rank, a held interpreter, data that never come: seen from outside, and ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher import process
+from launcher.process import Topology, trainer_command
+from launcher.records import read_json
+from launcher.supervision import Launch, supervise
+from neobert.config.schema import WatchdogConfig
+from neobert.training.checkpoint.folders import find
+
+pytestmark = pytest.mark.e2e
+
+TIGHT = {
+    "step_limit_s": 1.5,
+    "data_wait_limit_s": 1.5,
+    "learned_floor_s": 1.5,
+    "grace_s": 0.2,
+    "heartbeat_interval_s": 0.2,
+    "max_restarts": 3,
+}
+# The first steps of a session count as its compilation: a fault in them would have a longer limit.
+STEPS = {"max_steps": 12, "save_steps": 3, "eval_steps": 0, "logging_steps": 1}
+
+
+@pytest.fixture
+def launch(make_run, monkeypatch):
+    """Launch a run with a fault planted in each of its first sessions; return its directory and its end."""
+    monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+    def run(*faults, ranks=1, **limits):
+        limits = TIGHT | limits
+        run_dir = make_run(
+            trainer=STEPS,
+            watchdog=limits,
+            distributed={"nproc_per_node": ranks},
+            guard={"loss_spike_factor": 5.0},
+        )
+        monkeypatch.setenv("PLANTED", json.dumps(faults))
+        logs, topology = run_dir / "logs", Topology(nproc_per_node=ranks)
+        logs.mkdir()
+        ending = supervise(
+            Launch(
+                command=trainer_command(run_dir / "resolved.json", logs, topology),
+                folder=run_dir,
+                topology=topology,
+                limits=replace(WatchdogConfig(), **limits),
+                error_file=run_dir / "error.json",
+            ),
+            lambda: None,
+        )
+        return run_dir, ending
+
+    return run
+
+
+def restarts(run_dir):
+    return read_json(run_dir / "manifest.json")["restarts"]
+
+
+def test_a_stopped_rank_and_a_killed_one_are_named_and_the_run_goes_on(launch, exact):
+    run_dir, ending = launch(
+        {"kind": "stopped", "step": 8, "rank": 1}, {"kind": "killed", "step": 11, "rank": 1}, ranks=2
+    )
+    assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 2)
+    stalled, lost = restarts(run_dir)
+    assert stalled["why"].startswith("rank 1 stands still in train after step 7")
+    assert "writes no heartbeats either" in stalled["why"]
+    assert lost["why"].startswith("rank 1 was killed by SIGKILL")
+    # Woken and asked to end, the stopped rank lets both save the step that it was in, if there is time.
+    assert stalled["from"] in ("checkpoint 6", "checkpoint 8")
+    assert lost["from"] == "checkpoint 9"
+    assert [row["step"] for row in exact(run_dir)] == list(range(13))
+    for rank in range(2):
+        stacks = (run_dir / "logs" / f"rank_{rank}.stacks").read_text(encoding="utf-8")
+        assert "in accumulate" in stacks
+        assert ("in faulty" in stacks) == (rank == 1)
+
+
+def test_held_interpreters_and_absent_data_are_ended(launch, exact):
+    run_dir, ending = launch({"kind": "interpreter", "step": 8}, {"kind": "data", "step": 11})
+    assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 2)
+    held, waiting = restarts(run_dir)
+    assert "in train after step 7" in held["why"]
+    assert "in data_wait after step 10" in waiting["why"]
+    assert [row["step"] for row in exact(run_dir)] == list(range(13))
+    stacks = (run_dir / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
+    assert "hold_the_interpreter" in stacks
+    assert "in fetch" in stacks or "in faulty" in stacks
+    assert find(run_dir / "checkpoints", "auto")[1].step == 12
+    assert read_json(run_dir / "outcome.json")["restarts"] == 2
+
+
+def test_without_a_fault_the_same_limits_end_nothing(launch):
+    run_dir, ending = launch()
+    assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 0)
+    assert (run_dir / "logs" / "rank_0.stacks").read_bytes() == b""
+
+
+@pytest.mark.parametrize(("kind", "says"), [("nan", "not finite"), ("spike", "leapt")])
+def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch, kind, says):
+    run_dir, ending = launch(*[{"kind": kind, "step": 8}] * 5)
+    assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 93, 1)
+    assert says in ending.message
+    assert "another try cannot help" in ending.message
+    assert find(run_dir / "checkpoints", "auto")[1].step == 6
+
+
+def test_restarts_that_bring_nothing_come_to_an_end(launch):
+    _, ending = launch(*[{"kind": "killed", "step": 2}] * 5, max_restarts=1)
+    assert (ending.exit_code, ending.restarts) == (4, 1)
+    assert "1 restarts have not brought it to another checkpoint" in ending.message

@@ -1,0 +1,65 @@
+"""Which failures are tried again, how often, and what the run ends with otherwise."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from launcher.restarts import Failure, Restarts, of_error, of_lost, of_stall
+from launcher.watchdog import Stall
+from neobert.errors import ProjectError
+
+NAN = ProjectError("NAN001", "no number", exit_code=4)
+
+
+def stall(phase: str) -> Stall:
+    return Stall(rank=1, phase=phase, step=7, silence_s=100, limit_s=90, is_mute=False)
+
+
+SAME_EACH_TIME = [
+    of_error(NAN, 7),
+    of_lost(0, signal.SIGSEGV, 7),
+    of_stall(stall("train"), 7),
+    of_stall(stall("compile"), 7),
+]
+MAY_PASS = [
+    of_lost(1, signal.SIGKILL, 7),
+    of_stall(stall("data_wait"), 7),
+    of_stall(stall("save"), 7),
+    of_stall(stall("collective"), 7),
+    of_error(ProjectError("DAT010", "no text", exit_code=4), 7),
+]
+
+
+@pytest.mark.parametrize("failure", SAME_EACH_TIME, ids=str)
+def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure: Failure) -> None:
+    restarts = Restarts(most=5)
+    assert restarts.judge(failure, 0).begins_again
+    verdict = restarts.judge(failure, 0)
+    assert (verdict.begins_again, verdict.exit_code) == (False, 93)
+    assert "step 7" in verdict.reason
+
+
+@pytest.mark.parametrize("failure", MAY_PASS, ids=str)
+def test_what_may_pass_is_tried_to_the_limit_and_may_be_queued_again(failure: Failure) -> None:
+    restarts = Restarts(most=2)
+    assert [restarts.judge(failure, 0).begins_again for _ in range(2)] == [True, True]
+    verdict = restarts.judge(failure, 0)
+    assert (verdict.begins_again, verdict.exit_code) == (False, 4)
+
+
+def test_the_same_failure_elsewhere_is_another_one() -> None:
+    restarts = Restarts(most=5)
+    assert all(restarts.judge(of_error(NAN, step), 0).begins_again for step in (7, 8, 9))
+
+
+def test_another_checkpoint_makes_them_few_again() -> None:
+    restarts, lost = Restarts(most=1), of_lost(0, signal.SIGKILL, 7)
+    assert all(restarts.judge(lost, saved).begins_again for saved in (0, 10, 20, 30))
+    assert not restarts.judge(lost, 30).begins_again
+
+
+def test_none_is_none() -> None:
+    verdict = Restarts(most=0).judge(MAY_PASS[0], 0)
+    assert (verdict.begins_again, verdict.exit_code, verdict.reason) == (False, 4, "")

@@ -1,0 +1,200 @@
+"""Sessions of a child that is quick to start: what is tried again, what is not, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher import process, workers
+from launcher.ending import Ending
+from launcher.process import Topology
+from launcher.records import read_json
+from launcher.supervision import Launch, Session, lost_rank, supervise
+from launcher.workers import dump_stacks, end
+from neobert.config.schema import WatchdogConfig
+
+TIGHT = WatchdogConfig(
+    start_limit_s=0.5, step_limit_s=0.5, learned_floor_s=0.5, grace_s=0.2, heartbeat_interval_s=0.1
+)
+# It writes one heartbeat, and then does what the test says; `again` and `number` tell the sessions apart.
+PROGRAM = """
+import faulthandler, json, os, pathlib, signal, sys, time
+run, again = pathlib.Path({folder!r}), "--again" in sys.argv
+count = run / "count"
+number = len(count.read_text()) if count.exists() else 0
+count.write_text("." * (number + 1))
+stacks = open(run / "logs" / "rank_0.stacks", "ab", buffering=0)
+faulthandler.register(signal.SIGUSR2, stacks)
+def beat(step, phase="train"):
+    row = {{"seq": number * 100 + step, "phase": phase, "step": step, "last_progress_step": step}}
+    with open(run / "heartbeat_rank0.jsonl", "a") as file:
+        file.write(json.dumps(row) + "\\n")
+def end(status, code, step, message=""):
+    told = {{"status": status, "exit_code": code, "step": step, "message": message}}
+    (run / "outcome.json").write_text(json.dumps(told))
+    sys.exit(code)
+"""
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Callable[..., Ending]:
+    (tmp_path / "logs").mkdir()
+
+    def run(program: str, *, limits: WatchdogConfig = TIGHT, **how: Any) -> Ending:
+        text = PROGRAM.format(folder=str(tmp_path)) + program
+        launch = Launch(
+            command=[sys.executable, "-c", text, process.TRAINER_MODULE],
+            folder=tmp_path,
+            topology=Topology(**how),
+            limits=limits,
+            error_file=tmp_path / "error.json",
+        )
+        return supervise(launch, lambda: None)
+
+    return run
+
+
+def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
+    launched: Callable[..., Ending], tmp_path: Path
+) -> None:
+    ending = launched(
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "beat(1)\nif number == 0: time.sleep(60)\nassert again\nend('finished', 0, 3)"
+    )
+    assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
+    (restart,) = read_json(tmp_path / "manifest.json")["restarts"]
+    assert restart["why"].startswith("rank 0 stands still in train after step 1")
+    dumped = (tmp_path / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
+    assert dumped.startswith("--- ")
+    assert 'File "<string>"' in dumped
+    assert read_json(tmp_path / "outcome.json")["restarts"] == 1
+
+
+def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Ending]) -> None:
+    ending = launched("beat(5)\nend('failed', 1, 5, 'another run is here')")
+    assert (ending.exit_code, ending.restarts) == (1, 0)
+
+
+def test_a_failure_before_the_first_step_is_not_tried_again(launched: Callable[..., Ending]) -> None:
+    ending = launched("beat(0, 'start')\nend('failed', 4, 0, 'out of memory')")
+    assert (ending.exit_code, ending.restarts) == (4, 0)
+    assert "out of memory" in ending.message
+
+
+def test_a_full_disk_is_somebody_s_to_mend(launched: Callable[..., Ending]) -> None:
+    ending = launched(
+        "beat(5)\n(run / 'error.json').write_text(json.dumps({'code': 'CKP004', 'message': 'full',"
+        " 'hint': 'make room', 'place': '', 'exit_code': 4}))\nend('failed', 4, 5, 'full')"
+    )
+    assert (ending.exit_code, ending.restarts) == (4, 0)
+    assert "make room" in ending.message
+
+
+def test_of_several_nodes_none_begins_again_alone(launched: Callable[..., Ending], tmp_path: Path) -> None:
+    stall = "beat(1)\ntime.sleep(60)"
+    ending = launched(stall, nnodes=2, node_rank=0)
+    assert (ending.exit_code, ending.restarts) == (4, 0)
+    assert "stands still" in ending.message
+    assert (tmp_path / "count").read_text() == "."
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_before_the_child_can_hear_it_asks_to_be_queued_again(
+    number: int, launched: Callable[..., Ending]
+) -> None:
+    threading.Timer(0.3, os.kill, [os.getpid(), number]).start()
+    ending = launched("time.sleep(60)", limits=replace(TIGHT, start_limit_s=60))
+    assert (ending.status, ending.exit_code, ending.message) == ("preempted", 75, "")
+
+
+def test_after_a_stop_nothing_begins_again(launched: Callable[..., Ending], tmp_path: Path) -> None:
+    threading.Timer(0.6, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    ending = launched(
+        "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "beat(1)\ntime.sleep(60)",
+        limits=replace(TIGHT, step_limit_s=60, learned_floor_s=60),
+    )
+    assert (ending.exit_code, ending.restarts) == (4, 0)
+    assert (tmp_path / "count").read_text() == "."
+
+
+ROOT = """
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:00
+  host      : here
+  rank      : 2 (local_rank: 2)
+  exitcode  : {other} (pid: 1233)  (SIGKILL)
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_00:00:00
+  host      : here
+  rank      : 3 (local_rank: 3)
+  exitcode  : {code} (pid: 1234)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (1, ROOT.format(code=-9, other=4), (3, 9)),
+        (1, ROOT.format(code=4, other=-9), (2, 9)),
+        (1, ROOT.format(code=4, other=4), None),
+        (1, "nothing of that kind", None),
+        (-11, "", (0, 11)),
+        (4, "", None),
+    ],
+)
+def test_the_rank_that_was_killed_first_is_the_lost_one(
+    code: int, said: str, expected: tuple[int, int] | None
+) -> None:
+    assert lost_rank(Session(code, None, True, 0, said)) == expected
+
+
+def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    hears = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+    program = PROGRAM.format(folder=str(tmp_path)) + hears + "beat(1)\ntime.sleep(60)"
+    child = process.start(
+        [sys.executable, "-c", program, process.TRAINER_MODULE], tmp_path / "log", tmp_path / "error.json"
+    )
+    wait_for(tmp_path / "heartbeat_rank0.jsonl")
+    os.kill(child.pid, signal.SIGSTOP)
+    found = workers.workers_of(child, has_agent=False)
+    assert list(found) == [0]
+    (file,) = dump_stacks(found, tmp_path, "a test")
+    assert "most recent call first" in file.read_text(encoding="utf-8")
+    end(child, found, 0.1)
+    assert child.poll() is not None
+
+
+def test_a_process_that_cannot_say_where_it_is_is_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(workers, "DUMP_PATIENCE_S", 0.1)
+    deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); time.sleep(60)"
+    child = process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
+    time.sleep(0.3)
+    (file,) = dump_stacks({0: psutil.Process(child.pid)}, tmp_path, "a test")
+    assert "no stack was written" in file.read_text(encoding="utf-8")
+    end(child, {}, 0.1)
+
+
+def wait_for(path: Path) -> None:
+    deadline_s = time.monotonic() + 20
+    while not path.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert json.loads(path.read_text().splitlines()[0])["seq"] == 1
