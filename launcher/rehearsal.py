@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +26,16 @@ from launcher.process import start
 from launcher.records import Record, last_beat, read_json
 from launcher.rehearsal_facts import facts_of
 from launcher.watchdog import Watchdog
-from neobert.config import to_dict
+from neobert.config import digest, to_dict
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import read_error_file
+from neobert.receipt import FILE_NAME as RECEIPT
 from validators.facts_gpu import GpuFacts
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 
 MODULE = "neobert.rehearsal"
 FRESH, RESUMED, FOLDER = "fresh", "resumed", "run"
+FACTS = "facts.json"
 REHEARSAL_S = 570.0
 MARGIN_S = 15.0
 POLL_S = 0.05
@@ -105,19 +110,42 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
         with performing(stage, RESUMED) as (second, child):
             watchdog = watch_stall(stage, child)
     took_s = time.monotonic() - started_s
-    return facts_of(fresh, [first, second], outside, watchdog, ranks, took_s)
+    found = facts_of(fresh, [first, second], outside, watchdog, ranks, took_s)
+    return replace(found, baseline_tokens_per_second=earlier_pace(subject, found.device_name))
 
 
 @contextmanager
 def scratch(subject: Subject) -> Iterator[Path]:
     """Make a folder on the disk that checkpoints will go to, and remove it afterwards."""
     parent = nearest_existing(subject.output_dir.parent)
+    ours = f".rehearsal-{socket.gethostname()}-"
+    remove_abandoned(parent, ours)
+    prefix = f"{ours}{os.getpid()}-"
     try:
-        made = tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=parent, ignore_cleanup_errors=True)
+        made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
         raise IncompleteError(f"{parent} takes no folder: {error.strerror}") from None
     with made as folder:
         yield Path(folder)
+
+
+def remove_abandoned(parent: Path, ours: str) -> None:
+    """Remove what launchers of this host left that were killed."""
+    for folder in parent.glob(f"{ours}*"):
+        pid = folder.name.removeprefix(ours).partition("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def earlier_pace(subject: Subject, device_name: str) -> float | None:
+    """Return the tokens/s of the same config on such a device, where it was rehearsed before."""
+    beside = [] if subject.diff_file is None else [subject.diff_file.parent]
+    for folder in (*beside, subject.output_dir):
+        found = read_json(folder / FACTS).get("rehearsal") or {}
+        is_same = read_json(folder / RECEIPT).get("config_digest") == digest(subject.config)
+        if is_same and found.get("speed") and found.get("device_name") == device_name:
+            return float(found["speed"]["tokens_per_second"])
+    return None
 
 
 @contextmanager

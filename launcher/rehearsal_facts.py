@@ -55,7 +55,7 @@ def facts_of(
         "schedule": [_schedule(line) for line in first.get("trace", ())],
         "resumes": list(_trials(fresh, resumes)),
         "telemetry": _telemetry(first, outside),
-        "keys_read": sorted(first.get("keys_read", ())),
+        "keys_read": sorted({key for each in (first, *(r[0] for r in resumes)) for key in each["keys_read"]}),
         "keys_replaced": sorted(first.get("keys_replaced", ())),
     }
     if watchdog is not None:

@@ -77,6 +77,7 @@ def rehearse(
     run_dir = lay_out(config) if rank == 0 else Path(config.trainer.output_dir)
     out, stage = folder / f"{name}_rank{rank}.json", folder / f"stage_rank{rank}"
     watcher = _watcher(name, script, out, stage, linger)
+    stage.write_text("preparing the text, building the model", encoding="utf-8")
     with recording_reads() as keys:
         watcher.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
         try:

@@ -57,7 +57,8 @@ class Fresh:
     def look(self, trainer: Trainer) -> None:
         """Note a step; at the last one, hand over."""
         step, script = trainer.progress.step, self.script
-        self.say(f"step {step} of {script.total}")
+        if step % script.compared == 0:
+            self.say(f"step {step} of {script.total}")
         self.trace.note(trainer)
         if trainer.world.is_on_gpu:
             self.allocated.append(torch.cuda.memory_allocated(trainer.world.device))

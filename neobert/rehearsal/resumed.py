@@ -47,7 +47,6 @@ class Resumed:
         step = trainer.progress.step
         if step == self.start:
             return
-        self.say(f"resumed at step {self.start}, step {step}")
         self.trace.note(trainer)
         if step == self.start + self.script.compared:
             wait_for_checkpoint(trainer.checkpoints / str(step))

@@ -57,8 +57,8 @@ class WorstCase:
         if trainer.task.evaluation is not None:
             rows = config.trainer.per_device_eval_batch_size
             capacity = getattr(objective, "eval_capacity", None)
-            first = next(iter(trainer.task.evaluation()))
-            self.evaluation = worst_case(first, config, rows, capacity)
+            first = next(iter(trainer.task.evaluation()), None)
+            self.evaluation = None if first is None else worst_case(first, config, rows, capacity)
 
     def run(self, trainer: Trainer) -> None:
         """Go forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""

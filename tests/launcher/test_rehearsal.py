@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,8 +17,16 @@ import pytest
 
 from launcher import rehearsal
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
-from launcher.rehearsal import Stage, probe_rehearsal, seen_from_outside, watch_stall
+from launcher.rehearsal import (
+    Stage,
+    earlier_pace,
+    probe_rehearsal,
+    remove_abandoned,
+    seen_from_outside,
+    watch_stall,
+)
 from launcher.rehearsal_facts import compare, facts_of
+from neobert.config import digest
 from validators.facts_gpu import GpuFacts, GpuProcessFacts
 
 PLANTED = Path(__file__).parents[1] / "rehearsal"
@@ -151,6 +160,36 @@ def test_the_driver_is_asked_what_the_process_took(
     found = seen_from_outside({"gpu_uuid": "GPU-1", "pid": 7}, {"GPU-1": 1_000})
     assert found["driver_mib"] == expected
     assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
+
+
+def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
+    for name in (f"ours-{2**22 + 1}-a", f"ours-{os.getpid()}-b", "ours-c", f"other-{2**22 + 1}-d"):
+        (tmp_path / name / "run").mkdir(parents=True)
+    remove_abandoned(tmp_path, "ours-")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"ours-{os.getpid()}-b",
+        "ours-c",
+        f"other-{2**22 + 1}-d",
+    }
+
+
+@pytest.mark.parametrize(
+    ("config_digest", "device_name", "expected"),
+    [(None, "H200", 84_000.0), ("0" * 64, "H200", None), (None, "A100", None)],
+)
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_an_earlier_pace_is_that_of_the_same_config_and_device(
+    subject: Subject, tmp_path: Path, config_digest: Any, device_name: str, expected: Any, is_beside: bool
+) -> None:
+    beside = tmp_path / "results"
+    folder = beside if is_beside else subject.output_dir
+    folder.mkdir(parents=True)
+    found = {"rehearsal": {"device_name": "H200", "speed": {"tokens_per_second": 84_000.0}}}
+    (folder / "facts.json").write_text(json.dumps(found))
+    receipt = {"config_digest": config_digest or digest(subject.config)}
+    (folder / "receipt.json").write_text(json.dumps(receipt))
+    assert earlier_pace(replace(subject, diff_file=beside / "diff"), device_name) == expected
+    assert earlier_pace(subject, device_name) == (None if is_beside else expected)
 
 
 def line(step: int, **more: Any) -> dict[str, Any]:
