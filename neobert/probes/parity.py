@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from neobert.probes import golden
-from neobert.probes.numbers import finite
+from neobert.probes.numbers import UNBOUNDED, finite
 from neobert.probes.paths import Path
 from neobert.probes.specimen import Specimen
 
@@ -66,4 +66,6 @@ def _gradient_errors(gradients: dict[str, Tensor], truth: golden.Answer) -> Erro
 
 
 def _ratio(error: float, unit: float) -> float:
-    return finite(error / unit) if unit else finite(float(error > 0) * float("inf"))
+    if unit:
+        return finite(error / unit)
+    return UNBOUNDED if error else 0.0
