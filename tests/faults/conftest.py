@@ -6,13 +6,30 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launcher import process
+from launcher.process import Topology, trainer_command
+from launcher.supervision import Launch, supervise
+from neobert.config.schema import WatchdogConfig
 from tests.training.conftest import corpus, exact, make_run, metrics, outcome, run, uninterrupted
 
 __all__ = ["corpus", "exact", "make_run", "metrics", "outcome", "run", "uninterrupted"]
+
+TIGHT = {
+    "step_limit_s": 1.5,
+    "data_wait_limit_s": 1.5,
+    "learned_floor_s": 1.5,
+    "grace_s": 0.2,
+    "heartbeat_interval_s": 0.2,
+    "max_restarts": 3,
+}
+# The first steps of a session count as its compilation: a fault in them would have a longer limit.
+STEPS = {"max_steps": 12, "save_steps": 3, "eval_steps": 0, "logging_steps": 1}
+
 
 ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")
@@ -32,3 +49,35 @@ def report(tmp_path):
         return json.loads(done.stdout)
 
     return run_script
+
+
+@pytest.fixture
+def launch(make_run, monkeypatch):
+    """Launch a run with a fault planted in each of its first sessions; return its directory and its end."""
+    monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def run(*faults, ranks=1, **limits):
+        limits = TIGHT | limits
+        run_dir = make_run(
+            trainer=STEPS,
+            watchdog=limits,
+            distributed={"nproc_per_node": ranks},
+            guard={"loss_spike_factor": 5.0},
+        )
+        monkeypatch.setenv("PLANTED", json.dumps(faults))
+        logs, topology = run_dir / "logs", Topology(nproc_per_node=ranks)
+        logs.mkdir()
+        ending = supervise(
+            Launch(
+                command=trainer_command(run_dir / "resolved.json", logs, topology),
+                folder=run_dir,
+                topology=topology,
+                limits=replace(WatchdogConfig(), **limits),
+                error_file=run_dir / "error.json",
+            ),
+            lambda: None,
+        )
+        return run_dir, ending
+
+    return run

@@ -2,63 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from launcher import process
-from launcher.process import Topology, trainer_command
 from launcher.records import read_json
-from launcher.supervision import Launch, supervise
-from neobert.config.schema import WatchdogConfig
 from neobert.training.checkpoint.folders import find
 
 pytestmark = pytest.mark.e2e
-
-TIGHT = {
-    "step_limit_s": 1.5,
-    "data_wait_limit_s": 1.5,
-    "learned_floor_s": 1.5,
-    "grace_s": 0.2,
-    "heartbeat_interval_s": 0.2,
-    "max_restarts": 3,
-}
-# The first steps of a session count as its compilation: a fault in them would have a longer limit.
-STEPS = {"max_steps": 12, "save_steps": 3, "eval_steps": 0, "logging_steps": 1}
-
-
-@pytest.fixture
-def launch(make_run, monkeypatch):
-    """Launch a run with a fault planted in each of its first sessions; return its directory and its end."""
-    monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-
-    def run(*faults, ranks=1, **limits):
-        limits = TIGHT | limits
-        run_dir = make_run(
-            trainer=STEPS,
-            watchdog=limits,
-            distributed={"nproc_per_node": ranks},
-            guard={"loss_spike_factor": 5.0},
-        )
-        monkeypatch.setenv("PLANTED", json.dumps(faults))
-        logs, topology = run_dir / "logs", Topology(nproc_per_node=ranks)
-        logs.mkdir()
-        ending = supervise(
-            Launch(
-                command=trainer_command(run_dir / "resolved.json", logs, topology),
-                folder=run_dir,
-                topology=topology,
-                limits=replace(WatchdogConfig(), **limits),
-                error_file=run_dir / "error.json",
-            ),
-            lambda: None,
-        )
-        return run_dir, ending
-
-    return run
 
 
 def restarts(run_dir):
@@ -102,15 +51,6 @@ def test_without_a_fault_the_same_limits_end_nothing(launch):
     run_dir, ending = launch()
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 0)
     assert (run_dir / "logs" / "rank_0.stacks").read_bytes() == b""
-
-
-@pytest.mark.parametrize(("kind", "says"), [("nan", "not finite"), ("spike", "leapt")])
-def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch, kind, says):
-    run_dir, ending = launch(*[{"kind": kind, "step": 8}] * 5)
-    assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 93, 1)
-    assert says in ending.message
-    assert "another try cannot help" in ending.message
-    assert find(run_dir / "checkpoints", "auto")[1].step == 6
 
 
 def test_restarts_that_bring_nothing_come_to_an_end(launch):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.training.journal import Journal, keep_rows, read_rows
+from launcher.records import MetricsTail, last_record, read_metrics
+from neobert.training.journal import Journal, keep_rows, read_rows, rotated
 
 rows = st.lists(
     st.fixed_dictionaries({"step": st.integers(0, 20), "train/loss": st.floats(0, 20)}), max_size=20
@@ -41,6 +42,42 @@ def test_trims_a_torn_history_to_a_step(tmp_path, lines, cut, step):
         : sum(r["step"] <= step for r in lines[:whole])
     ]
     assert not path.read_bytes() or path.read_bytes().endswith(b"\n")
+
+
+@given(content=st.binary(max_size=300), lines=rows, cut=st.integers(0, 80))
+def test_every_reader_takes_what_is_whole_and_no_error_from_the_rest(tmp_path, content, lines, cut):
+    path = tmp_path / "metrics.jsonl"
+    write(path, lines)
+    written = path.read_bytes()
+    torn = written[: max(0, len(written) - cut)]
+    path.write_bytes(torn)
+    whole = lines[: torn.count(b"\n")]
+    for read in (read_rows, read_metrics):
+        assert read(path)[: len(whole)] == whole
+    assert (last_record(path) or whole) in (*lines, whole)
+    assert [row for row in MetricsTail(path).read_new() if row not in whole] == []
+    path.write_bytes(torn + content)
+    for read in (read_rows, read_metrics):
+        assert all(isinstance(row, dict) for row in read(path))
+    assert isinstance(last_record(path), dict)
+    assert all(isinstance(row, dict) for row in MetricsTail(path).read_new())
+
+
+def test_a_line_of_a_thousand_brackets_is_only_a_torn_one(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n' + "[" * 100_000 + "\n")
+    assert read_rows(path) == read_metrics(path) == [{"step": 1}]
+
+
+def test_a_full_file_makes_way_for_the_next(tmp_path):
+    path = tmp_path / "beat.jsonl"
+    journal = Journal(path, limit_bytes=40)
+    for step in range(7):
+        journal.append({"step": step, "loss": 1.5})
+    journal.append({"long": "x" * 100})
+    journal.close()
+    assert read_rows(path) == [{"long": "x" * 100}]
+    assert read_rows(rotated(path)) == [{"step": 6, "loss": 1.5}]
 
 
 def test_an_appended_line_is_seen_at_once(tmp_path):

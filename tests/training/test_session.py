@@ -105,7 +105,8 @@ def test_a_fresh_run_leaves_what_the_contract_says(make_run, run, metrics, beats
 
 def test_every_heartbeat_of_an_unguarded_run_says_why(make_run, run, beats):
     run_dir = make_run(trainer={"max_steps": 2})
-    receipt = replace(read_receipt(run_dir / "receipt.json"), verdict="fail", unguarded="a person's own words")
+    receipt = read_receipt(run_dir / "receipt.json")
+    receipt = replace(receipt, verdict="fail", unguarded="a person's own words")
     write_receipt(receipt, run_dir / "receipt.json")
     assert run(run_dir) == 0
     assert {beat["unguarded"] for beat in beats(run_dir)} == {"a person's own words"}

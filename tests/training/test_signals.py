@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -82,3 +83,54 @@ def test_handlers_are_put_back():
 def test_listening_needs_no_torch():
     code = "import sys, neobert.train; sys.exit(bool({'torch', 'numpy', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_schedulers_warning_asks_for_what_its_signal_asks_for():
+    signals = Signals()
+    with signals.installed():
+        send(signal.SIGUSR1)
+    assert (signals.status, signals.votes) == ("preempted", [1, 0])
+
+
+def test_a_second_request_is_answered_aloud_and_cuts_nothing_short(capfd):
+    signals = Signals()
+    with signals.installed():
+        send(signal.SIGTERM)
+        assert capfd.readouterr().out == ""
+        send(signal.SIGTERM)
+    assert "the save under way goes on" in capfd.readouterr().out
+    assert signals.status == "preempted"
+
+
+@pytest.mark.parametrize(("left_s", "votes"), [(100, [0, 0]), (9, [1, 0])])
+def test_the_clock_asks_when_the_lead_is_reached(left_s, votes):
+    signals = Signals()
+    signals.stop_by(time.time() + left_s, lambda: 10)
+    assert signals.votes == votes
+
+
+def test_a_longer_save_asks_earlier():
+    lead_s = [1.0]
+    signals = Signals()
+    signals.stop_by(time.time() + 60, lambda: lead_s[0])
+    assert signals.votes == [0, 0]
+    lead_s[0] = 90.0
+    assert signals.votes == [1, 0]
+    assert signals.status == "preempted"
+
+
+def test_a_forked_process_does_not_inherit_what_a_request_means():
+    program = (
+        "import os, signal, time\n"
+        "from neobert.training.signals import Signals\n"
+        "signals = Signals()\n"
+        "with signals.installed():\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        time.sleep(60)\n"
+        "    time.sleep(0.1)\n"
+        "    os.kill(pid, signal.SIGTERM)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), signals.requested)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["-15", "None"]

@@ -1,0 +1,34 @@
+"""F21: a loss that is no number, or leaps: all ranks stop before the optimizer, and nothing bad is saved."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from safetensors.torch import load_file
+
+from neobert.training.checkpoint.folders import checkpoint_steps, find
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize(("kind", "says"), [("nan", "not finite"), ("spike", "leapt")])
+def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch, kind, says):
+    run_dir, ending = launch(*[{"kind": kind, "step": 8}] * 5)
+    assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 93, 1)
+    assert says in ending.message
+    assert "another try cannot help" in ending.message
+    assert find(run_dir / "checkpoints", "auto")[1].step == 6
+
+
+def test_what_one_rank_of_two_computes_wrongly_stops_both_at_the_same_step(launch):
+    run_dir, ending = launch({"kind": "nan", "step": 8, "rank": 1}, ranks=2, max_restarts=0)
+    assert (ending.status, ending.exit_code, ending.step) == ("failed", 4, 7)
+    assert "step 8 is not finite" in ending.message
+    for rank in range(2):
+        report = json.loads((run_dir / f"nonfinite_rank{rank}.json").read_text(encoding="utf-8"))
+        assert report["step"] == 8
+        assert all(batch["sample_ids"] for batch in report["microbatches"])
+    assert checkpoint_steps(run_dir / "checkpoints") == [3, 6]
+    folder, _ = find(run_dir / "checkpoints", "auto")
+    assert all(weight.isfinite().all() for weight in load_file(folder / "model.safetensors").values())

@@ -1,0 +1,79 @@
+"""What wears a run down is said when it comes, once, and counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from neobert.training import health
+from neobert.training.health import CREEP, NO_GRADIENT, RETRIES, SETTLING_LINES, SLOW, SLOW_LINES, HealthWatch
+
+MIB = 2**20
+
+
+@pytest.fixture
+def observe(monkeypatch):
+    """Show a watch one line after another; return the names of its warnings."""
+
+    def run(lines):
+        trainer = SimpleNamespace(
+            warnings=Counter(),
+            world=SimpleNamespace(device=torch.device("cpu")),
+            progress=SimpleNamespace(step=0),
+        )
+        watch = HealthWatch()
+        for line in lines:
+            told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None} | line
+            trainer.reading = SimpleNamespace(tokens_per_second=told["speed"], grad_norm=told["norm"])
+            reserved, retries = told["reserved"], told["retries"]
+            monkeypatch.setattr(health, "gpu_bytes", lambda _, it=reserved: (None, it, None))
+            monkeypatch.setattr(
+                health, "allocator_fields", lambda _, it=retries: {"memory/alloc_retries": it}
+            )
+            watch(trainer)
+        return dict(trainer.warnings)
+
+    return run
+
+
+def speeds(*values):
+    return [{"speed": value} for value in values]
+
+
+def test_a_sound_run_is_warned_of_nothing(observe):
+    assert observe(speeds(20, 60, *[100, 104, 97, 88, 101] * 10)) == {}
+    assert observe([{"reserved": 1000 * MIB, "retries": 0}] * 30) == {}
+
+
+def test_a_run_that_has_become_slow_is_named_once(observe):
+    settled = [100.0] * (SETTLING_LINES + 5)
+    assert observe(speeds(*settled, *[79.0] * (SLOW_LINES - 1), 100.0)) == {}
+    assert observe(speeds(*settled, *[79.0] * 20)) == {SLOW: 1}
+    assert observe(speeds(*settled, *[81.0] * 20)) == {}
+
+
+def test_memory_that_creeps_is_named_at_every_tenth(observe):
+    rising = [{"reserved": int(1000 * MIB * 1.02**n)} for n in range(30)]
+    assert observe(rising)[CREEP] in (4, 5)
+
+
+def test_retries_are_named_when_they_come(observe):
+    lines = [{"retries": count} for count in (0, 0, 2, 2, 2, 3)]
+    assert observe(lines) == {RETRIES: 2}
+
+
+def test_a_gradient_of_zero_is_named_each_time(observe):
+    assert observe([{"norm": norm} for norm in (1.0, 0.0, 0.0, 0.5)]) == {NO_GRADIENT: 2}
+
+
+def test_the_heartbeat_counts_and_the_log_says(make_run, run, beats, monkeypatch, caplog):
+    run_dir = make_run(optimizer={"lr": 1e-9}, trainer={"max_steps": 6, "eval_steps": 0})
+    from neobert.parallel import World
+
+    monkeypatch.setattr(World, "gradient_norm", lambda self, module: torch.zeros(()))
+    run(run_dir)
+    assert beats(run_dir)[-1]["warnings"] == {NO_GRADIENT: 2}
+    assert "step 3: the gradient is zero" in caplog.text

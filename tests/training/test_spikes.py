@@ -1,0 +1,110 @@
+"""Losses that leap: seen on the device, written down, and stopped before the optimizer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from neobert.config.schema import GuardConfig, OptimizerConfig
+from neobert.errors import ProjectError
+from neobert.objectives import MaskedLMObjective
+from neobert.optim import build_optimizer
+from neobert.training.checkpoint import folders
+from neobert.training.finite import FiniteGuard
+from neobert.training.spikes import Spikes
+
+CPU = torch.device("cpu")
+
+
+def judge_all(losses, factor=10.0):
+    spikes = Spikes(CPU, factor)
+    return [bool(spikes.judge(step, torch.tensor(loss))) for step, loss in enumerate(losses, 1)], spikes
+
+
+@pytest.mark.parametrize(
+    ("losses", "factor", "expected"),
+    [
+        ([9.0, 8.0, 7.0, 90.0, 6.0], 10.0, [3]),
+        ([9.0, 8.0, 7.0, 69.0, 6.0], 10.0, []),
+        ([9.0, 800.0, 900.0, 8.0], 10.0, [1, 2]),
+        ([1000.0, 1.0, 1.0], 10.0, []),
+        ([9.0, float("nan"), float("inf"), 9.0, 95.0], 10.0, [4]),
+        ([9.0, 900.0, 9.0], None, []),
+    ],
+)
+def test_a_leap_is_a_multiple_of_the_mean_before_it(losses, factor, expected):
+    found, _ = judge_all(losses, factor)
+    assert [place for place, is_spike in enumerate(found) if is_spike] == expected
+
+
+def test_the_first_leap_is_told_once_with_what_was_before():
+    _, spikes = judge_all([5.0, 5.0, 60.0, 70.0])
+    assert spikes.take() == (3, 60.0, 5.0)
+    assert spikes.take() is None
+
+
+def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
+    guard = FiniteGuard(CPU, tmp_path / "nonfinite.json", 5, limits=GuardConfig())
+    guard._is_on_gpu, guard._recent = True, type(guard._recent)(maxlen=5)
+    optimizer = build_optimizer(OptimizerConfig(), torch.nn.Linear(1, 1))
+    skipped = []
+    for step, loss in enumerate((5.0, 5.0, 60.0, 5.0), 1):
+        guard.remember(step, [{"sample_ids": torch.tensor([step])}])
+        guard.judge(step, torch.tensor(loss), torch.tensor(1.0), optimizer)
+        skipped.append(bool(optimizer.found_inf))
+    assert skipped == [False, False, True, True]
+    with pytest.raises(ProjectError, match=r"the loss of step 3 leapt to 60 from a mean of 5") as error:
+        guard.check()
+    assert (error.value.code, error.value.exit_code) == ("SPK001", 4)
+    written = json.loads((tmp_path / "loss_spike.json").read_text())
+    assert (written["step"], written["microbatches"]) == (3, [{"sample_ids": [3]}])
+    assert not (tmp_path / "nonfinite.json").exists()
+
+
+@pytest.fixture
+def leaping(monkeypatch):
+    """Multiply the loss of step 7."""
+    real, calls = MaskedLMObjective.forward, iter(range(10**6))
+
+    def forward(self, *args, **kwargs):
+        loss = real(self, *args, **kwargs)
+        return loss * 12.0 if next(calls) in (12, 13) else loss
+
+    monkeypatch.setattr(MaskedLMObjective, "forward", forward)
+
+
+@pytest.mark.usefixtures("leaping")
+def test_a_leap_stops_before_the_optimizer_and_the_last_checkpoint_is_good(
+    make_run, run, outcome, uninterrupted, exact
+):
+    run_dir = make_run()
+    with pytest.raises(ProjectError, match="leapt"):
+        run(run_dir)
+    assert (outcome(run_dir)["step"], outcome(run_dir)["exit_code"]) == (6, 4)
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
+    report = json.loads((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))
+    assert report["step"] == 7
+    assert report["loss"] > 10 * report["mean_loss"]
+    assert [bool(batch["sample_ids"]) for batch in report["microbatches"]] == [True, True]
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+
+
+@pytest.mark.usefixtures("leaping")
+def test_a_leap_that_is_warned_of_is_written_down_and_trained_on(make_run, run, caplog):
+    run_dir = make_run(guard={"on_loss_spike": "warn"})
+    assert run(run_dir) == 0
+    assert json.loads((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))["step"] == 7
+    assert "step 7: its loss of" in caplog.text
+    weights = load_file(run_dir / "checkpoints" / "12" / "model.safetensors")
+    assert all(weight.isfinite().all() for weight in weights.values())
+
+
+@pytest.mark.usefixtures("leaping")
+def test_without_a_factor_nothing_is_a_leap(make_run, run):
+    run_dir = make_run(guard={"loss_spike_factor": None})
+    assert run(run_dir) == 0
+    assert not list(run_dir.glob("loss_spike*"))

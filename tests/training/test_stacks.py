@@ -1,0 +1,41 @@
+"""Stacks on request, also from a thread that has never given the interpreter's lock away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from neobert.training.stacks import stacks_path
+
+PROGRAM = """
+import re, sys, pathlib
+from neobert.training.stacks import dump_on_request
+path = pathlib.Path(sys.argv[1])
+dump_on_request(path)
+def backtrack():
+    (path.parent / "ready").touch()
+    re.match(r"(a+)+$", "a" * 60 + "b")
+backtrack()
+"""
+
+
+def test_a_call_that_holds_the_interpreter_does_not_hold_the_dump(tmp_path):
+    path = stacks_path(tmp_path, 3)
+    assert path == tmp_path / "logs" / "rank_3.stacks"
+    child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
+    try:
+        deadline_s = time.monotonic() + 20
+        while not (path.parent / "ready").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        os.kill(child.pid, signal.SIGUSR2)
+        while not path.read_bytes() and time.monotonic() < deadline_s:
+            time.sleep(0.005)
+        assert child.poll() is None
+        assert "in backtrack" in path.read_text(encoding="utf-8")
+    finally:
+        child.kill()
+        child.wait()
