@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from io import TextIOWrapper
 from typing import TextIO
@@ -74,6 +75,11 @@ def silence(stream: TextIO) -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
+
+
+def width() -> int:
+    """Columns of the terminal that standard output is; 0 where it is none, and lines may be of any length."""
+    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else 0
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -15,7 +15,7 @@ from validators.finding import CheckResult, Status
 
 MEANING = {
     "pass": ("green", "all required checks passed"),
-    "fail": ("red", "a required check failed"),
+    "fail": ("red", "warnings block this run (--strict)"),
     "unknown": ("yellow", "a required check could not run"),
 }
 COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
@@ -36,7 +36,9 @@ def preflight_text(examination: Examination, *, verbose: bool) -> str:
 def _verdict(examination: Examination) -> str:
     colour, meaning = MEANING[examination.report.verdict]
     word = paint(examination.report.verdict.upper(), colour, "bold")
-    return f"{word}: {meaning} (exit {examination.report.exit_code})"
+    named = dict.fromkeys(check.id for check in examination.report.checks if check.status is Status.FAIL)
+    told = f"{', '.join(named)} failed" if named else meaning
+    return f"{word}: {told} (exit {examination.report.exit_code})"
 
 
 def _decisions(examination: Examination) -> str:

@@ -1,8 +1,14 @@
-"""Plain columns: the same on a terminal, in a pipe and in a log."""
+"""Columns as wide as what is in them; the last is broken where a terminal ends, never in a pipe or a log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from launcher import console
+
+NARROWEST = 28
+"""Characters below which the last column goes under the one before it."""
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
@@ -10,9 +16,22 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     if not rows:
         return ""
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    return "\n".join(indent + _line(row, widths) for row in rows)
+    terminal = console.width()
+    return "\n".join(line for row in rows for line in _lines(row, widths, indent, terminal))
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int) -> Iterator[str]:
     cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
-    return "  ".join([*cells, row[-1]]).rstrip()
+    line = indent + "  ".join([*cells, row[-1]]).rstrip()
+    if not terminal or len(line) <= terminal or len(row) == 1:
+        yield line
+        return
+    start = len(indent) + sum(widths[:-1]) + 2 * len(cells)
+    if terminal - start >= NARROWEST:
+        first, *more = textwrap.wrap(row[-1], terminal - start)
+        yield indent + "  ".join([*cells, first])
+    else:
+        start = len(indent) + sum(widths[:-2]) + 2 * len(cells[:-1])
+        more = textwrap.wrap(row[-1], max(NARROWEST, terminal - start))
+        yield (indent + "  ".join(cells)).rstrip()
+    yield from (" " * start + text for text in more)
