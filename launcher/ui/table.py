@@ -28,10 +28,14 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int
         return
     start = len(indent) + sum(widths[:-1]) + 2 * len(cells)
     if terminal - start >= NARROWEST:
-        first, *more = textwrap.wrap(row[-1], terminal - start)
+        first, *more = _wrapped(row[-1], terminal - start)
         yield indent + "  ".join([*cells, first])
     else:
         start = len(indent) + sum(widths[:-2]) + 2 * len(cells[:-1])
-        more = textwrap.wrap(row[-1], max(NARROWEST, terminal - start))
+        more = _wrapped(row[-1], max(NARROWEST, terminal - start))
         yield (indent + "  ".join(cells)).rstrip()
     yield from (" " * start + text for text in more)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_on_hyphens=False)

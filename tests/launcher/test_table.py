@@ -51,9 +51,7 @@ def test_it_goes_under_the_one_before_where_there_is_no_room(terminal):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(
-        st.tuples(WORD, WORD, st.lists(WORD, min_size=1, max_size=12).map(" ".join)), min_size=1, max_size=4
-    ),
+    st.lists(st.tuples(WORD, WORD, SENTENCE), min_size=1, max_size=4),
     st.integers(60, 140),
 )
 def test_no_word_is_lost_and_no_line_is_longer_than_the_terminal(terminal, rows, width):
