@@ -7,7 +7,7 @@ DEMO_DIR ?= runs/demo
 SOURCES := neobert launcher profiles validators tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-fast test-faults test-gpu lint format docs bench bench-gpu clean
+.PHONY: help setup setup-dev demo test test-fast test-faults mutation test-gpu lint format docs bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ test-fast: setup-dev ## Without the whole-command tests
 test-faults: setup-dev ## All fault tests, and 200 kills at random times
 	$(BIN)/python -m pytest -q tests/faults
 	$(BIN)/python -m tests.faults.random_kills --kills 200
+
+mutation: setup-dev ## Edit each comparison of rules and probes: the share of edits that a test notices
+	$(BIN)/python -m tests.mutation
 
 test-gpu: setup-dev ## The tests of a CUDA device
 	$(BIN)/python -m pytest -q tests/gpu

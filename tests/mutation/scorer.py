@@ -1,0 +1,152 @@
+"""A pytest plugin that runs, for each mutant, the tests that can see it, in place of all tests once.
+
+The tests are collected once. Each mutant lives in a forked child, where the edited module takes the place of
+the imported one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+from tests.mutation.mutants import Mutant, parse
+from tests.mutation.targets import CODE, ROOT, Suite, codes_in
+from tests.mutation.transplant import transplant
+from tests.mutation.watch import Lines, watching
+
+SURVIVED, KILLED, STILLBORN = 0, 1, 2
+CANNOT_TELL = 3
+CPU_LIMIT_S, WALL_LIMIT_S = 120, 1200
+"""Of one mutant, which may have made a loop endless; other programs may slow it down tenfold."""
+
+
+@dataclass
+class Seen:
+    """A test, what it ran of the judged files, and how long it took."""
+
+    item: pytest.Item
+    lines: Lines
+    duration_s: float
+    codes: frozenset[str]
+
+
+@dataclass
+class Outcome:
+    """How the mutants of a suite ended."""
+
+    killed: list[Mutant] = field(default_factory=list)
+    survived: list[Mutant] = field(default_factory=list)
+    stillborn: list[Mutant] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    num_tests: int = 0
+
+
+class Scorer:
+    """Run the mutants of a suite."""
+
+    def __init__(self, suite: Suite, mutants: Sequence[Mutant], *, jobs: int) -> None:
+        self.suite, self.mutants, self.jobs = suite, mutants, jobs
+        self.outcome = Outcome()
+        self.files = sorted({mutant.file for mutant in mutants})
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Take the loop over: watch each test once, then run the mutants, a few at a time."""
+        seen = self._watch(session.items)
+        self.outcome.num_tests = len(seen)
+        self._control(seen)
+        running: dict[int, Mutant] = {}
+        for number, mutant in enumerate(self.mutants, 1):
+            asked = chosen_for(mutant, seen)
+            running[self._start(partial(_judge, [mutant], asked))] = mutant
+            if len(running) >= self.jobs:
+                self._wait(running)
+            self._tell(number)
+        while running:
+            self._wait(running)
+        return True
+
+    def _tell(self, number: int) -> None:
+        if sys.stderr.isatty() or number % 100 == 0:
+            end = "\r" if sys.stderr.isatty() else "\n"
+            print(f"{self.suite.name}: {number} of {len(self.mutants)}", end=end, file=sys.stderr, flush=True)
+
+    def _watch(self, items: Sequence[pytest.Item]) -> list[Seen]:
+        """A test that fails as things are can tell nothing of a mutant; it is named and left out."""
+        seen = []
+        for item in items:
+            started = time.perf_counter()
+            with watching(str(file) for file in self.suite.files) as lines:
+                reports = runtestprotocol(item, log=False, nextitem=None)
+            if any(report.failed for report in reports):
+                self.outcome.broken.append(item.nodeid)
+            else:
+                codes = frozenset(CODE.findall(item.nodeid))
+                seen.append(Seen(item, lines, time.perf_counter() - started, codes))
+        return seen
+
+    def _control(self, seen: Sequence[Seen]) -> None:
+        """Modules that are put in their own place, unedited, must disturb no test, or every kill is a lie."""
+        unedited = [Mutant(file, "", 0, 0, 0, "", "", parse(file), lambda: None) for file in self.files]
+        _, status = os.waitpid(self._start(lambda: _judge(unedited, seen)), 0)
+        if os.waitstatus_to_exitcode(status) != SURVIVED:
+            pytest.exit(
+                f"{self.suite.name}: a test fails on modules that nobody edited", returncode=CANNOT_TELL
+            )
+
+    def _start(self, judge: Callable[[], int]) -> int:
+        child = os.fork()
+        if child:
+            return child
+        code = STILLBORN
+        try:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, 1)
+            os.dup2(silence, 2)
+            signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+            signal.alarm(WALL_LIMIT_S)
+            code = judge()
+        finally:
+            os._exit(code)
+
+    def _wait(self, running: dict[int, Mutant]) -> None:
+        """Whatever ends a child but its own word, such as the alarm of an endless loop, noticed the edit."""
+        child, status = os.wait()
+        mutant = running.pop(child)
+        code = os.waitstatus_to_exitcode(status)
+        ended = {SURVIVED: self.outcome.survived, STILLBORN: self.outcome.stillborn}
+        ended.get(code, self.outcome.killed).append(mutant)
+
+
+def _judge(mutants: Sequence[Mutant], asked: Sequence[Seen]) -> int:
+    """Put edited modules in place and run tests until one fails."""
+    for mutant in mutants:
+        mutant.apply()
+        try:
+            transplant(importlib.import_module(".".join(mutant.file.with_suffix("").parts)), mutant.tree)
+        except Exception:
+            return STILLBORN
+    for one in asked:
+        if any(report.failed for report in runtestprotocol(one.item, log=False, nextitem=None)):
+            return KILLED
+    return SURVIVED
+
+
+def chosen_for(mutant: Mutant, seen: Sequence[Seen]) -> list[Seen]:
+    """Tests that ran the mutant's statement and look at its rule, or at no rule by name; quick ones first."""
+    file = str(ROOT / mutant.file)
+    codes = codes_in(mutant.file).get(mutant.function.partition(".")[0], frozenset())
+    lines = set(range(mutant.first, mutant.last + 1)) if mutant.function else set()
+    touched = [one for one in seen if one.lines.get(file)] or list(seen)
+    asked = [one for one in touched if not mutant.function or not one.codes or not codes or one.codes & codes]
+    ran = [one for one in asked if one.lines[file] & lines]
+    return sorted(ran or asked, key=lambda one: (not one.codes & codes, one.duration_s))
