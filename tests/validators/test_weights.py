@@ -1,0 +1,34 @@
+"""What each rule weighs, whom it is for and who may answer for it: changed on purpose, or not at all."""
+
+from __future__ import annotations
+
+import validators.rules  # noqa: F401  registers every rule
+from validators.finding import Severity
+from validators.rule import RULES
+
+WARN = """
+ATT007 CFG008 CFG009 CFG013 DAT005 DAT008 DST003 GPU006 GPU008 HST002 HST003 HST007 MEM002 MEM003 MOD003
+NUM004 OPT001 OPT002 OPT003 OPT004 PRE004 PRF002 PRF003 SCH004
+"""
+NOBODY_ANSWERS = """
+ATT003 ATT005 ATT006 CFG001 CFG002 CFG003 CFG006 CFG007 CFG009 CFG010 CFG011 CFG012 CKP007 CKP008 DAT013
+DST001 DST002 DST004 DST005 DST006 GPU007 HST006 HST009 MOD002
+"""
+PRODUCTION_ONLY = "ATT004 CFG008 CKP001 CKP003 DAT004 DAT008 GPU004 HST008 MOD001 PRE001"
+ANY_DEVICE = "NUM001 NUM002 NUM003 NUM004"
+
+
+def test_these_warn_and_all_others_block() -> None:
+    assert {code for code, rule in RULES.items() if rule.severity is Severity.WARN} == set(WARN.split())
+
+
+def test_nobody_may_answer_for_these() -> None:
+    assert {code for code, rule in RULES.items() if not rule.waivable} == set(NOBODY_ANSWERS.split())
+
+
+def test_these_are_for_production_only() -> None:
+    assert {code for code, rule in RULES.items() if rule.production_only} == set(PRODUCTION_ONLY.split())
+
+
+def test_these_say_as_much_of_a_cpu() -> None:
+    assert {code for code, rule in RULES.items() if rule.any_device} == set(ANY_DEVICE.split())
