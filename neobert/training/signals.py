@@ -20,6 +20,7 @@ STOPS = (signal.SIGTERM, signal.SIGINT)
 # A scheduler's early warning asks for the same as the signal that follows.
 WARNING = signal.SIGUSR1
 STOP_BY_ENV = "NEOBERT_STOP_BY"
+LEAD_SHARE = 0.1
 AGAIN = b"asked to stop once more: the save under way goes on, a third Ctrl-C at the launcher ends it\n"
 
 
@@ -55,9 +56,11 @@ class Signals:
 
         Args:
             end_s: when the job is killed, in seconds since the epoch.
-            lead_s: how long before that the loop has to hear of it.
+            lead_s: how long before that the loop has to hear of it; of a short job a tenth is enough, lest
+                it stops before it has done anything.
         """
-        self._is_late = lambda: time.time() + lead_s() >= end_s
+        most_s = LEAD_SHARE * (end_s - time.time())
+        self._is_late = lambda: time.time() + min(lead_s(), most_s) >= end_s
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:

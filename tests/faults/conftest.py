@@ -57,14 +57,15 @@ def launch(make_run, monkeypatch):
     monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def run(*faults, ranks=1, **limits):
+    def run(*faults, ranks=1, sections=None, **limits):
         limits = TIGHT | limits
-        run_dir = make_run(
-            trainer=STEPS,
-            watchdog=limits,
-            distributed={"nproc_per_node": ranks},
-            guard={"loss_spike_factor": 5.0},
-        )
+        planned = {
+            "trainer": STEPS,
+            "distributed": {"nproc_per_node": ranks},
+            "guard": {"loss_spike_factor": 5.0},
+        }
+        given = {name: planned.get(name, {}) | values for name, values in (sections or {}).items()}
+        run_dir = make_run(**planned | given, watchdog=limits)
         monkeypatch.setenv("PLANTED", json.dumps(faults))
         logs, topology = run_dir / "logs", Topology(nproc_per_node=ranks)
         logs.mkdir()

@@ -11,8 +11,6 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from neobert import train
@@ -44,30 +42,30 @@ def plant(kind: str, step: int, rank: int = 0) -> None:
     """Have a fault happen at the beginning of a step, where the rank fetches its data or computes."""
     if rank != RANK or kind == "none":
         return
+    if kind in FACTORS:
+        multiply_losses(step, FACTORS[kind])
+        return
     place = "fetch" if kind == "data" else "accumulate"
     real = getattr(loop, place)
 
     def faulty(trainer, *rest):
-        if trainer.progress.step + 1 != step:
-            return real(trainer, *rest)
-        if kind in FACTORS:
-            with wrong_losses(FACTORS[kind]):
-                return real(trainer, *rest)
-        FAULTS[kind]()
+        if trainer.progress.step + 1 == step:
+            FAULTS[kind]()
         return real(trainer, *rest)
 
     setattr(loop, place, faulty)
 
 
-@contextmanager
-def wrong_losses(factor: float) -> Iterator[None]:
-    """Have this rank's objective return a multiple of its loss."""
-    real = MaskedLMObjective.forward
-    MaskedLMObjective.forward = lambda *args, **kwargs: real(*args, **kwargs) * factor
-    try:
-        yield
-    finally:
-        MaskedLMObjective.forward = real
+def multiply_losses(step: int, factor: float) -> None:
+    """Have this rank's objective return a multiple of its loss, from before it is wrapped by anything."""
+    real, accumulate, factors = MaskedLMObjective.forward, loop.accumulate, [1.0]
+
+    def accumulating(trainer, *rest):
+        factors[0] = factor if trainer.progress.step + 1 == step else 1.0
+        return accumulate(trainer, *rest)
+
+    MaskedLMObjective.forward = lambda *args, **kwargs: real(*args, **kwargs) * factors[0]
+    loop.accumulate = accumulating
 
 
 def hold_the_interpreter() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from neobert.errors import ProjectError
 from neobert.receipt import read_receipt, write_receipt
 from neobert.training.checkpoint import folders
 from neobert.training.checkpoint.manifest import verify
+from neobert.training.signals import STOP_BY_ENV
 
 TRAIN_FIELDS = [
     "step",
@@ -234,6 +236,20 @@ def test_bf16_keeps_fp32_weights(make_run, run, beats):
     assert beats(run_dir)[-1]["compute_dtype"] == "bfloat16"
     weights = load_file(run_dir / "checkpoints" / "3" / "model.safetensors")
     assert {weight.dtype for weight in weights.values()} == {torch.float32}
+
+
+def test_a_job_that_is_about_to_end_leaves_a_checkpoint(
+    make_run, run, outcome, exact, uninterrupted, monkeypatch
+):
+    run_dir = make_run()
+    monkeypatch.setenv(STOP_BY_ENV, str(time.time() - 1))
+    assert run(run_dir) == 75
+    ended = outcome(run_dir)
+    assert (ended["status"], ended["exit_code"]) == ("preempted", 75)
+    assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended["step"]
+    monkeypatch.setenv(STOP_BY_ENV, str(time.time() + 3600))
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
 
 
 def test_state_is_readable_json(make_run, run):
