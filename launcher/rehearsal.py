@@ -103,7 +103,7 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
         with performing(stage, FRESH) as (fresh, _):
             outside = seen_from_outside(fresh[0], before)
         leave_out_others(fresh, before)
-        if fresh[0].get("out_of_memory"):
+        if any(rank.get("out_of_memory") for rank in fresh):
             return facts_of(fresh, [], outside, None, ranks, time.monotonic() - started_s)
         with performing(stage, RESUMED) as (first, _):
             pass

@@ -43,7 +43,7 @@ def facts_of(
     duration_s: float,
 ) -> RehearsalFacts:
     """Put the ranks' words together. Raises IncompleteError where they make no sense."""
-    first = fresh[0]
+    first = fresh[0] or next(each for each in fresh if each)
     content: dict[str, Any] = {
         "device": first.get("device", "cpu"),
         "device_name": first.get("device_name", ""),
@@ -55,7 +55,7 @@ def facts_of(
         "schedule": [_schedule(line) for line in first.get("trace", ())],
         "resumes": list(_trials(fresh, resumes)),
         "telemetry": _telemetry(first, outside),
-        "keys_read": sorted({key for each in (first, *(r[0] for r in resumes)) for key in each["keys_read"]}),
+        "keys_read": sorted(set(first["keys_read"]).union(*(each[0]["keys_read"] for each in resumes))),
         "keys_replaced": sorted(first.get("keys_replaced", ())),
     }
     if watchdog is not None:

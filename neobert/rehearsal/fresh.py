@@ -41,6 +41,8 @@ class Fresh:
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
         """Try the worst batch before the first step, and look at every step from then on."""
+        device = trainer.world.device
+        self.seen |= {"device": device.type, "device_name": device_name(device)}
         self.say("trying the worst batch")
         self.worst = WorstCase(trainer)
         self.seen["worst_case"] = describe(self.worst)
@@ -123,8 +125,6 @@ class Fresh:
         uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}" if is_on_gpu else ""
         return {
             "pid": psutil.Process().pid,
-            "device": device.type,
-            "device_name": device_name(device),
             "gpu_uuid": uuid,
             "reading": memory_fields(device),
         }

@@ -248,8 +248,10 @@ def test_the_fullest_device_counts() -> None:
 
 
 def test_one_rank_without_room_is_enough() -> None:
-    ranks = [ANSWERED, {**ANSWERED, "out_of_memory": "trying the worst batch: no room"}]
-    assert facts_of(ranks, [], {}, None, 2, 1.0).out_of_memory == "trying the worst batch: no room"
+    full = {**ANSWERED, "out_of_memory": "trying the worst batch: no room"}
+    for ranks in ([ANSWERED, full], [{}, full], [full, {}]):
+        found = facts_of(ranks, [], {}, None, 2, 1.0)
+        assert (found.out_of_memory, found.device) == ("trying the worst batch: no room", "cuda")
 
 
 def test_an_answer_that_makes_no_sense_is_no_facts() -> None:

@@ -79,6 +79,8 @@ def test_a_device_without_room_says_why_the_rest_is_unknown():
     full = replace(FACTS, rehearsal=replace(FOUND, out_of_memory="no room", memory=None))
     with pytest.raises(CannotTellError, match="the device had no room"):
         said("MEM002", full)
+    with pytest.raises(CannotTellError, match="not all of the program ran"):
+        said("CFG004", full)
     assert said("MEM001", full) == ["the device has no room: no room"]
 
 

@@ -13,7 +13,7 @@ from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsed import NEEDS, rehearsal_of
-from validators.rule import Violations, rule
+from validators.rule import CannotTellError, Violations, rule
 
 # The launcher and the rules read these, and what is prepared already is not prepared again.
 READ_ELSEWHERE = (
@@ -59,7 +59,10 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       muon_momentum: 0.9
     ```
     """
-    for key in _unread(run, rehearsal_of(facts)):
+    found = rehearsal_of(facts)
+    if found.out_of_memory:
+        raise CannotTellError("the device had no room, so that not all of the program ran")
+    for key in _unread(run, found):
         is_declared = run.origin(key).kind in DECLARED
         yield Violation(
             key,
