@@ -5,7 +5,7 @@ A measurement is None where it was not taken on that path. Numbers that were inf
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 ProbeName = Literal["isolation", "padding", "direction", "parity", "rotation", "repeats"]
@@ -65,11 +65,16 @@ class RotationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatFacts:
-    """What differs between two identical steps. `gradient_moved` is relative to the largest entry."""
+    """What differs between two identical steps. `gradient_moved` is relative to the largest entry.
+
+    Attributes:
+        moved: the parameters whose gradients differ, `tensors_moved` of them; empty in older recordings.
+    """
 
     loss_moved: float
     tensors_moved: int
     gradient_moved: float
+    moved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,8 @@ class PathFacts:
         is_resolved: the run takes these kernels.
         declared: what the model says of its direction.
         error: what stopped the probes; empty where nothing did.
+        durations_s: seconds of each phase: model, first step (in which kernels are compiled), golden, each
+            probe, mutants.
     """
 
     kernels: str
@@ -115,6 +122,7 @@ class PathFacts:
     long_length: int
     is_long_finite: bool | None
     error: str
+    durations_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -147,12 +155,18 @@ class NumericsFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """Known answers and achieved rates of one device: dense bf16 products, copies in it and to it."""
+    """Known answers and achieved rates of one device: dense bf16 products, copies in it and to it.
+
+    Attributes:
+        gemm_flops: while it is kept busy, at its power limit where it has come to that.
+        burst_flops: of the best of some short bursts from idle, before the limit; None in older recordings.
+    """
 
     index: int
     name: str
     answers: int
     wrong_answers: int
     gemm_flops: float
+    burst_flops: float | None = None
     copy_bytes_per_s: float
     host_bytes_per_s: float

@@ -6,7 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from validators.facts_num import IsolationFacts, MutantFacts, NumericsFacts, PathFacts, ProbeFacts, ProbeName
+from validators.facts_num import (
+    IsolationFacts,
+    MutantFacts,
+    NumericsFacts,
+    PathFacts,
+    ProbeFacts,
+    ProbeName,
+    RepeatFacts,
+)
 
 MAX_ERROR_RATIO = 2.0
 # fp32 angles, stored in fp32 or fp16, stay below; angles in bf16, or stored in it, do not.
@@ -14,6 +22,7 @@ ROTATION_ERROR = 2.0**-10
 ROTATION_ERROR_PER_POSITION = 2.0**-22
 # Their backward pass adds to the gradient of the queries by atomics, in whatever order the blocks arrive.
 ATOMIC_GRADIENTS = ("flash_attn_4", "flash_attn_3", "flash_attn_2", "torch_varlen", "flex", "sdpa")
+MOST_NAMED = 2
 
 Faults = Iterator[str]
 
@@ -93,9 +102,17 @@ def _repeats(path: PathFacts, probes: ProbeFacts) -> Faults:
         yield f"two identical steps have losses that differ by {found.loss_moved:.2g}"
     elif found.tensors_moved and path.attention not in ATOMIC_GRADIENTS:
         yield (
-            f"two identical steps differ in {found.tensors_moved} gradients, by up to "
-            f"{found.gradient_moved:.2g} of the largest entry"
+            f"two identical steps differ in {_named(found)}, by up to {found.gradient_moved:.2g} of the "
+            "largest entry"
         )
+
+
+def _named(found: RepeatFacts) -> str:
+    """The gradients that moved: by name where there are few and their names were recorded."""
+    if found.moved and found.tensors_moved <= MOST_NAMED:
+        return f"the gradient of {' and '.join(found.moved)}"
+    first = f", that of {found.moved[0]} first" if found.moved else ""
+    return f"{found.tensors_moved} gradients{first}"
 
 
 FAULTS: dict[ProbeName, Callable[[PathFacts, ProbeFacts], Faults]] = {

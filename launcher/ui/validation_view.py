@@ -87,8 +87,12 @@ def _parity(found: ParityFacts | None) -> Iterator[str]:
 def _device(device: DeviceFacts) -> list[str]:
     return [
         f"GPU {device.index} ({device.name})",
-        f"{device.gemm_flops / 1e12:.0f} TFLOP/s",
+        f"{device.gemm_flops / 1e12:.0f} TFLOP/s" + _burst(device),
         f"{device.copy_bytes_per_s / 1e12:.2f} TB/s in its memory",
         f"{device.host_bytes_per_s / 1e9:.1f}e9 bytes/s from the host",
         f"{device.answers - device.wrong_answers}/{device.answers} known products right",
     ]
+
+
+def _burst(device: DeviceFacts) -> str:
+    return "" if device.burst_flops is None else f", {device.burst_flops / 1e12:.0f} in a burst"

@@ -1,5 +1,7 @@
 """`python -m neobert.probes RESOLVED.json [--device cuda|cpu] [--full]`: what the probes measured, as JSON.
 
+`--path LABEL` probes that one of all paths, and prints its part of the result.
+
 The last line on standard output is the result; what it is doing goes to standard error.
 """
 
@@ -15,7 +17,8 @@ from typing import Any
 import torch
 
 from neobert.errors import ProjectError, write_error_file
-from neobert.probes.suite import run_suite
+from neobert.probes.apart import Apart
+from neobert.probes.suite import probe_named, run_suite
 from neobert.train import read_config
 
 
@@ -24,7 +27,7 @@ def main(arguments: list[str]) -> int:
     asked = _parse(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
-        result = answer(asked.config, asked.device, every=asked.full)
+        result = answer(asked.config, asked.device, every=asked.full, label=asked.path)
     except ProjectError as error:
         write_error_file(error)
         print(error, file=sys.stderr)
@@ -38,19 +41,20 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("config", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--full", action="store_true", help="every installed backend")
+    parser.add_argument("--path", metavar="LABEL", help="only the path that a full result gives this label")
     return parser.parse_args(arguments)
 
 
-def answer(path: Path, device: str | None, *, every: bool) -> dict[str, Any]:
+def answer(path: Path, device: str | None, *, every: bool, label: str | None = None) -> dict[str, Any]:
     """Return what was measured, or why nothing could be: `unsupported` says so."""
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}
-    config = read_config(path)
-    return {
-        "unsupported": "",
-        "numerics": run_suite(config, device or ("cuda" if has_cuda else "cpu"), every=every),
-    }
+    config, device_type = read_config(path), device or ("cuda" if has_cuda else "cpu")
+    if label is not None:
+        return probe_named(config, device_type, label)
+    probe = Apart(path) if every else None
+    return {"unsupported": "", "numerics": run_suite(config, device_type, every=every, probe=probe)}
 
 
 if __name__ == "__main__":

@@ -16,10 +16,15 @@ def direction_declared(path: Path) -> str:
     return "causal" if getattr(path.model.config, "is_causal", False) else "bidirectional"
 
 
+def audible(specimen: Specimen, victims: Iterable[int]) -> list[int]:
+    """Return those of the segments in which one token's share in another does not round away."""
+    return [number for number in victims if SHORTEST <= specimen.lengths[number] <= LONGEST]
+
+
 def measure_direction(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, int]:
     """Change the late half of documents and look at the first token; change the first, look at the last."""
     before = path.hidden(specimen)
-    chosen = [number for number in victims if SHORTEST <= specimen.lengths[number] <= LONGEST]
+    chosen = audible(specimen, victims)
     early, late = 0, 0
     for number in chosen:
         places = specimen.places[number]

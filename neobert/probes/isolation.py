@@ -8,7 +8,8 @@ Shapes: T token places, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from neobert.probes.specimen import SPARE_SLOTS, Specimen
 
 NUM_VICTIMS = 12
 
+Seen = tuple[Tensor, bool, float]
+
 
 def choose_victims(specimen: Specimen) -> tuple[int, ...]:
     """Return the segments to disturb: every edge length, the longest, and the last before the padding."""
@@ -29,9 +32,9 @@ def choose_victims(specimen: Specimen) -> tuple[int, ...]:
 
 def measure_isolation(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, Any]:
     """Disturb one segment after another; count the tokens elsewhere that move, and gradients that cross."""
-    watch = _watch_loss if path.is_compiled else _watch_hidden
+    watch = _watcher(path, specimen)
     chosen = tuple(victims)
-    seen = [watch(path, specimen, victim) for victim in chosen]
+    seen = [watch(victim) for victim in chosen]
     gradients = [_cross_gradient(path, specimen, victim) for victim in chosen]
     return {
         "observed": "the loss" if path.is_compiled else "hidden states",
@@ -47,10 +50,10 @@ def measure_isolation(path: Path, specimen: Specimen, victims: Iterable[int]) ->
 
 def measure_leak(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, Any]:
     """Do the same without gradients, and only as far as the first leak: enough to see a planted one."""
-    watch = _watch_loss if path.is_compiled else _watch_hidden
+    watch = _watcher(path, specimen)
     moved, responds, noise, count = torch.zeros(1, 1), False, 0.0, 0
     for count, victim in enumerate(victims, 1):  # noqa: B007  what was reached is reported
-        moved, responds, noise = watch(path, specimen, victim)
+        moved, responds, noise = watch(victim)
         if moved.any():
             break
     return {
@@ -93,16 +96,23 @@ def _difference(after: Tensor, before: Tensor) -> Tensor:
     return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)
 
 
-def _watch_hidden(path: Path, specimen: Specimen, victim: int) -> tuple[Tensor, bool, float]:
+def _watcher(path: Path, specimen: Specimen) -> Callable[[int], Seen]:
+    """Return what watches a path while a victim is disturbed. The undisturbed pass is each victim's."""
+    if path.is_compiled:
+        return partial(_watch_loss, path, specimen)
+    return partial(_watch_hidden, path, specimen, path.hidden(specimen))
+
+
+def _watch_hidden(path: Path, specimen: Specimen, before: Tensor, victim: int) -> Seen:
     """Return how the others' hidden states move, whether the victim's own do, and the noise of a repeat."""
     others = specimen.places_outside(victim)
-    before, again = path.hidden(specimen), path.hidden(specimen)
+    again = path.hidden(specimen)
     after = path.hidden(specimen.with_other_tokens(victim))
     own = _difference(after, before)[specimen.places[victim]]
     return _difference(after, before)[others], bool(own.any()), largest(_difference(again, before))
 
 
-def _watch_loss(path: Path, specimen: Specimen, victim: int) -> tuple[Tensor, bool, float]:
+def _watch_loss(path: Path, specimen: Specimen, victim: int) -> Seen:
     """Return the same of the loss of the others' targets: a compiled step shows nothing else."""
     labels = specimen.labels(specimen.places_outside(victim))
     own_labels = specimen.labels(specimen.places[victim])

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from neobert.objectives import MaskedLMObjective
-from neobert.probes.direction import direction_declared, measure_direction
+from neobert.probes.direction import audible, direction_declared, measure_direction
 from neobert.probes.isolation import choose_victims, measure_isolation, measure_leak, measure_padding
 from neobert.probes.parity import Yardstick, measure_parity
 from neobert.probes.paths import Path
@@ -29,6 +29,9 @@ from neobert.probes.specimen import Specimen
 
 VICTIM = 3
 """The segment whose neighbour hears of it: of 63 tokens where rows are long enough."""
+
+HEARERS = 2
+"""Documents in which a wrong direction has to show: one is enough to see it."""
 
 Measure = Callable[[Path, Specimen], Any]
 
@@ -155,7 +158,7 @@ def _wrong_direction(path: Path, specimen: Specimen) -> Mutant:
         "causal mask off" if is_causal else "causal mask on",
         "direction",
         specimen,
-        lambda path, batch: measure_direction(path, batch, choose_victims(batch)),
+        lambda path, batch: measure_direction(path, batch, audible(batch, choose_victims(batch))[:HEARERS]),
         lambda: planted_attention(reach),
     )
 

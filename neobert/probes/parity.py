@@ -20,15 +20,26 @@ Errors = dict[str, float]
 
 
 class Yardstick:
-    """The truth about a specimen, and how far the plain formulas in the run's precision are from it."""
+    """The truth about a specimen, and how far the plain formulas in the run's precision are from it.
+
+    It depends on the weights and on no kernel, so that all paths with the same weights may share it.
+    """
 
     def __init__(self, path: Path, specimen: Specimen) -> None:
         labels = specimen.labels(specimen.places_outside(None))
         weights, config = path.weights, path.model.config
+        self._weights = {name: weight.detach().clone() for name, weight in weights.items()}
         self.truth = golden.answer(weights, config, specimen, labels, torch.float64)
         plain = golden.answer(weights, config, specimen, labels, path.dtype)
         self.forward = _logit_errors(plain.logits, self.truth.logits)
         self.backward = _gradient_errors(plain.gradients, self.truth)
+
+    def is_of(self, path: Path) -> bool:
+        """Say whether no bit of a path's weights differs from those that were measured with."""
+        held = path.weights
+        return held.keys() == self._weights.keys() and all(
+            torch.equal(held[name], weight) for name, weight in self._weights.items()
+        )
 
 
 def measure_parity(path: Path, specimen: Specimen, yardstick: Yardstick) -> dict[str, Any]:

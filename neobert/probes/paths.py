@@ -55,19 +55,20 @@ class Path:
         """Compute as the trainer does: under autocast where the run is in bf16."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
-    @torch.no_grad()
     def hidden(self, specimen: Specimen) -> Tensor:
-        """Return what the decoder would read, [T, D]."""
+        """Return what the decoder would read, [T, D], from a forward that could go backward.
+
+        Without gradients a kernel may be another one, and a compiled one is another program.
+        """
         with self.precision():
             return self.objective.encode(specimen.inputs).detach()
 
-    @torch.no_grad()
     def logits(self, specimen: Specimen, labels: Tensor) -> Tensor:
         """Return the logits [M, V] of the places that have a label, fp64."""
         places = torch.cat(specimen.places)
         rows = places[labels.flatten()[places] >= 0]
         with self.precision():
-            return self.objective.logits(self.objective.encode(specimen.inputs)[rows]).double()
+            return self.objective.logits(self.objective.encode(specimen.inputs)[rows]).detach().double()
 
     def loss(self, specimen: Specimen, labels: Tensor) -> Tensor:
         """Return the summed loss with its graph, as a step of training computes it."""
@@ -112,9 +113,10 @@ def build_path(
     """Build a path with telling weights, or with those that training starts from."""
     torch.manual_seed(config.seed)
     shape = build_model_config(config.model, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
-    model = NeoBERTLMHead(shape)
-    if not has_initial_weights:
-        scale_weights(model)
+    with device:  # which draws sixty million weights in no time; one core of the host takes seconds
+        model = NeoBERTLMHead(shape)
+        if not has_initial_weights:
+            scale_weights(model)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     asked = replace(config, "trainer.torch_compile", is_compiled)

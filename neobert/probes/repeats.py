@@ -20,5 +20,6 @@ def measure_repeats(path: Path, specimen: Specimen) -> dict[str, Any]:
     return {
         "loss_moved": largest(again - loss),
         "tensors_moved": sum(amount > 0 for amount in moved.values()),
+        "moved": sorted(name for name, amount in moved.items() if amount > 0),
         "gradient_moved": max(finite(moved[name] / (sizes[name] or 1.0)) for name in moved),
     }

@@ -106,13 +106,17 @@ def lengths_for(longest: int) -> tuple[int, ...]:
 
 
 def build_specimen(
-    config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device
+    config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device, least_tokens: int = 0
 ) -> Specimen:
-    """Lay segments of these lengths out as the run's collator does, with room for padding behind them."""
+    """Lay segments of these lengths out as the run's collator does, with room for padding behind them.
+
+    Args:
+        least_tokens: places of a packed run; another number would be another program to some kernels.
+    """
     longest = max(row_length(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
     assert ids_per_segment > 1, "a vocabulary has more entries than a specimen has segments"
-    shape = shape_for(config, lengths, longest)
+    shape = shape_for(config, lengths, longest, least_tokens)
     batch = _assembler(shape, vocab_size).build(
         _store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
     )
@@ -126,11 +130,11 @@ def build_specimen(
     )
 
 
-def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int) -> BatchShape:
+def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, least_tokens: int = 0) -> BatchShape:
     """Return the collator's shape: a few slots more than segments, and some padding."""
     if not config.datacollator.pack_sequences:
         return BatchShape(len(lengths), longest, len(lengths), is_packed=False)
-    rows = ceil((sum(lengths) + longest // 16 + 1) / longest)
+    rows = ceil(max(sum(lengths) + longest // 16 + 1, least_tokens) / longest)
     return BatchShape(rows, longest, len(lengths) + SPARE_SLOTS, is_packed=True)
 
 

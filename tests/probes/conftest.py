@@ -13,8 +13,9 @@ from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.objectives import resolve_step_kernels
 from neobert.probes import isolation, specimen
+from neobert.probes.one_path import Setting
 from neobert.probes.paths import Path, build_path
-from neobert.probes.suite import Setting, compute_as_in_training, make_setting, run_suite
+from neobert.probes.suite import compute_as_in_training, make_setting, run_suite
 from profiles.registry import ResolvedRun, resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord

@@ -10,7 +10,7 @@ from neobert.data import microbatch
 from neobert.model import attention, modeling_neobert
 from neobert.model.modeling_neobert import NeoBERT
 from neobert.objectives import MaskedLMObjective
-from neobert.probes import mutants, suite
+from neobert.probes import mutants, one_path
 from validators.finding import Status
 
 
@@ -168,7 +168,7 @@ def test_a_kernel_that_stops_is_unknown(verdict_on, monkeypatch):
     def stops(*_):
         raise RuntimeError("no kernel image is available")
 
-    monkeypatch.setattr(suite, "measure_isolation", stops)
+    monkeypatch.setattr(one_path, "measure_isolation", stops)
     checks = verdict_on()
     assert {check.status for check in checks.values()} == {Status.UNKNOWN}
     assert "no kernel image is available" in checks["NUM001"].message
@@ -178,7 +178,7 @@ def test_what_was_measured_before_the_probes_stopped_counts(verdict_on, leak, mo
     def stops(*_):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(suite, "run_mutants", stops)
+    monkeypatch.setattr(one_path, "run_mutants", stops)
     leak(lambda layer, out, q, k, v: everywhere(q, k, v))
     checks = verdict_on()
     assert (checks["NUM001"].status, checks["NUM003"].status) == (Status.FAIL, Status.UNKNOWN)
@@ -200,12 +200,8 @@ def test_a_probe_that_always_passes_is_betrayed_by_what_it_does_not_see(
 ):
     """The probe is replaced by one that reports what a sound path gives, whatever it looks at."""
     function, code = BLIND[probe]
-    sound = dict(next(suite.measure(path, setting.specimen))["probes"])
-    sound |= {
-        "padding": suite.measure_padding(path, setting.specimen),
-        "direction": suite.measure_direction(path, setting.specimen, suite.choose_victims(setting.specimen)),
-        "rotation": suite.measure_rotation(path, setting.specimen),
-    }
+    measures = one_path.probes_of(path, setting.yardstick_for(path))
+    sound = {name: measure(path, setting.specimen) for name, measure in measures.items()}
     monkeypatch.setattr(mutants, function, lambda *_: sound[probe])
     check = verdict_on()[code]
     assert check.status is (Status.WARN if code == "NUM004" else Status.FAIL)

@@ -16,7 +16,7 @@ from neobert.probes.isolation import choose_victims, measure_isolation, measure_
 from neobert.probes.mutants import compiled_mutants, eager_mutants, run_mutants
 from neobert.probes.numbers import UNBOUNDED, finite
 from neobert.probes.parity import Yardstick, measure_parity
-from neobert.probes.paths import NUM_LAYERS, build_path
+from neobert.probes.paths import NUM_LAYERS, build_path, probe_config
 from neobert.probes.rotation import recorded_rotations
 from neobert.probes.specimen import EDGE_LENGTHS, build_specimen, lengths_for
 from validators.finding import Status
@@ -182,5 +182,5 @@ def test_an_odd_path_still_builds(configured):
     specimen = build_specimen(config, 64, lengths_for(72), torch.device("cpu"))
     assert specimen.ids_per_segment > 1
     kernels = find_candidates(config, "cpu", torch.float32, every=False).found[0]
-    path = build_path(suite.probe_config(config, 6), kernels, 64, torch.device("cpu"), torch.float32)
+    path = build_path(probe_config(config, 6), kernels, 64, torch.device("cpu"), torch.float32)
     assert measure_isolation(path, specimen, (0,))["leaked_tokens"] == 0

@@ -41,8 +41,11 @@ FAULTS = [
     ("NUM003", {f"{PROBES}.direction.early_moved": 0, f"{PROBES}.direction.late_moved": 0},
      f"{PROBES}.direction.documents", 0, 0, "does not hear of early ones"),
     ("NUM004", ATOMS, f"{FIRST}.attention", "triton_packed", "torch_varlen", "differ in 4 gradients"),
-    ("GPU005", {"facts.devices.0.gemm_flops": 2.33e14},
-     "facts.devices.0.name", "NVIDIA A100-SXM4-80GB", "NVIDIA A40", "75% of the data sheet's 312"),
+    ("GPU005", {"facts.devices.0.burst_flops": 2.33e14},
+     "facts.devices.0.name", "NVIDIA A100-SXM4-80GB", "NVIDIA A40",
+     "233 TFLOP/s at best, 75% of the data sheet's 312"),
+    ("GPU005", {"facts.devices.0.gemm_flops": 1.9e14},
+     "facts.devices.0.burst_flops", 2.33e14, 2.35e14, "at best"),
     ("GPU006", {}, "facts.gpu_health.0.pcie_width", 8, 16, "8 of 16 PCIe lanes"),
     ("GPU006", {}, "facts.devices.0.host_bytes_per_s", 1.57e10, 1.58e10, "a copy from the host"),
 ]  # fmt: skip
@@ -119,10 +122,43 @@ def test_gradients_that_atomics_add_up_are_declared(judge_situation):
     assert judge_situation(ATOMS | OWN).of("NUM004")[0].severity is Severity.WARN
 
 
-@pytest.mark.parametrize(("flops", "severity"), [(1.87e14, "fail"), (2.33e14, "warn")])
-def test_a_slow_gpu_warns_before_it_fails(flops, severity, judge_situation):
-    (finding,) = judge_situation({"facts.devices.0.gemm_flops": flops}).of("GPU005")
+@pytest.mark.parametrize(
+    ("kept_busy", "burst", "severity"),
+    [
+        (1.87e14, 2.6e14, "fail"), (1.87e14, 1.87e14, "fail"), (1.88e14, 2.33e14, "warn"),
+        (2.33e14, None, "warn"),
+    ],
+)  # fmt: skip
+def test_a_slow_gpu_warns_before_it_fails(kept_busy, burst, severity, judge_situation):
+    rates = {"facts.devices.0.gemm_flops": kept_busy, "facts.devices.0.burst_flops": burst}
+    (finding,) = judge_situation(rates).of("GPU005")
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize("kept_busy", [6.9e14, 7.35e14])
+def test_a_sound_card_at_its_power_limit_is_no_slow_one(kept_busy, judge_situation):
+    """What a sound H200 reaches at 700 W, and before that."""
+    at_the_limit = {
+        "facts.devices.0.name": "NVIDIA H200",
+        "facts.devices.0.gemm_flops": kept_busy,
+        "facts.devices.0.burst_flops": 7.9e14,
+    }
+    assert judge_situation(at_the_limit).of("GPU005") == []
+
+
+@pytest.mark.parametrize(
+    ("count", "moved", "says"),
+    [
+        (1, ["model.encoder.weight"], "the gradient of model.encoder.weight, by up to 0.0001"),
+        (2, ["a", "b"], "the gradient of a and b,"),
+        (3, ["a", "b", "c"], "3 gradients, that of a first,"),
+        (3, [], "3 gradients, by up to"),
+    ],
+)
+def test_gradients_that_do_not_repeat_are_named(count, moved, says, judge_situation):
+    found = {f"{PROBES}.repeats.tensors_moved": count, f"{PROBES}.repeats.moved": moved}
+    (finding,) = judge_situation(ATOMS | OWN | found).of("NUM004")
+    assert says in finding.message
 
 
 def two_devices(slower: float) -> list[dict[str, object]]:

@@ -41,8 +41,13 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A GPU that multiplies matrices far below its data sheet, or below its neighbours.
 
     ## What it does
-    Compares a dense bf16 product of 8192 by 8192 with the card's data sheet: below 60 % fails, below 75 %
-    warns. Fails too where one GPU is more than a tenth slower than the fastest of the run.
+    Compares dense bf16 products of 8192 by 8192 with the card's data sheet. Fails below 60 % of it while the
+    card is kept busy, and where one GPU is then more than a tenth slower than the fastest of the run. Warns
+    below 75 % in the best of some bursts of milliseconds from idle.
+
+    A data sheet counts at a clock that dense products cannot keep up: a sound H200 reaches 80 % of it in a
+    burst and 70 to 74 % at its limit of 700 W, so that 75 % would warn of every one. A burst is over before
+    the limit acts, and shows what holds a card back at all times.
 
     ## Why is this bad?
     Every step waits for the slowest GPU, and a card that is hot, capped or shared makes the ETA fiction.
@@ -60,13 +65,15 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     devices = _used(run, facts)
     fastest = max((device.gemm_flops for device in devices), default=0.0)
     for device in devices:
-        peak = _card(device).bf16_flops
-        share, label = device.gemm_flops / peak, f"GPU {device.index} ({device.name})"
+        peak, label = _card(device).bf16_flops, f"GPU {device.index} ({device.name})"
         reached = f"{device.gemm_flops / TERA:.0f} TFLOP/s"
-        if share < USUAL_GEMM_SHARE:
-            severity = Severity.FAIL if share < LEAST_GEMM_SHARE else Severity.WARN
-            message = f"{label}: {reached}, {share:.0%} of the data sheet's {peak / TERA:.0f}"
-            yield Violation(PATH, message, SLOW, severity)
+        at_best = device.burst_flops or device.gemm_flops
+        sheet = f"of the data sheet's {peak / TERA:.0f}"
+        if device.gemm_flops < LEAST_GEMM_SHARE * peak:
+            yield Violation(PATH, f"{label}: {reached}, {device.gemm_flops / peak:.0%} {sheet}", SLOW)
+        elif at_best < USUAL_GEMM_SHARE * peak:
+            message = f"{label}: {at_best / TERA:.0f} TFLOP/s at best, {at_best / peak:.0%} {sheet}"
+            yield Violation(PATH, message, SLOW, Severity.WARN)
         if device.gemm_flops < LEAST_OF_FASTEST * fastest:
             message = f"{label}: {reached}, and the fastest GPU of the run reaches {fastest / TERA:.0f}"
             yield Violation(PATH, message, SLOW)

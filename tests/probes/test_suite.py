@@ -1,0 +1,129 @@
+"""What holds the probes together: what is shared, what stands apart, where the time goes."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from neobert.config import to_dict
+from neobert.objectives import resolve_step_kernels
+from neobert.probes import apart, hardware, one_path, parity
+from neobert.probes.__main__ import answer
+from neobert.probes.apart import Apart, num_at_once
+from neobert.probes.one_path import Way, build, measure_long_context
+from neobert.probes.stopwatch import Stopwatch
+from neobert.probes.suite import run_suite
+
+
+@pytest.fixture
+def way(setting):
+    return Way(resolve_step_kernels(setting.config, "cpu", setting.dtype), False, True)
+
+
+def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, way, monkeypatch):
+    made = []
+    sound = parity.golden.answer
+    monkeypatch.setattr(parity.golden, "answer", lambda *given: made.append(given[-1]) or sound(*given))
+    first, second = (build(setting, way.kernels) for _ in range(2))
+    assert setting.yardstick_for(first) is setting.yardstick_for(second)
+    assert made == [torch.float64, torch.float32]
+
+
+def test_other_weights_have_a_truth_of_their_own(setting, way):
+    path = build(setting, way.kernels)
+    before = setting.yardstick_for(path)
+    with torch.no_grad():
+        path.model.decoder.bias[3] += 1e-6
+    after = setting.yardstick_for(path)
+    assert after is not before
+    assert not torch.equal(after.truth.logits, before.truth.logits)
+
+
+def test_every_phase_of_a_path_is_timed(setting, way):
+    found = one_path.probe_path(setting, way)
+    assert found["error"] == ""
+    assert set(found["durations_s"]) == {
+        "model", "first step", "golden", "long document", "mutants", *found["probes"],
+    }  # fmt: skip
+    assert all(seconds >= 0 for seconds in found["durations_s"].values())
+
+
+def test_a_phase_that_stops_is_timed_too():
+    watch = Stopwatch(torch.device("cpu"))
+    with pytest.raises(RuntimeError, match="stopped"), watch.phase("golden"):
+        raise RuntimeError("stopped")
+    assert list(watch.durations_s) == ["golden"]
+
+
+def test_the_long_document_has_as_many_places_as_the_specimen(setting, way, monkeypatch):
+    seen = []
+    sound = one_path.build_specimen
+    monkeypatch.setattr(one_path, "build_specimen", lambda *given: seen.append(sound(*given)) or seen[-1])
+    measure_long_context(build(setting, way.kernels), setting.specimen)
+    assert seen[0].lengths == (72,)
+    assert seen[0].input_ids.numel() == setting.specimen.input_ids.numel()
+
+
+@pytest.fixture
+def resolved_file(setting, tmp_path, configured):
+    path = tmp_path / "resolved.json"
+    path.write_text(json.dumps(to_dict(configured())), encoding="utf-8")
+    return path
+
+
+@pytest.mark.e2e
+def test_a_path_apart_gives_what_it_gives_here(resolved_file, setting, way):
+    there = Apart(resolved_file).probe(setting, way)
+    here = answer(resolved_file, "cpu", every=False, label=way.label)
+    assert there["error"] == ""
+    for found in (there, here):
+        assert found.pop("durations_s").keys() >= {"mutants"}
+    # The file's process has all segments, this one a third of them.
+    assert there["probes"].keys() == here["probes"].keys()
+    assert [mutant["name"] for mutant in there["mutants"]] == [mutant["name"] for mutant in here["mutants"]]
+    assert there["is_resolved"] is here["is_resolved"] is True
+
+
+def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, way, monkeypatch, tmp_path):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho '{}'\nexit 3\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    found = Apart(resolved_file).probe(setting, way)
+    assert found["error"] == "its process ended with 3 and no result"
+    assert (found["kernels"], found["probes"], found["mutants"]) == ("torch", {}, [])
+
+
+@pytest.mark.parametrize(("workers", "are_apart"), [(1, False), (3, True)])
+def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, setting, way, monkeypatch):
+    ways = [way, Way(way.kernels, False, False), Way(way.kernels, True, False)]
+    monkeypatch.setattr(apart, "num_at_once", lambda device: workers)
+    monkeypatch.setattr(apart, "probe_path", lambda setting, way: ("here", way))
+    monkeypatch.setattr(Apart, "probe", lambda self, setting, way: ("apart", way))
+    where = "apart" if are_apart else "here"
+    assert Apart(None)(setting, ways) == [("here", ways[0]), (where, ways[1]), (where, ways[2])]
+
+
+def test_a_device_with_little_memory_takes_few_paths_at_once(monkeypatch):
+    monkeypatch.setattr(apart.os, "sched_getaffinity", lambda _: range(16))
+    assert num_at_once(torch.device("cpu")) == 8
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * 2**30, 24 * 2**30))
+    assert num_at_once(torch.device("cuda")) == 2
+
+
+def test_a_suite_hands_its_paths_to_whoever_probes_them(configured):
+    found = run_suite(configured(), "cpu", every=True, probe=lambda setting, ways: [w.label for w in ways])
+    assert found["paths"] == ["torch, sdpa"]
+
+
+def test_the_best_of_a_burst_counts(monkeypatch):
+    windows = iter(range(40, 0, -1))
+    rests = []
+    monkeypatch.setattr(hardware, "_window_s", lambda work, calls: float(next(windows)))
+    monkeypatch.setattr(hardware.time, "sleep", rests.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert hardware._burst_s(lambda: None) == 40 - hardware.BURSTS * hardware.BURST_WINDOWS + 1
+    assert rests == [hardware.REST_S] * hardware.BURSTS
