@@ -164,8 +164,12 @@ def watch(
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
     """Write down where every rank hangs, then end them all."""
     workers = workers_of(child, launch.has_agent)
-    dump_stacks(workers, launch.folder, str(stall))
-    console.tell(f"{stall}; the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks")
+    told = f"the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks"
+    try:
+        dump_stacks(workers, launch.folder, str(stall))
+    except OSError as error:  # a disk that is full or gone may be why it stands still
+        told = f"no stacks could be written: {error}"
+    console.tell(f"{stall}; {told}")
     end(child, workers, launch.limits.grace_s)
 
 

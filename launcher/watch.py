@@ -32,7 +32,7 @@ class Watch:
 
 def describe(row: Record, beat: Record) -> str:
     """A line of metrics, with the latest heartbeat, in words."""
-    words = [f"step {row['step']}/{beat.get('max_steps', '?')}"]
+    words = [f"step {row['step']}/{beat.get('max_steps') or '?'}"]
     if row.get(LOSS) is not None:
         words += [f"loss {row[LOSS]:.4f}", f"{show_count(row.get('train/tokens_per_sec'))} tokens/s"]
         words.append(f"eta {show_duration(beat.get('eta_s'))}")

@@ -80,11 +80,14 @@ def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], g
 
     Killed ranks leave torchrun, which then ends its others; the family is looked up before it falls apart.
     """
-    family = _family(child)
+    family = [each for each in _family(child) if each.pid != child.pid]
     for each in workers.values():
         with suppress(psutil.Error):
             each.terminate()
-    psutil.wait_procs(list(workers.values()), timeout=grace_s)
+    psutil.wait_procs([each for each in workers.values() if each in family], timeout=grace_s)
+    if not family:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(grace_s)
     kill_family(child)
     for each in family:
         with suppress(psutil.Error):

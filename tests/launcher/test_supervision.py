@@ -81,6 +81,18 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
     assert read_json(tmp_path / "outcome.json")["restarts"] == 1
 
 
+def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
+    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("launcher.supervision.dump_stacks", full)
+    ending = launched("beat(1)\ntime.sleep(60)", limits=replace(TIGHT, max_restarts=0))
+    assert (ending.status, ending.exit_code) == ("failed", 4)
+    assert "no stacks could be written" in capsys.readouterr().err
+
+
 def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Ending]) -> None:
     ending = launched("beat(5)\nend('failed', 1, 5, 'another run is here')")
     assert (ending.exit_code, ending.restarts) == (1, 0)
@@ -172,12 +184,14 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
     )
     wait_for(tmp_path / "heartbeat_rank0.jsonl")
     os.kill(child.pid, signal.SIGSTOP)
+    while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
     found = workers.workers_of(child, has_agent=False)
     assert list(found) == [0]
     (file,) = dump_stacks(found, tmp_path, "a test")
-    assert "most recent call first" in file.read_text(encoding="utf-8")
     end(child, found, 0.1)
     assert child.poll() is not None
+    assert "most recent call first" in file.read_text(encoding="utf-8")
 
 
 def test_a_process_that_cannot_say_where_it_is_is_told_apart(
