@@ -1,0 +1,251 @@
+"""Values just at and just beyond what a rule allows, and the words it says, where no fixture goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neobert.plan import Derived
+from profiles.registry import ResolvedRun, resolve_run
+from validators.facts import Facts
+from validators.facts_io import facts_from_json
+from validators.finding import Severity, Violation
+from validators.planning import plan_run
+from validators.rule import RULES, CannotTellError
+from validators.rules.att import VARLEN_LIMITS, obstacle_to
+from validators.rules.att_kernels import LONG_ROWS
+
+FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
+AUTO = ("model.attn_backend=auto", "model.kernel_backend=auto")
+EVERYTHING = {"torch": "2.13", "triton": "3.6", "quack-kernels": "0.6", "flash-attn": "2.8"}
+
+
+def run_of(*overrides: str, profile: str | None = "a100-prod") -> ResolvedRun:
+    return resolve_run(profile, [], overrides)
+
+
+def found(code: str, run: ResolvedRun, facts: Facts = FACTS, **plan: Any) -> list[Violation]:
+    changed = replace(plan_run(run), **{name: Derived(value, "given") for name, value in plan.items()})
+    return list(RULES[code].judge(run, changed, facts))
+
+
+def with_packages(*left_out: str, **changes: Any) -> Facts:
+    packages = {name: version for name, version in EVERYTHING.items() if name not in left_out}
+    return replace(FACTS, software=replace(FACTS.software, packages=packages), **changes)
+
+
+def gpus(*majors: int) -> Any:
+    return tuple(replace(FACTS.gpus[0], compute_capability=(major, 0)) for major in majors)
+
+
+@pytest.mark.parametrize("kernel", VARLEN_LIMITS)
+def test_a_kernel_runs_from_its_first_card_to_its_last(kernel: str) -> None:
+    first, last, _ = VARLEN_LIMITS[kernel]
+    packages = {"flash-attn-4": "4.0", "flash-attn-3": "3.0", **EVERYTHING}
+    here = replace(FACTS, software=replace(FACTS.software, packages=packages))
+    legal = {
+        major
+        for major in range(first - 2, last + 3)
+        if not obstacle_to(run_of(), replace(here, gpus=gpus(major)), kernel)
+    }
+    assert legal == set(range(first, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_judged"),
+    [
+        (("model.kernel_backend=auto",), True),
+        (("model.kernel_backend=torch", "model.attn_backend=auto"), True),
+        (("model.kernel_backend=torch", "model.attn_backend=flash_attn_varlen"), False),
+        (("model.kernel_backend=triton", "model.attn_backend=auto"), False),
+    ],
+)
+def test_slower_kernels_are_a_matter_of_what_is_left_to_auto(overrides: Any, is_judged: bool) -> None:
+    run = run_of(*overrides)
+    assert bool(RULES["ATT007"].inapplicable(run, plan_run(run))) is not is_judged
+
+
+def test_without_triton_attention_is_chosen_as_for_torch() -> None:
+    said = [one.message for one in found("ATT007", run_of(*AUTO), with_packages("triton", "flash-attn"))]
+    assert len(said) == 2
+    assert said[1].startswith("auto will run torch_varlen")
+
+
+@pytest.mark.parametrize(("length", "count"), [(LONG_ROWS, 0), (LONG_ROWS + 1, 1)])
+def test_long_rows(length: int, count: int) -> None:
+    facts = with_packages(gpus=gpus(9))
+    assert len(found("ATT007", run_of(*AUTO), facts, max_length=length)) == count
+
+
+@pytest.mark.parametrize(("majors", "count"), [((9, 9), 1), ((9, 8), 0), ((8, 8), 0), ((), 0)])
+def test_only_hoppers_miss_the_fused_kernels(majors: tuple[int, ...], count: int) -> None:
+    facts = with_packages("quack-kernels", gpus=gpus(*majors))
+    assert len(found("ATT007", run_of(*AUTO), facts)) == count
+
+
+def ran(resolved: str, *kernels: str) -> Facts:
+    attention = replace(FACTS.rehearsal.attention, resolved=resolved, ran=kernels)
+    return replace(FACTS, rehearsal=replace(FACTS.rehearsal, attention=attention))
+
+
+def test_blocks_that_say_nothing_are_heard_in_a_graph_only() -> None:
+    one_spoke = ran("flash_attn_2", "flash_attn_2", "")
+    assert found("ATT002", run_of("trainer.torch_compile=true"), one_spoke) == []
+    with pytest.raises(CannotTellError, match="did not say"):
+        found("ATT002", run_of("trainer.torch_compile=false"), one_spoke)
+    all_spoke = ran("flash_attn_2", "flash_attn_2", "flash_attn_2")
+    assert found("ATT002", run_of("trainer.torch_compile=false"), all_spoke) == []
+
+
+@pytest.mark.parametrize(
+    ("attention", "kernels", "count"),
+    [("flash_attn_varlen", "torch", 1), ("torch_varlen", "torch", 0), ("auto", "torch", 0),
+     ("flash_attn_varlen", "triton", 0), ("flash_attn_varlen", "fused", 0)],
+)  # fmt: skip
+def test_a_kernel_that_was_named_is_the_one_resolved(attention: str, kernels: str, count: int) -> None:
+    facts = ran("torch_varlen", "torch_varlen")
+    run = run_of(f"model.attn_backend={attention}")
+    assert len(found("ATT002", run, facts, kernels=kernels)) == count
+
+
+@pytest.mark.parametrize(("eta_s", "count"), [(36_000.0, 0), (36_001.0, 1)])
+def test_a_wall_clock_of_ten_hours(eta_s: float, count: int) -> None:
+    run = run_of("guard.walltime_limit_hours=10")
+    assert len([one for one in found("BUD001", run, eta_s=eta_s) if "hours" in one.message]) == count
+
+
+def test_a_smoke_profile_is_told_in_minutes() -> None:
+    (one,) = found("CFG005", run_of(profile="cpu-demo"), eta_s=3600.0)
+    assert "takes 60 minutes" in one.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, []),
+        ({"kind": "base"}, ["is a base of other profiles"]),
+        ({"is_locked": False}, ["differs from what profiles.lock has pinned"]),
+        ({"is_locked": False, "is_pinned": False}, []),
+    ],
+)
+def test_a_profile_is_a_run_and_as_it_was_pinned(changes: dict[str, Any], said: list[str]) -> None:
+    run = run_of()
+    run = replace(run, profile=replace(run.profile, **changes))
+    messages = [one.message for one in found("CFG005", run)]
+    assert len(messages) == len(said)
+    assert all(part in message for part, message in zip(said, messages, strict=True))
+
+
+@pytest.mark.parametrize(("metric", "count"), [("null", 1), ("eval/loss", 0)])
+def test_more_of_nothing_is_no_better(metric: str, count: int) -> None:
+    run = run_of("trainer.greater_is_better=false", f"trainer.metric_for_best_model={metric}")
+    assert len([one for one in found("CFG013", run) if "best" in one.message]) == count
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "step_time_s", "advised"),
+    [(1000, 1.0, 500), (50_000, 1.0, 3600), (50_000, 3600.0, 1), (50_000, 7200.0, 1), (50_000, 1200.0, 3)],
+)
+def test_the_advised_cadence_comes_twice_and_within_the_limit(
+    max_steps: int, step_time_s: float, advised: int
+) -> None:
+    run = run_of("trainer.save_steps=0", f"trainer.max_steps={max_steps}")
+    (one,) = found("CKP001", run, step_time_s=step_time_s)
+    assert one.hint == f"set trainer.save_steps to {advised} or less"
+
+
+@pytest.mark.parametrize(
+    ("step_time_s", "hint"),
+    [
+        (10.0, "set trainer.save_steps to 360 or less"),
+        (3601.0, "make the step faster: one exceeds the limit"),
+    ],
+)
+def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s: float, hint: str) -> None:
+    (one,) = found("CKP002", run_of(), step_time_s=step_time_s, minutes_at_risk=61.0)
+    assert one.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("save_steps", "eval_steps", "often"),
+    [(0, 0, None), (1, 2, "every 2 steps"), (50_000, 7, None), (49_999, 7, "every 7 steps"),
+     (100, 0, "at the end only"), (100, 50, None)],
+)  # fmt: skip
+def test_the_best_is_judged_when_it_is_saved(save_steps: int, eval_steps: int, often: str | None) -> None:
+    run = run_of(
+        "trainer.metric_for_best_model=eval/loss",
+        f"trainer.save_steps={save_steps}",
+        f"trainer.eval_steps={eval_steps}",
+        "trainer.max_steps=50000",
+    )
+    said = [one.message for one in found("CKP010", run)]
+    assert bool(said) is (often is not None)
+    assert all(str(often) in message for message in said)
+
+
+def held(steps: tuple[int, ...]) -> Facts:
+    return replace(FACTS, output=replace(FACTS.output, checkpoint_steps=steps))
+
+
+@pytest.mark.parametrize(("tree_mib", "count"), [(500_000.0, 0), (500_000.005, 1)])
+def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib: float, count: int) -> None:
+    run = run_of("trainer.resume_from_checkpoint=never")
+    said = [one.message for one in found("CKP004", run, held((10, 20)), checkpoint_tree_mib=tree_mib)]
+    assert len(said) == count
+    assert not any("are there" in message for message in said)
+
+
+@pytest.mark.parametrize(
+    ("limit", "tree_mib", "count"),
+    [(0, 502_000.0, 0), (0, 502_001.0, 1), (1, 501_000.0, 0), (1, 501_001.0, 1), (3, 502_000.0, 0)],
+)
+def test_what_is_kept_already_needs_no_room(limit: int, tree_mib: float, count: int) -> None:
+    run = run_of(f"trainer.save_total_limit={limit}", "trainer.resume_from_checkpoint=auto")
+    said = found("CKP004", run, held((10, 20)), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
+    room = [one.message for one in said if "MiB" in one.message]
+    assert len(room) == count
+    assert all("are there" in message for message in room)
+
+
+@pytest.mark.parametrize(
+    ("profile", "has_gpus", "severity"),
+    [(None, False, None), (None, True, None), ("a100-prod", False, Severity.WARN), ("a100-prod", True, None)],
+)
+def test_a_passing_disk_matters_where_the_run_would_train(
+    profile: str | None, has_gpus: bool, severity: Severity | None
+) -> None:
+    disk = replace(FACTS.disk, filesystem="overlay")
+    facts = replace(FACTS, disk=disk, gpus=FACTS.gpus if has_gpus else None)
+    (one,) = found("CKP005", run_of(profile=profile), facts)
+    assert one.severity is severity
+
+
+@pytest.mark.parametrize(("profile", "count"), [(None, 0), ("a100-prod", 0), ("cpu-demo", 1)])
+def test_packed_documents_are_a_loop_on_a_cpu(profile: str | None, count: int) -> None:
+    asked = (
+        *AUTO,
+        "trainer.torch_compile=true",
+        "trainer.mixed_precision=bf16",
+        "datacollator.pack_sequences=true",
+    )
+    assert len(found("ATT006", run_of(*asked, profile=profile))) == count
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", 0), ("cuda", 1)])
+def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu(device: str, count: int) -> None:
+    seen = replace(FACTS.rehearsal, device=device, keys_read=(), keys_replaced=())
+    run = run_of("trainer.tf32=false")
+    said = found("CFG004", run, replace(FACTS, rehearsal=seen))
+    assert len([one for one in said if one.path == "trainer.tf32"]) == count
+
+
+def test_a_key_of_the_profile_that_nothing_reads_only_warns() -> None:
+    seen = replace(FACTS.rehearsal, keys_read=(), keys_replaced=())
+    weights = {
+        one.path: one.severity for one in found("CFG004", run_of("seed=5"), replace(FACTS, rehearsal=seen))
+    }
+    assert weights["seed"] is None
+    assert weights["scheduler.warmup_steps"] is Severity.WARN
