@@ -7,18 +7,27 @@ import json
 import pytest
 from safetensors.torch import load_file
 
+from launcher.records import read_json
 from neobert.training.checkpoint.folders import checkpoint_steps, find
 
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize(("kind", "says"), [("nan", "not finite"), ("spike", "leapt")])
-def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch, kind, says):
-    run_dir, ending = launch(*[{"kind": kind, "step": 8}] * 5)
+def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch):
+    run_dir, ending = launch(*[{"kind": "nan", "step": 8}] * 5)
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 93, 1)
-    assert says in ending.message
+    assert "not finite" in ending.message
     assert "another try cannot help" in ending.message
     assert find(run_dir / "checkpoints", "auto")[1].step == 6
+
+
+def test_a_loss_that_leaps_once_costs_the_steps_since_the_last_save(launch, exact):
+    run_dir, ending = launch({"kind": "spike", "step": 8})
+    assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
+    (restart,) = read_json(run_dir / "manifest.json")["restarts"]
+    assert "the loss of step 8 leapt" in restart["why"]
+    assert restart["from"] == "checkpoint 6"
+    assert [row["step"] for row in exact(run_dir)] == list(range(13))
 
 
 def test_what_one_rank_of_two_computes_wrongly_stops_both_at_the_same_step(launch):
