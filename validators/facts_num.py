@@ -108,7 +108,7 @@ class PathFacts:
         declared: what the model says of its direction.
         error: what stopped the probes; empty where nothing did.
         durations_s: seconds of each phase: model, first step (in which kernels are compiled), golden, each
-            probe, mutants.
+            probe, mutants; `process` is all of a path that had a process of its own.
     """
 
     kernels: str

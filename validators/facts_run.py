@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,7 @@ class DistributedFacts:
         drill_s: how long that took.
         bus_bytes_per_s: bytes of an all-reduce that crossed each link in a second.
         has_peer_access: whether every device reads every other one's memory; None off CUDA.
+        durations_s: seconds of each stage, of the rank that took longest over it.
     """
 
     backend: str
@@ -92,6 +93,7 @@ class DistributedFacts:
     has_peer_access: bool | None = None
     parameters: tuple[ParameterFacts, ...] = ()
     loss: LossFacts | None = None
+    durations_s: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,8 +40,10 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
 
 def _start(resolved: Path, count: int) -> Exception | None:
     """Run torchrun to its end; what it says of a failure stands behind what the ranks themselves say."""
-    torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", "--standalone")
-    command = (*torchrun, "--nproc-per-node", str(count), "-m", MODULE, str(resolved), str(resolved.parent))
+    # Without an address torchrun asks for this node's full name, again and again, of name servers too.
+    here = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(count))
+    torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", *here)
+    command = (*torchrun, "-m", MODULE, str(resolved), str(resolved.parent))
     try:
         ask(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
     except (IncompleteError, TimedOutError) as failure:
@@ -72,7 +74,12 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
     """Put together what the ranks said; behind an incomplete roll there is nothing but who is there."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
     roll = DistributedFacts(
-        backend="", world_size=count, patience_s=PATIENCE_S, absent=tuple(absent), ranks=ranks
+        backend="",
+        world_size=count,
+        patience_s=PATIENCE_S,
+        absent=tuple(absent),
+        ranks=ranks,
+        durations_s=_slowest([found["durations_s"] for found in answers.values()]),
     )
     if absent:
         return roll
@@ -89,6 +96,11 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
         parameters=_parameters([found["model"]["digests"] for found in ordered]),
         loss=_worst_loss([found["model"]["loss"] for found in ordered]),
     )
+
+
+def _slowest(durations: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    stages = dict.fromkeys(stage for each in durations for stage in each)
+    return {stage: max(each.get(stage, 0.0) for each in durations) for stage in stages}
 
 
 def _named_by_all(named: Sequence[Sequence[int]]) -> tuple[int, ...]:

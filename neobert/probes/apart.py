@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,7 +41,11 @@ class Apart:
             return [probe_path(setting, first), *(pending[way].result() for way in others)]
 
     def probe(self, setting: Setting, way: Way) -> dict[str, Any]:
-        """Probe one path in a process of its own; one that ends without an answer has stopped."""
+        """Probe one path in a process of its own; one that ends without an answer has stopped.
+
+        Its seconds have one phase more: `process`, from start to end with all the others in it.
+        """
+        started = time.perf_counter()
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "neobert.probes", str(self.resolved_file),
              "--device", setting.device.type, "--path", way.label],
@@ -53,6 +58,7 @@ class Apart:
             stopped = {"error": f"its process ended with {ended.returncode} and no result"}
             return way.unmeasured(setting) | stopped
         found: dict[str, Any] = json.loads(lines[-1])
+        found["durations_s"]["process"] = round(time.perf_counter() - started, 3)
         return found
 
 

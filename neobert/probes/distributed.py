@@ -13,8 +13,9 @@ import platform
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,17 +30,30 @@ COLLECTIVE_LIMIT = timedelta(seconds=40)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where this rank says how far it came and what it found."""
+    """Where this rank says how far it came and what it found.
+
+    Attributes:
+        reached_s: the stages, and when each began on the monotonic clock.
+    """
 
     folder: Path
     rank: int
+    reached_s: dict[str, float] = field(default_factory=dict)
 
     def reach(self, stage: str) -> None:
         """Say what comes next: it is the last word of a rank that hangs there."""
+        self.reached_s[stage] = time.monotonic()
         (self.folder / f"rank_{self.rank}.stage").write_text(stage, encoding="utf-8")
 
+    def durations_s(self) -> dict[str, float]:
+        """Return the seconds of every stage; the last one ends now."""
+        ends = [*self.reached_s.values(), time.monotonic()][1:]
+        begun = self.reached_s.items()
+        return {stage: round(end - start, 3) for (stage, start), end in zip(begun, ends, strict=True)}
+
     def finish(self, found: dict[str, Any]) -> None:
-        """Write what was found, whole or not at all."""
+        """Write what was found and how long it took, whole or not at all."""
+        found = found | {"durations_s": self.durations_s()}
         partial = self.folder / f".rank_{self.rank}"
         partial.write_text(json.dumps(found), encoding="utf-8")
         partial.replace(self.folder / f"rank_{self.rank}.json")
@@ -76,6 +90,7 @@ def meet(config: RunConfig, report: Report) -> dict[str, Any]:
 
 def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size: int) -> dict[str, Any]:
     """Form the process group and measure what only all ranks together can."""
+    report.reach("imports")
     import torch
     import torch.distributed as dist
 
@@ -107,6 +122,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
     for name, work in stages.items():
         report.reach(name)
         found[name] = work()
+    report.reach("end")
     dist.destroy_process_group()
     return found
 

@@ -3,7 +3,7 @@
     python -m tests.facts.record NAME PROFILE [--level LEVELS] [KEY=VALUE ...]
 
 writes NAME.json beside this file, or into --folder: the facts, and how they were judged. Names of hosts and
-folders are replaced.
+folders are replaced. What is being measured goes to standard error.
 """
 
 from __future__ import annotations
@@ -11,21 +11,30 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.levels import parse_levels
+from launcher.levels import parse_levels, probes_for
 from launcher.preflight import examine
-from profiles.registry import resolve_run
+from launcher.probes.collect import collect
+from launcher.probes.probe import Subject
+from profiles.registry import ResolvedRun, resolve_run
+from validators.core import groups_needed
+from validators.facts import Facts
 from validators.facts_io import facts_to_json
+from validators.finding import Level
+from validators.planning import plan_run
 
 HERE = Path(__file__).parent
 LEVELS = "host,gpu,distributed,data"
 PLACES = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-])")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Probe, judge, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
@@ -33,9 +42,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--level", default=LEVELS)
     parser.add_argument("--folder", type=Path, default=HERE)
-    asked = parser.parse_args()
-    run = resolve_run(asked.profile, overrides=asked.overrides)
-    examination = examine(run, parse_levels(asked.level), folder=None)
+    asked = parser.parse_intermixed_args(arguments)
+    run, levels = resolve_run(asked.profile, overrides=asked.overrides), parse_levels(asked.level)
+    examination = examine(run, levels, facts=probe(run, levels), folder=None)
     recorded = {
         "profile": asked.profile,
         "overrides": asked.overrides,
@@ -51,6 +60,20 @@ def main() -> None:
     for check in examination.report.checks:
         print(check.id, check.status, check.message)
     print(examination.report.verdict, [asdict(probe) for probe in examination.facts.probes])
+
+
+def probe(run: ResolvedRun, levels: tuple[Level, ...]) -> Facts:
+    """Measure what the levels need, and say what and since when."""
+    probes = probes_for(levels, groups_needed(run, plan_run(run), levels))
+    output_dir = Path(run.config.trainer.output_dir).expanduser().absolute()
+    requires_gpu = run.profile is not None and run.profile.requires.device == "cuda"
+    subject = Subject(run.config, output_dir, Path.cwd(), None, requires_gpu)
+    return collect(probes, subject, progress(time.monotonic()))
+
+
+def progress(started: float) -> Callable[[str], None]:
+    """Return what says a line behind the seconds since the start."""
+    return lambda text: print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 def without_names(value: Any, key: str = "") -> Any:

@@ -43,6 +43,7 @@ def answer(rank: int, **more: Any) -> dict[str, Any]:
         "bus_bytes_per_s": 2e9 - rank,
         "has_peer_access": None,
         "model": {"digests": {"start": f"d{rank}"}, "loss": LOSS},
+        "durations_s": {"start": 2.0 + rank, "drill": 5.0 - rank},
     } | more
 
 
@@ -52,6 +53,7 @@ def test_two_answers_become_one() -> None:
     assert (found.drill_absent, found.bus_bytes_per_s) == ((1,), 2e9 - 1)
     assert found.parameters[0].digests == ("d0", "d1")
     assert found.collectives[0].wrong_at == ()
+    assert found.durations_s == {"start": 3.0, "drill": 5.0}
 
 
 def test_wrong_sums_and_their_senders_are_collected() -> None:
@@ -77,7 +79,7 @@ def test_the_worst_loss_counts(losses: list[dict[str, float]], expected: float |
 
 
 def test_with_a_rank_missing_there_is_only_the_roll() -> None:
-    roll = {name: answer(0)[name] for name in ("identity", "absent")} | {"absent": [1]}
+    roll = {name: answer(0)[name] for name in ("identity", "durations_s")} | {"absent": [1]}
     found = ranks.merge({0: roll}, 2, ranks.absent_ranks({0: roll}, 2))
     assert (found.absent, found.collectives, found.loss) == ((1,), (), None)
 
