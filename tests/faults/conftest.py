@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,20 +35,45 @@ ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")
 
 
+@pytest.fixture(scope="session")
+def server():
+    """A process that has imported what the scripts need; one for all of them."""
+    command = [sys.executable, "-m", "tests.faults.server"]
+    serving = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with serving:
+        yield serving
+
+
 @pytest.fixture
-def report(tmp_path):
+def report(tmp_path, server):
     """Run a script beside this file and return the JSON object that it prints."""
 
     def run_script(name, *arguments):
-        command = [sys.executable, "-m", f"tests.faults.{name}", *map(str, arguments)]
-        environment = os.environ | {"TMPDIR": str(tmp_path)}
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=1200
-        )
-        assert done.stdout, done.stderr[-3000:]
-        return json.loads(done.stdout)
+        output, errors = tmp_path / f"{name}.out", tmp_path / f"{name}.err"
+        asked = {
+            "script": name,
+            "arguments": [*map(str, arguments)],
+            "output": str(output),
+            "errors": str(errors),
+            "folder": str(tmp_path),
+        }
+        server.stdin.write(json.dumps(asked) + "\n")
+        server.stdin.flush()
+        code = server.stdout.readline()
+        assert output.read_text(), (code, errors.read_text()[-3000:])
+        return json.loads(output.read_text())
 
     return run_script
+
+
+@pytest.fixture
+def memory_path(tmp_path):
+    """A folder in memory, where waiting for a disk after every file costs nothing; else one on the disk."""
+    if not MEMORY.is_dir():
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="faults-", dir=MEMORY) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Only a process without other threads may do so, which a test runner is not: the 
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -25,6 +26,7 @@ def begin(
     Args:
         prepare: what the new process does first, such as planting a fault.
     """
+    gc.freeze()  # the child's collections then go over what it makes, and copy nothing else
     pid = os.fork()
     if pid:
         return pid

@@ -30,7 +30,6 @@ MEMORY = Path("/dev/shm")
 STEPS = 40  # training is most of a session then, not starting it
 RUN = {
     "trainer": {
-        "max_steps": STEPS,
         "save_steps": 1,
         "eval_steps": 10,
         "logging_steps": 1,
@@ -56,24 +55,29 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each run")
     parser.add_argument("--folder", type=Path, help="where the runs go; memory, unless a disk is to be tried")
     asked = parser.parse_args(arguments)
     where = asked.folder or (MEMORY if MEMORY.is_dir() else None)
     with tempfile.TemporaryDirectory(prefix="random-kills-", dir=where) as folder:
-        tally = strike(Path(folder), asked.kills, asked.seed)
+        tally = strike(Path(folder), asked.kills, asked.seed, asked.steps)
     print(json.dumps(asdict(tally)))
     return int(bool(tally.faults) or tally.resumed < asked.kills)
 
 
-def strike(folder: Path, kills: int, seed: int) -> Tally:
+def strike(folder: Path, kills: int, seed: int, steps: int) -> Tally:
     """Kill as often as asked, over as many runs as that takes."""
     corpus, chance = write_corpus(folder), random.Random(seed)
-    undisturbed = write_run(folder / "undisturbed", corpus, RUN)
+
+    def make(name: str) -> Path:
+        return write_run(folder / name, corpus, {"trainer": RUN["trainer"] | {"max_steps": steps}})
+
+    undisturbed = make("undisturbed")
     nursery.end(nursery.begin(undisturbed))  # prepares the text
-    longest_s = min(duration(write_run(folder / f"timed-{number}", corpus, RUN)) for number in range(3))
+    longest_s = min(duration(make(f"timed-{number}")) for number in range(3))
     tally, expected = Tally(seed), exact_lines(undisturbed)
     while tally.kills < kills and not tally.faults:
-        run_dir = write_run(folder / f"run-{tally.runs}", corpus, RUN)
+        run_dir = make(f"run-{tally.runs}")
         kill_until_it_is_through(run_dir, longest_s, kills, chance, tally)
         judge(run_dir, expected, tally)
         tally.runs += 1
@@ -124,12 +128,12 @@ def survey(root: Path, verified: int, tally: Tally) -> int:
 
 def judge(run_dir: Path, expected: list[dict[str, object]], tally: Tally) -> None:
     """Hold a run that got through to the undisturbed one."""
-    root = run_dir / "checkpoints"
+    root, last_step = run_dir / "checkpoints", [expected[-1]["step"]]
     left = [path.name for path in root.iterdir() if path.name.startswith((".tmp-", ".trash-"))]
     complaints = {
         "its metrics are not those of the undisturbed run": exact_lines(run_dir) != expected,
         f"it left {left}": bool(left),
-        "its last checkpoint is not that of its last step": checkpoint_steps(root)[-1:] != [STEPS],
+        "its last checkpoint is not that of its last step": checkpoint_steps(root)[-1:] != last_step,
         "it has no best checkpoint": follow(root, "best") is None,
         "its heartbeats are out of order": not rises(read_lines(run_dir / "heartbeat_rank0.jsonl")),
     }
