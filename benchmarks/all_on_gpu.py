@@ -57,7 +57,7 @@ BENCHMARKS = {
     "stability": Benchmark("compile_stability.py", (WORK,), ("recompiles", "graph-breaks"), 240),
     "parity": Benchmark("loss_parity.py", (WORK,), ("loss-parity",), 400),
     "saving": Benchmark(
-        "checkpoint_stall.py", (WORK,), ("checkpoint-stall", "checkpoint-write", "checkpoint-overhead"), 300
+        "checkpoint_stall.py", (WORK,), ("checkpoint-stall", "checkpoint-write", "checkpoint-overhead"), 420
     ),
     "modernbert": Benchmark("against_modernbert.py", (WORK,), ("vs-hf-concatenated", "vs-hf-padded"), 580),
 }

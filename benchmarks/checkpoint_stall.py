@@ -7,6 +7,7 @@
 Each way is a process of its own. The period of a step is the time between the ends of two steps, on a GPU by
 events on the device, so that it holds whatever came in between. Quiet steps have no save before them and none
 being written; the first third of the run, where things are compiled and memory is pinned, does not count.
+Saves are far enough apart for each to end before the next: a wait for the one before would count as a stall.
 
 With --output: `checkpoint-stall.json`, the longest of the steps after a save less a quiet one;
 `checkpoint-write.json`, the seconds until a checkpoint is verified; `checkpoint-overhead.json`, the share
@@ -108,6 +109,8 @@ def summarise(periods_ms: list[float], num_begun: list[int], is_writing: list[bo
         is_saved = num_begun[index + 1] > num_begun[index]
         beside = is_writing[index] or is_writing[index + 1]
         kinds["saved" if is_saved else "beside" if beside else "quiet"].append(periods_ms[index])
+    if not kinds["quiet"] or not kinds["saved"]:
+        return {"error": "no step was quiet, or none followed a save: raise --save-steps and --steps"}
     quiet_ms = statistics.median(kinds["quiet"])
     return {
         "quiet_step_ms": quiet_ms,
@@ -162,8 +165,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--kernels", default="triton")
-    parser.add_argument("--steps", type=int, default=240)
-    parser.add_argument("--save-steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--save-steps", type=int, default=120)
     parser.add_argument("--interval", type=float, default=600.0, help="seconds between saves of a real run")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--output", type=Path, help="folder of the JSON files")

@@ -23,6 +23,14 @@ def test_steps_are_told_apart():
     assert found["num_quiet_steps"] == 4
 
 
+def test_without_a_quiet_step_there_is_no_figure(tmp_path):
+    found = checkpoint_stall.summarise(PERIODS, BEGUN, [True] * len(WRITING))
+    assert "no step was quiet" in found["error"]
+    checkpoint_stall.write_figures(tmp_path, {"beside": found | {"writes_s": []}}, 600.0)
+    assert json.loads((tmp_path / "checkpoint-stall.json").read_text())["value"] is None
+    assert "error" in checkpoint_stall.summarise(PERIODS, [0] * len(BEGUN), WRITING)
+
+
 def test_the_figures_are_those_of_saving_beside_training(tmp_path):
     found = checkpoint_stall.summarise(PERIODS, BEGUN, WRITING) | {"writes_s": [3.0, 2.0, 4.0]}
     checkpoint_stall.write_figures(tmp_path, {"beside": found, "waiting": {"error": "planted"}}, 600.0)
