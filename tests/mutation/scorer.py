@@ -10,10 +10,12 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TextIO
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -97,11 +99,14 @@ class Scorer:
     def _control(self, seen: Sequence[Seen]) -> None:
         """Modules that are put in their own place, unedited, must disturb no test, or every kill is a lie."""
         unedited = [Mutant(file, "", 0, 0, 0, "", "", parse(file), lambda: None) for file in self.files]
-        _, status = os.waitpid(self._start(lambda: _judge(unedited, seen)), 0)
-        if os.waitstatus_to_exitcode(status) != SURVIVED:
-            pytest.exit(
-                f"{self.suite.name}: a test fails on modules that nobody edited", returncode=CANNOT_TELL
-            )
+        with tempfile.NamedTemporaryFile("w+", encoding="utf-8") as told:
+            _, status = os.waitpid(self._start(lambda: _judge(unedited, seen, told)), 0)
+            code = os.waitstatus_to_exitcode(status)
+            if code != SURVIVED:
+                told.seek(0)
+                pytest.exit(
+                    f"with modules that nobody edited it ends with {code}: {told.read()}", CANNOT_TELL
+                )
 
     def _start(self, judge: Callable[[], int]) -> int:
         child = os.fork()
@@ -127,8 +132,8 @@ class Scorer:
         ended.get(code, self.outcome.killed).append(mutant)
 
 
-def _judge(mutants: Sequence[Mutant], asked: Sequence[Seen]) -> int:
-    """Put edited modules in place and run tests until one fails."""
+def _judge(mutants: Sequence[Mutant], asked: Sequence[Seen], told: TextIO | None = None) -> int:
+    """Put edited modules in place and run tests until one fails, whose name and words go to `told`."""
     for mutant in mutants:
         mutant.apply()
         try:
@@ -136,7 +141,9 @@ def _judge(mutants: Sequence[Mutant], asked: Sequence[Seen]) -> int:
         except Exception:
             return STILLBORN
     for one in asked:
-        if any(report.failed for report in runtestprotocol(one.item, log=False, nextitem=None)):
+        failed = [report for report in runtestprotocol(one.item, log=False, nextitem=None) if report.failed]
+        if failed:
+            print(one.item.nodeid, failed[0].longreprtext, file=told or sys.stdout, flush=True)
             return KILLED
     return SURVIVED
 
