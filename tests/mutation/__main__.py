@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
                 ended = pytest.main([*QUIET, *suite.tests], plugins=[scorer])
             if ended:
-                sys.exit(f"{suite.name}: pytest ended with {int(ended)}, and nothing can be told")
+                sys.exit(f"{suite.name}: pytest ended with {int(ended)}: {scorer.trouble or 'nothing ran'}")
             outcomes.append(scorer.outcome)
     is_whole = not (asked.sample or asked.only or asked.again)
     report = report_of(outcomes, time.monotonic() - started, is_whole=is_whole)

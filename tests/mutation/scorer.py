@@ -58,6 +58,7 @@ class Scorer:
     def __init__(self, suite: Suite, mutants: Sequence[Mutant], *, jobs: int) -> None:
         self.suite, self.mutants, self.jobs = suite, mutants, jobs
         self.outcome = Outcome()
+        self.trouble = ""
         self.files = sorted({mutant.file for mutant in mutants})
 
     @pytest.hookimpl(tryfirst=True)
