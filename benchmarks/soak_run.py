@@ -37,7 +37,7 @@ FULL: dict[str, Any] = {
         "global_batch_size": None,
         "gradient_accumulation_steps": 2,
         "save_steps": 100,
-        "eval_steps": 250,
+        "eval_steps": 100,
         "logging_steps": 5,
     },
 }
@@ -46,7 +46,7 @@ TINY: dict[str, Any] = {
     "model": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64},
     "dataset": {"eval_samples": 64},
     "tokenizer": {"vocab_size": 1024},
-    "trainer": {"save_steps": 40, "eval_steps": 100, "logging_steps": 5},
+    "trainer": {"save_steps": 40, "eval_steps": 40, "logging_steps": 5},
 }
 
 
