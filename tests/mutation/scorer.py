@@ -105,9 +105,8 @@ class Scorer:
             code = os.waitstatus_to_exitcode(status)
             if code != SURVIVED:
                 told.seek(0)
-                pytest.exit(
-                    f"with modules that nobody edited it ends with {code}: {told.read()}", CANNOT_TELL
-                )
+                self.trouble = f"with modules that nobody edited it ends with {code}: {told.read()}"
+                pytest.exit(self.trouble, CANNOT_TELL)
 
     def _start(self, judge: Callable[[], int]) -> int:
         child = os.fork()
