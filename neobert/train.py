@@ -11,13 +11,14 @@ import logging
 import os
 import sys
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
-from neobert.receipt import FILE_NAME, require_receipt, utc_now
+from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
 from neobert.training.checkpoint.folders import checkpoint_steps
 from neobert.training.signals import Signals
 from neobert.training.stacks import dump_on_request, stacks_path
@@ -49,14 +50,24 @@ def train(arguments: list[str], signals: Signals) -> int:
         raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
     path = Path(arguments[0])
     config = read_config(path)
-    require_receipt(path.parent / FILE_NAME, digest(config), utc_now())
+    is_again = AGAIN in arguments
+    require_launched(path.parent / FILE_NAME, config, is_again=is_again)
     dump_on_request(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
-    if AGAIN in arguments:
+    if is_again:
         config = going_on(config, path.parent)
 
     from neobert.training.session import run_session
 
     return run_session(config, path.parent, signals)
+
+
+def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> None:
+    """Check that a receipt covers the run. Raises `ProjectError`.
+
+    One that held when the run was launched holds for its later sessions: a run may outlast it by days.
+    """
+    now = datetime.fromisoformat(read_receipt(receipt).created_utc) if is_again else utc_now()
+    require_receipt(receipt, digest(config), now)
 
 
 def going_on(config: RunConfig, run_dir: Path) -> RunConfig:

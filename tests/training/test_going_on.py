@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 
 from launcher.process import AGAIN
 from neobert import train
 from neobert.config import from_dict
+from neobert.receipt import FILE_NAME, read_receipt, utc_now, write_receipt
+from neobert.training import session
 
 
 @pytest.mark.parametrize(
@@ -34,3 +39,24 @@ def test_the_launcher_and_the_trainer_mean_the_same_word():
 @pytest.mark.parametrize("arguments", [[], ["a", "b"], ["a", AGAIN, AGAIN]])
 def test_other_words_are_refused(arguments):
     assert train.main(arguments) == 2
+
+
+@pytest.mark.parametrize(("more", "code"), [((), 1), ((AGAIN,), 0)])
+def test_a_receipt_that_held_at_the_launch_holds_for_a_session_that_is_begun_again(
+    make_run, monkeypatch, more, code
+):
+    run_dir = make_run()
+    path, issued = run_dir / FILE_NAME, utc_now() - timedelta(days=2)
+    times = {"created_utc": issued, "expires_utc": issued + timedelta(days=1)}
+    told = {name: time.isoformat() for name, time in times.items()}
+    write_receipt(replace(read_receipt(path), **told), path)
+    monkeypatch.setattr(session, "run_session", lambda *_: 0)
+    assert train.main([str(run_dir / "resolved.json"), *more]) == code
+
+
+def test_a_session_that_is_begun_again_needs_the_receipt_of_its_config(make_run, monkeypatch):
+    run_dir = make_run()
+    path = run_dir / FILE_NAME
+    write_receipt(replace(read_receipt(path), config_digest="0" * 64), path)
+    monkeypatch.setattr(session, "run_session", lambda *_: 0)
+    assert train.main([str(run_dir / "resolved.json"), AGAIN]) == 1
