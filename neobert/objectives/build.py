@@ -53,7 +53,7 @@ def _compile(
     backend = config.trainer.torch_compile_backend
     if not config.datacollator.pack_sequences:
         if is_alone:
-            objective.model.model.compile(backend=backend, fullgraph=True)
+            objective.compile_encoder(backend)
         else:
             objective.compile_blocks(backend)
         return

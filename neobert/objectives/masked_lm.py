@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neobert.kernels.embedding import embedding
 from neobert.model import NeoBERTLMHead
 from neobert.model.record import recording
 from neobert.objectives.capacity import rows_for
@@ -57,11 +58,18 @@ class MaskedLMObjective(nn.Module):
         self._loss: Callable[..., Tensor] = self._summed_loss
         self._scored: Callable[..., Score] = self._score
         self._decode = Region(model.decoder, self._decoded_loss)
+        self._is_lookup_compiled = False
 
     def compile_loss(self, backend: str) -> None:
         """Compile a step as one graph of static shapes, an evaluation as another. Needs a capacity."""
+        self._is_lookup_compiled = True
         self._loss = compiled(self._summed_loss, backend)
         self._scored = compiled(self._score, backend)
+
+    def compile_encoder(self, backend: str) -> None:
+        """Compile the encoder as one graph, for padded rows of any length."""
+        self._is_lookup_compiled = True
+        self.model.model.compile(backend=backend, fullgraph=True)
 
     def compile_blocks(self, backend: str) -> None:
         """Compile each block by itself, and nothing else."""
@@ -123,7 +131,14 @@ class MaskedLMObjective(nn.Module):
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return what the decoder reads, [T, D] or [B * S, D]; arguments of `forward` without the labels."""
+        if self._is_lookup_compiled:
+            inputs = inputs | {"input_ids": None, "inputs_embeds": self.look_up(inputs["input_ids"])}
         return self.model.model(**inputs).last_hidden_state.flatten(0, -2)
+
+    def look_up(self, input_ids: Tensor) -> Tensor:
+        """Return the embeddings [..., D] of ids [...], in a way that repeats in compiled steps as well."""
+        table = self.model.model.encoder
+        return embedding(input_ids, table.weight, table.padding_idx)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode rows of what `encode` returned: [M, D] to [M, V]."""

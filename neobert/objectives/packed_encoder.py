@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from neobert.kernels import flash4
@@ -90,7 +89,7 @@ class KernelObjective(MaskedLMObjective):
         rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, angles)
         num_tokens = position_ids.shape[0]
         segments = cu_seqlens if max_seqlen else attention_tiles(cu_seqlens, num_tokens, BLOCK)
-        x = F.embedding(input_ids, self.model.model.encoder.weight, config.pad_token_id).to(COMPUTE)
+        x = self.look_up(input_ids).to(COMPUTE)
         beside = row_rstd(x.detach(), config.norm_eps) if self.is_fused else None
         return (x, beside), rotary, segments
 

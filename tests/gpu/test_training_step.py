@@ -11,6 +11,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
+from neobert.kernels.embedding import embedding
 from neobert.kernels.fused_block import why_not
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, StepKernels, resolve_step_kernels
@@ -128,6 +129,32 @@ def test_one_graph_and_no_recompiling(name):
     losses(objective, 8, torch.bfloat16)
     assert counters["stats"]["unique_graphs"] == graphs
     assert not counters["graph_break"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_compiled_step_repeats_to_the_bit(name):
+    objective, batch, seen = make_objective(name), make_batch(0), []
+    objective.compile_loss("inductor")
+    for _ in range(3):
+        objective.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            objective(**batch).backward()
+        seen.append({name: each.grad.clone() for name, each in objective.named_parameters()})
+    for again in seen[1:]:
+        assert [name for name in seen[0] if not torch.equal(again[name], seen[0][name])] == []
+
+
+@pytest.mark.parametrize("num_ids", [2048, 65536])  # torch sorts in another way from 3073 on
+def test_a_lookup_repeats_is_that_of_torch_and_waits_for_nothing(num_ids, waiting_is_an_error):
+    ids = torch.randint(0, 500, (num_ids,), device="cuda")
+    module = torch.nn.Embedding(VOCAB, HIDDEN, padding_idx=0).cuda()
+    grad = torch.randn(num_ids, HIDDEN, device="cuda")
+    look_up = torch.compile(lambda ids, weight: embedding(ids, weight, 0), fullgraph=True)
+    (wanted,) = torch.autograd.grad(module(ids), module.weight, grad)
+    torch.autograd.grad(look_up(ids, module.weight), module.weight, grad)
+    with waiting_is_an_error():
+        found = [torch.autograd.grad(look_up(ids, module.weight), module.weight, grad)[0] for _ in range(5)]
+    assert all(torch.equal(each, wanted) for each in found)
 
 
 @pytest.mark.parametrize("name", [*KERNELS, "torch"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.masked_lm import MaskedLMObjective
@@ -94,3 +95,42 @@ def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compil
     for _ in range(2):
         objective(**make_rows(4, 7))
         assert objective.attention_ran == {0: "sdpa", 1: "sdpa"}
+
+
+def gradient_operators(compile_it, batch):
+    """Name the operators of a step's backward, whose result is that of an eager step."""
+    objective = MaskedLMObjective(make_model(), True, capacity=16)
+    if compile_it is not None:
+        compile_it(objective)
+    loss = objective(**batch)
+    with Called() as called:
+        loss.backward()
+    plain = MaskedLMObjective(make_model(), True, capacity=16)
+    plain(**batch).backward()
+    torch.testing.assert_close(
+        objective.model.model.encoder.weight.grad, plain.model.model.encoder.weight.grad
+    )
+    return called.names
+
+
+class Called(TorchDispatchMode):
+    """Notes every operator that runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.add(function.name())
+        return function(*args, **(kwargs or {}))
+
+
+OWN = "neobert::embedding_backward"
+
+
+def test_a_compiled_step_looks_up_what_repeats_and_an_eager_one_has_no_need_to():
+    batch = make_rows(4, 7)
+    assert OWN not in gradient_operators(None, batch)
+    assert OWN in gradient_operators(lambda each: each.compile_loss("aot_eager"), batch)
+    assert OWN in gradient_operators(lambda each: each.compile_encoder("aot_eager"), batch)
+    assert OWN not in gradient_operators(lambda each: each.compile_blocks("aot_eager"), batch)
