@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedErr
 
 REAPING_S = 2.0
 TAIL_LINES = 3
+_living: set[subprocess.Popen[bytes]] = set()
 
 
 def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
@@ -33,6 +35,7 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
         )
     except FileNotFoundError:
         raise UnsupportedError(f"{name} is not installed") from None
+    _living.add(child)
     try:
         out, err = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -40,6 +43,8 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
         raise TimedOutError(
             f"{_short(command)} gave no answer within {timeout_s:g} s and was killed"
         ) from None
+    finally:
+        _living.discard(child)
     if child.returncode:
         raise IncompleteError(f"{_short(command)}: {_last_words(err or out, child.returncode)}")
     return out.decode(errors="replace")
@@ -71,6 +76,15 @@ def kill_family(child: subprocess.Popen[bytes]) -> int:
     with suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=REAPING_S)
     return len(psutil.wait_procs(family, timeout=REAPING_S)[1])
+
+
+@atexit.register
+def _kill_living() -> None:
+    """Ctrl-C does not reach a session of its own, and the thread that waits there goes with the launcher."""
+    for child in tuple(_living):
+        for process in _family(child.pid):
+            with suppress(psutil.Error):
+                process.kill()
 
 
 def _family(pid: int) -> list[psutil.Process]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,32 @@ def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> Non
         child.ask(("sh", "-c", f"cd {tmp_path}; {script}"), 0.5)
     pid = int((tmp_path / "grandchild").read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+INTERRUPTED = """
+import sys, threading, time
+from pathlib import Path
+from launcher.probes.child import ask
+
+script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(9)"
+command = (sys.executable, "-c", script, sys.argv[1])
+threading.Thread(target=ask, args=(command, 60), daemon=True).start()
+while not (Path(sys.argv[1]).exists() and Path(sys.argv[1]).read_text()):
+    time.sleep(0.01)
+raise KeyboardInterrupt
+"""
+
+
+def test_a_launcher_that_is_interrupted_leaves_no_child_behind(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, str(told)], capture_output=True, check=False)
+    assert b"KeyboardInterrupt" in ended.stderr
+    pid = int(told.read_text())
+    try:
+        assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
 
 
 @pytest.mark.parametrize(
