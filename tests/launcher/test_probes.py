@@ -123,8 +123,7 @@ import sys, threading, time
 from pathlib import Path
 from launcher.probes.child import ask
 
-script = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(9)"
-command = (sys.executable, "-c", script, sys.argv[1])
+command = ("sh", "-c", "echo $$ > $0; exec sleep 60", sys.argv[1])
 threading.Thread(target=ask, args=(command, 60), daemon=True).start()
 while not (Path(sys.argv[1]).exists() and Path(sys.argv[1]).read_text()):
     time.sleep(0.01)
