@@ -29,7 +29,7 @@ from tests.mutation.targets import ROOT, SUITES, Suite, mutants_in
 
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 QUIET = ("-s", "-q", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=none")
-NAMED = ("file", "function", "before", "after")
+NAMED = ("file", "function", "statement", "before", "after")
 WANTED = 0.95
 SEED = 0
 

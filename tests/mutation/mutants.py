@@ -45,9 +45,10 @@ class Mutant:
     apply: Callable[[], None]
 
     @property
-    def name(self) -> tuple[str, str, str, str]:
+    def name(self) -> tuple[str, ...]:
         """What the edit is called where no line number will do."""
-        return self.file.as_posix(), self.function, self.before, self.after
+        first_line = self.file.read_text(encoding="utf-8").splitlines()[self.first - 1 : self.first]
+        return self.file.as_posix(), self.function, "".join(first_line).strip(), self.before, self.after
 
 
 def parse(file: Path) -> ast.Module:

@@ -149,11 +149,16 @@ def _judge(mutants: Sequence[Mutant], asked: Sequence[Seen], told: TextIO | None
 
 
 def chosen_for(mutant: Mutant, seen: Sequence[Seen]) -> list[Seen]:
-    """Tests that ran the mutant's statement and look at its rule, or at no rule by name; quick ones first."""
+    """Tests that ran the mutant's statement and look at its rule, or at no rule by name; quick ones first.
+
+    What stands outside of functions, such as a limit or a rule's weight, may be read by anybody.
+    """
     file = str(ROOT / mutant.file)
     codes = codes_in(mutant.file).get(mutant.function.partition(".")[0], frozenset())
-    lines = set(range(mutant.first, mutant.last + 1)) if mutant.function else set()
-    touched = [one for one in seen if one.lines.get(file)] or list(seen)
-    asked = [one for one in touched if not mutant.function or not one.codes or not codes or one.codes & codes]
+    lines = set(range(mutant.first, mutant.last + 1))
+    if not mutant.function:
+        return sorted(seen, key=lambda one: (not one.codes & codes, one.duration_s))
+    touched = [one for one in seen if one.lines.get(file)]
+    asked = [one for one in touched if not one.codes or not codes or one.codes & codes]
     ran = [one for one in asked if one.lines[file] & lines]
     return sorted(ran or asked, key=lambda one: (not one.codes & codes, one.duration_s))

@@ -99,8 +99,10 @@ def test_victims_are_the_first_and_the_last(count, chosen, monkeypatch):
     assert choose_victims(lay_out(*[1] * count)) == chosen
 
 
-def test_every_edge_the_longest_and_a_short_one_are_victims():
-    assert lengths_for(1024)[:NUM_VICTIMS] == (*EDGE_LENGTHS, 1024, 3)
+def test_every_edge_the_longest_and_a_short_one_are_victims(monkeypatch):
+    monkeypatch.setattr(isolation, "NUM_VICTIMS", NUM_VICTIMS)
+    assert choose_victims(lay_out(*[1] * 40)) == (*range(12), 39)
+    assert lengths_for(1024)[:12] == (*EDGE_LENGTHS, 1024, 3)
 
 
 def test_a_sound_path_leaks_nothing_and_hears_itself():
@@ -156,9 +158,9 @@ def test_the_search_for_a_planted_leak_ends_at_the_first():
         "observed": "hidden states", "victims": 0, "responding": 0,
         "leaked_tokens": 0, "largest_leak": 0.0, **quiet,
     }  # fmt: skip
-    assert measure_leak(Toy(batch, leaks=[(1, 0, 0.5), (1, 3, 0.25)]), batch, (0, 1, 2)) == {
+    assert measure_leak(Toy(batch, leaks=[(1, 0, 0.5), (1, 2, 0.125), (1, 3, 0.25)]), batch, (0, 1, 2)) == {
         "observed": "hidden states", "victims": 2, "responding": 2,
-        "leaked_tokens": 2, "largest_leak": 0.5 * WIDTH, **quiet,
+        "leaked_tokens": 3, "largest_leak": 0.5 * WIDTH, **quiet,
     }  # fmt: skip
     assert measure_leak(Toy(batch), batch, (0, 1, 2))["victims"] == 3
 

@@ -249,3 +249,30 @@ def test_a_key_of_the_profile_that_nothing_reads_only_warns() -> None:
     }
     assert weights["seed"] is None
     assert weights["scheduler.warmup_steps"] is Severity.WARN
+
+
+@pytest.mark.parametrize(
+    ("pace", "overrides", "count"),
+    [
+        (440_000.0, (), 0),
+        (440_001.0, (), 1),
+        (270_000.0, (), 0),
+        (269_999.0, (), 1),
+        (900_000.0, ("model.num_hidden_layers=14",), 0),
+        (900_000.0, ("dataset.max_seq_length=512",), 0),
+        (900_000.0, ("seed=5",), 1),
+    ],
+)
+def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(
+    pace: float, overrides: tuple[str, ...], count: int
+) -> None:
+    """300,000 to 400,000 tokens/s, and a tenth more or less."""
+    speed = replace(FACTS.rehearsal.speed, tokens_per_second=pace)
+    seen = replace(FACTS.rehearsal, speed=speed, baseline_tokens_per_second=None)
+    run = run_of(*overrides, profile="h200-prod")
+    said = [one for one in found("PRF002", run, replace(FACTS, rehearsal=seen)) if "expects" in one.message]
+    assert len(said) == count
+
+
+def test_a_run_without_a_profile_has_no_pace_to_keep() -> None:
+    assert not any("expects" in one.message for one in found("PRF002", run_of(profile=None)))
