@@ -140,7 +140,7 @@ def test_profiles_in_a_circle(
 def test_every_problem_is_reported_at_once(
     command: Callable[..., Any], run_file: Callable[[str], Path]
 ) -> None:
-    path = run_file("profile: cpu-demo\nmodel:\n  dim: 5\ntrainer:\n  max_steps: x\n  save_step: 1\n")
+    path = run_file("profile: cpu-demo\nmodel:\n  dim: 192\ntrainer:\n  max_steps: x\n  save_step: 1\n")
     codes = [finding["code"] for finding in command("lint", path, "--output-format", "json").json["findings"]]
     assert sorted(codes) == ["CFG001", "CFG003", "CFG007"]
 
