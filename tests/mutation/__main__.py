@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -44,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = _chosen(suite, asked)
         if mutants:
             scorer = Scorer(suite, mutants, jobs=asked.jobs)
-            with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
-                ended = pytest.main([*QUIET, *suite.tests], plugins=[scorer])
+            ended = _run(suite, scorer)
             if ended:
                 sys.exit(f"{suite.name}: pytest ended with {int(ended)}: {scorer.trouble or 'nothing ran'}")
             outcomes.append(scorer.outcome)
@@ -55,6 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.json:
         asked.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return int(report["score"] < WANTED or bool(report["stale"]))
+
+
+def _run(suite: Suite, scorer: Scorer) -> int:
+    """Run pytest in silence, in a folder of its own: other sessions of this user clear the common one."""
+    with (
+        tempfile.TemporaryDirectory(prefix="mutation-") as folder,
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        redirect_stdout(nowhere),
+    ):
+        return pytest.main([*QUIET, f"--basetemp={folder}/pytest", *suite.tests], plugins=[scorer])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -76,6 +76,7 @@ class Scorer:
             self._tell(number)
         while running:
             self._wait(running)
+        self._control(seen)
         return True
 
     def _tell(self, number: int) -> None:
@@ -98,7 +99,10 @@ class Scorer:
         return seen
 
     def _control(self, seen: Sequence[Seen]) -> None:
-        """Modules that are put in their own place, unedited, must disturb no test, or every kill is a lie."""
+        """Modules that are put in their own place, unedited, disturb no test, or every kill is a lie.
+
+        Asked before the first mutant and behind the last: what breaks the tests in between kills them all.
+        """
         unedited = [Mutant(file, "", 0, 0, 0, "", "", parse(file), lambda: None) for file in self.files]
         with tempfile.NamedTemporaryFile("w+", encoding="utf-8") as told:
             _, status = os.waitpid(self._start(lambda: _judge(unedited, seen, told)), 0)
