@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,11 +14,14 @@ from neobert.training.pulse import EVALUATION
 from neobert.training.signals import StopRequested
 from neobert.training.trainer import Trainer
 
+log = logging.getLogger(__name__)
+
 
 def evaluate(trainer: Trainer) -> None:
     """Add loss and accuracy, where the task has an evaluation. Its masks are fixed, so two can be compared.
 
-    Both are None where the split has no target: a mean over nothing is no loss of zero.
+    Both are None where the split has no target: a mean over nothing is no loss of zero. So is a loss that is
+    no number, which is said in the log: training has its own guard, and goes on.
     Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
     """
     row, evaluation = trainer.progress.row, trainer.task.evaluation
@@ -24,7 +29,9 @@ def evaluate(trainer: Trainer) -> None:
         return
     started_s = time.perf_counter()
     loss_sum, num_correct, num_targets = _sums(trainer, _batches(trainer, iter(evaluation())))
-    row["eval/loss"] = loss_sum / num_targets if num_targets else None
+    if not math.isfinite(loss_sum):
+        log.warning("step %d: the evaluation's loss is not finite: %s", row["step"], loss_sum)
+    row["eval/loss"] = loss_sum / num_targets if num_targets and math.isfinite(loss_sum) else None
     row["eval/accuracy"] = num_correct / num_targets if num_targets else None
     row["time/evaluation_ms"] = (time.perf_counter() - started_s) * 1000
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,11 @@ class Journal:
         return bool(size) and size + more_bytes > limit_bytes
 
     def _rotate(self) -> None:
-        self._file.close()
-        self._path.replace(rotated(self._path))
-        self._file = self._path.open("ab", buffering=0)
+        """Make way. Where the disk refuses, the file stays open: whoever goes on tries again."""
+        with suppress(FileNotFoundError):  # renamed at the last try, which then found no room for a new file
+            self._path.replace(rotated(self._path))
+        full, self._file = self._file, self._path.open("ab", buffering=0)
+        full.close()
 
 
 def rotated(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 from neobert.optim.qk_clip import QKClip
@@ -89,10 +90,11 @@ def fields(trainer: Trainer) -> dict[str, float | None]:
 
 
 def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
-    """Name the largest attention logit that this session has measured, before it was cut."""
+    """Name the largest attention logit that was last measured, before it was cut; null if it is no number."""
     if clip is None:
         return {}
-    return {"train/max_attention_logit": None if clip.highest is None else clip.highest.max().item()}
+    highest = math.nan if clip.highest is None else clip.highest.max().item()
+    return {"train/max_attention_logit": highest if math.isfinite(highest) else None}
 
 
 class MetricsLine:
@@ -128,7 +130,7 @@ def describe(row: dict[str, Any], max_steps: int) -> str:
         words.append(f"grad norm {row['train/grad_norm']:.3f}")
         words.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
     if "eval/loss" in row and row["eval/loss"] is None:
-        words.append("eval: no target to predict")
+        words.append("eval: no target to predict" if row["eval/accuracy"] is None else "eval: no finite loss")
     elif "eval/loss" in row:
         words.append(f"eval loss {row['eval/loss']:.4f}, accuracy {row['eval/accuracy']:.2%}")
     return "  ".join(words)

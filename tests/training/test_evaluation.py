@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import math
+from contextlib import closing, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from neobert.objectives.masked_lm import Score
 from neobert.training.evaluation import evaluate
-from neobert.training.metrics import describe
+from neobert.training.journal import Journal
+from neobert.training.metrics import _clip_fields, describe
 from neobert.training.pulse import Pulse
 from neobert.training.trainer import Trainer
 
@@ -67,3 +69,23 @@ def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
     seen = beats(run_dir)
     assert seen[0]["attention_kernel"] is None
     assert seen[-1]["attention_kernel"] == "sdpa"
+
+
+@pytest.mark.parametrize("loss_sum", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplog):
+    """Training goes on: its own guard judges it, and a line of JSON has no such number."""
+    trainer = trainer_over([(loss_sum, 1, 4)])
+    evaluate(trainer)
+    row = trainer.progress.row
+    assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
+    assert "the evaluation's loss is not finite" in caplog.text
+    assert "eval: no finite loss" in describe(row, 8)
+    with closing(Journal(tmp_path / "metrics.jsonl")) as journal:
+        journal.append(row)
+
+
+@pytest.mark.parametrize(("logits", "told"), [([3.0, 7.0], 7.0), ([3.0, math.inf], None), ([math.nan], None)])
+def test_an_attention_logit_that_is_no_number_is_not_told(logits, told):
+    """The guard stops for what follows from it, by its name and not by that of a line of JSON."""
+    clip = SimpleNamespace(highest=torch.tensor([logits]))
+    assert _clip_fields(clip) == {"train/max_attention_logit": told}

@@ -99,3 +99,18 @@ def test_nan_is_never_written(tmp_path):
 def test_a_missing_history_is_empty(tmp_path):
     assert read_rows(tmp_path / "none.jsonl") == []
     assert keep_rows(tmp_path / "none.jsonl", lambda row: True) == []
+
+
+def test_a_file_that_cannot_make_way_now_does_so_later(tmp_path):
+    path = tmp_path / "beat.jsonl"
+    in_the_way = rotated(path)
+    in_the_way.mkdir()
+    journal = Journal(path, limit_bytes=20)
+    journal.append({"step": 0})
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"beat\.jsonl"):
+            journal.append({"step": 1})
+    in_the_way.rmdir()
+    journal.append({"step": 1})
+    journal.close()
+    assert (read_rows(in_the_way), read_rows(path)) == ([{"step": 0}], [{"step": 1}])
