@@ -15,6 +15,7 @@ from validators.facts_io import facts_from_json
 from validators.finding import Severity, Violation
 from validators.planning import plan_run
 from validators.rule import RULES, CannotTellError
+from validators.rules import prf
 from validators.rules.att import VARLEN_LIMITS, obstacle_to
 from validators.rules.att_kernels import LONG_ROWS
 
@@ -254,7 +255,7 @@ def test_a_key_of_the_profile_that_nothing_reads_only_warns() -> None:
 @pytest.mark.parametrize(
     ("pace", "overrides", "count"),
     [
-        (440_000.0, (), 0),
+        (400_000 * 1.1, (), 0),
         (440_001.0, (), 1),
         (270_000.0, (), 0),
         (269_999.0, (), 1),
@@ -272,6 +273,19 @@ def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(
     run = run_of(*overrides, profile="h200-prod")
     said = [one for one in found("PRF002", run, replace(FACTS, rehearsal=seen)) if "expects" in one.message]
     assert len(said) == count
+
+
+@pytest.mark.parametrize(
+    ("times_s", "halves"),
+    [
+        ((1.0, 2.0, 3.0, 4.0), (1.5, 3.5)),
+        ((1.0, 2.0, 3.0), (1.0, 2.5)),
+        ((1.0, 2.0), (1.0, 2.0)),
+        ((1.0,), (1.0, 1.0)),
+    ],
+)
+def test_a_pace_is_parted_in_the_middle(times_s: tuple[float, ...], halves: tuple[float, float]) -> None:
+    assert prf._halves(times_s) == halves
 
 
 def test_a_run_without_a_profile_has_no_pace_to_keep() -> None:
