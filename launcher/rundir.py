@@ -63,6 +63,21 @@ def claimed(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+@contextmanager
+def created(folder: Path) -> Iterator[int]:
+    """Make a run directory and hold it. Raises ProjectError where another launch did so meanwhile."""
+    make_folder(folder)
+    with claimed(folder) as held:
+        if any(folder.iterdir()):
+            raise ProjectError(
+                code="run-in-progress",
+                message="another launch began a run here while this one was checked",
+                hint=f"see `neobert-launch status {folder}`, or choose another trainer.output_dir",
+                place=str(folder),
+            )
+        yield held
+
+
 def _hold(folder: Path) -> int:
     """Lock the directory of that name: the one that was waited for may have been moved aside meanwhile."""
     while True:

@@ -30,6 +30,7 @@ from launcher.rundir import (
     RESOLVED,
     WRITTEN,
     claimed,
+    created,
     make_room,
     run_directory,
     write_run,
@@ -103,10 +104,12 @@ def _run(asked: Asked, output_format: str) -> int:
         examination = _examine(asked, resolved, staging)
         if examination.report.exit_code != EXIT_OK and not asked.unguarded:
             return _refuse(examination, output_format)
+        if held is None:
+            held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
+        if moved:
+            held = holds.enter_context(created(folder))
         make_folder(folder / LOGS)
-        if held is None or moved:
-            held = holds.enter_context(claimed(folder))
         launch = _launch(resolved, topology, folder, staging / ERROR, (held,))
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if output_format == "text":

@@ -7,18 +7,23 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher import rundir
+from launcher.commands import train
 from launcher.levels import QUICK
-from launcher.preflight import examine
+from launcher.preflight import Examination, examine
+from launcher.process import Topology
 from launcher.rundir import WRITTEN, claimed, is_alive, make_room, record_trainer, write_manifest, write_run
 from launcher.selection import Selection
 from neobert.config import digest, from_dict
 from neobert.errors import ProjectError
+from profiles.registry import ResolvedRun
+from validators.finding import Level
 
 
 def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +65,32 @@ def earlier_run(folder: Path) -> Path:
     (folder / "resolved.json").write_text("{}", encoding="utf-8")
     (folder / "metrics.jsonl").write_text('{"step": 0}\n', encoding="utf-8")
     return folder
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_running: bool
+) -> None:
+    monkeypatch.setattr(rundir, "LOCK_PATIENCE_S", 0.1)
+    folder, holds = tmp_path / "run", ExitStack()
+
+    def be_slow(_: train.Asked, resolved: ResolvedRun, staging: Path) -> Examination:
+        examination = examine(resolved, (Level.STATIC,), folder=staging)
+        earlier_run(folder)
+        if is_running:
+            holds.enter_context(claimed(folder))
+        return examination
+
+    monkeypatch.setattr(train, "_examine", be_slow)
+    monkeypatch.setattr(train, "supervise", lambda *_: pytest.fail("a trainer was started"))
+    asked = train.Asked(
+        Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False
+    )
+    with holds, pytest.raises(ProjectError) as caught:
+        train.run(asked, "json")
+    assert caught.value.code == "run-in-progress"
+    assert (folder / "metrics.jsonl").is_file()
+    assert not list(tmp_path.glob("run.old-*"))
 
 
 def test_what_another_run_left_is_moved_aside(tmp_path: Path) -> None:
