@@ -130,10 +130,10 @@ def scratch(subject: Subject) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path, ours: str) -> None:
-    """Remove what launchers of this host left that were killed."""
+    """Remove what launchers of this host left that were killed; another host's name may begin alike."""
     for folder in parent.glob(f"{ours}*"):
-        pid = folder.name.removeprefix(ours).partition("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+        pid, _, random = folder.name.removeprefix(ours).partition("-")
+        if pid.isdecimal() and "-" not in random and not psutil.pid_exists(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)
 
 

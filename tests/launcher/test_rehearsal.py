@@ -163,13 +163,15 @@ def test_the_driver_is_asked_what_the_process_took(
 
 
 def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
-    for name in (f"ours-{2**22 + 1}-a", f"ours-{os.getpid()}-b", "ours-c", f"other-{2**22 + 1}-d"):
+    elsewhere = f"ours-{2**22 + 1}-17-e"
+    for name in (f"ours-{2**22 + 1}-a", f"ours-{os.getpid()}-b", "ours-c", f"other-{2**22 + 1}-d", elsewhere):
         (tmp_path / name / "run").mkdir(parents=True)
     remove_abandoned(tmp_path, "ours-")
     assert {path.name for path in tmp_path.iterdir()} == {
         f"ours-{os.getpid()}-b",
         "ours-c",
         f"other-{2**22 + 1}-d",
+        elsewhere,
     }
 
 
