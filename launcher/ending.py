@@ -183,15 +183,29 @@ def _next_command(exit_code: int, checkpoint: Path | None) -> str:
 def same_again(*, has_checkpoint: bool) -> str:
     """This launch's command line, quoted for the shell, with --resume auto.
 
-    A run that was to begin somewhere else does so again until it has a checkpoint of its own.
+    A run that was to begin somewhere else does so again until it has a checkpoint of its own. A receipt for
+    another beginning would be refused.
     """
     given = sys.argv[1:]
-    asked = [place for place, word in enumerate(given) if word == "--resume" or word.startswith("--resume=")]
-    if asked and not has_checkpoint:
+    begun = _taken(given.copy(), "--resume")
+    if begun and not has_checkpoint:
         return shlex.join(["neobert-launch", *given])
-    for place in reversed(asked):
-        del given[place : place + (2 if given[place] == "--resume" else 1)]
+    _taken(given, "--resume")
+    if begun[-1:] != ["auto"]:
+        _taken(given, "--receipt")
     return shlex.join(["neobert-launch", *given[:1], "--resume", "auto", *given[1:]])
+
+
+def _taken(words: list[str], option: str) -> list[str]:
+    """Take an option out of a command line, and return the values that it had there."""
+    values = []
+    for place in reversed(range(len(words))):
+        name, equals, value = words[place].partition("=")
+        if name == option:
+            taken = words[place : place + (1 if equals else 2)]
+            values.append(value if equals else taken[-1])
+            del words[place : place + len(taken)]
+    return values[::-1]
 
 
 def summary_text(ending: Ending) -> str:

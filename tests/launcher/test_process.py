@@ -243,6 +243,10 @@ def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
         (["-p", "demo", "--resume", "other/checkpoints/5"], True, "--resume auto -p demo"),
         (["-p", "demo", "--resume=never"], True, "--resume auto -p demo"),
         (["-p", "demo", "--resume", "other/checkpoints/5"], False, "-p demo --resume other/checkpoints/5"),
+        (["-p", "demo", "--receipt", "checked"], True, "--resume auto -p demo"),
+        (["-p", "demo", "--receipt=checked", "--resume=never"], True, "--resume auto -p demo"),
+        (["--receipt", "r", "--resume", "auto"], True, "--resume auto --receipt r"),
+        (["--receipt", "r", "--resume=auto"], True, "--resume auto --receipt r"),
     ],
 )
 def test_the_next_command_is_this_one_resumed(
