@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from typing import Any
 
 from launcher.files import write_json
 from launcher.process import child_environment
+from launcher.restarts import signal_name
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 
 
@@ -44,5 +44,5 @@ def ask(
 
 
 def _failure(module: str, code: int, hint: str) -> ProjectError:
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     return ProjectError("child-failed", f"{module} {how}", hint, exit_code=EXIT_TRAINING_FAILED)

@@ -14,6 +14,7 @@ from launcher.failure import describe
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
 from launcher.records import Record, last_beat, read_json, read_metrics
+from launcher.restarts import signal_name
 from launcher.rundir import CHECKPOINTS, LOGS, MANIFEST, METRICS, OUTCOME
 from launcher.ui.numbers import show_count
 from launcher.watch import EVAL_LOSS
@@ -160,7 +161,7 @@ def _death(code: int) -> str:
     if code >= 0:
         return f"the trainer ended with exit code {code} and left no outcome"
     hint = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
-    return f"the trainer was killed by {signal.Signals(-code).name}{hint}"
+    return f"the trainer was killed by {signal_name(-code)}{hint}"
 
 
 def _last_line(log: Path) -> str:

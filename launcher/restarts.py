@@ -45,10 +45,18 @@ def of_stall(stall: Stall, step: int) -> Failure:
 
 def of_lost(rank: int, number: int, step: int) -> Failure:
     """A session one of whose ranks was killed."""
-    name = signal.Signals(number).name
+    name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
     message = f"rank {rank} was killed by {name}{hint}"
     return Failure("lost", name, step, message, number in PASSING_SIGNALS)
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def of_error(error: ProjectError, step: int) -> Failure:

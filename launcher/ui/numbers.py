@@ -27,7 +27,7 @@ def show_count(number: float | None) -> str:
     if number is None:
         return UNKNOWN
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= size:
+        if abs(float(f"{number / size:.3g}")) >= 1:
             return f"{number / size:.3g}{letter}"
     return f"{number:.3g}"
 
@@ -36,7 +36,7 @@ def show_mib(mib: float | None) -> str:
     """512 MiB, 12.5 GiB."""
     if mib is None:
         return UNKNOWN
-    return f"{mib:.0f} MiB" if mib < 1024 else f"{mib / 1024:.1f} GiB"
+    return f"{mib:.0f} MiB" if round(mib) < 1024 else f"{mib / 1024:.1f} GiB"
 
 
 def show_number(number: float | None, digits: int = 4) -> str:

@@ -32,6 +32,10 @@ MAY_PASS = [
 ]
 
 
+def test_a_signal_without_a_name_is_told_by_its_number() -> None:
+    assert of_lost(2, signal.SIGRTMIN + 1, 7).message == "rank 2 was killed by signal 35"
+
+
 @pytest.mark.parametrize("failure", SAME_EACH_TIME, ids=str)
 def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure: Failure) -> None:
     restarts = Restarts(most=5)

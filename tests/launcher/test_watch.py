@@ -216,6 +216,8 @@ def test_status_of_no_run(command: Callable[..., Any], tmp_path: Path) -> None:
         (show_duration(119), "2 min"), (show_duration(3 * 3600 + 300), "3 h 05 min"),
         (show_duration(10 * 86400), "10.0 days"), (show_duration(None), "-"),
         (show_count(950), "950"), (show_count(12345), "12.3k"), (show_count(245_136_954), "245M"),
+        (show_count(999.7), "1k"), (show_count(999_600), "1M"), (show_count(999.4), "999"),
+        (show_count(-999_600), "-1M"), (show_mib(1023.7), "1.0 GiB"),
         (show_mib(512), "512 MiB"), (show_mib(21504), "21.0 GiB"), (show_mib(None), "-"),
     ],
 )  # fmt: skip
