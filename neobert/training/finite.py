@@ -29,7 +29,11 @@ NO_SPIKES = GuardConfig(loss_spike_factor=None)
 
 
 class FiniteGuard:
-    """Remembers the batches of the last steps, and whether one of them was bad."""
+    """Remembers the batches of the last steps, and whether one of them was bad.
+
+    Attributes:
+        mean_loss: what a leap is measured by, as it was at the last check; None before the first loss.
+    """
 
     def __init__(
         self,
@@ -46,8 +50,14 @@ class FiniteGuard:
         self._is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
         self._spikes = Spikes(device, limits.loss_spike_factor)
+        self.mean_loss: float | None = None
         self._stops_at_spikes = limits.on_loss_spike == "stop"
         self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
+
+    def resume(self, mean_loss: float | None) -> None:
+        """Judge the next loss as the session would have that left this mean."""
+        if mean_loss is not None:
+            self._spikes.resume(mean_loss)
 
     def remember(self, step: int, batches: Iterable[dict[str, Any]]) -> None:
         """Note what a step is made of: for each microbatch, words and arrays that find its samples again."""
@@ -68,7 +78,7 @@ class FiniteGuard:
 
     def check(self) -> None:
         """Raise `ProjectError` where a step was bad; its sample ids go to a file. Waits for the device."""
-        spike = self._spikes.take()
+        spike, self.mean_loss = self._spikes.take()
         if spike is not None:
             path = self._report.with_name(self._report.name.replace("nonfinite", "loss_spike"))
             self._write(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ class Spikes:
     """The mean loss of the steps so far, and the first leap since somebody asked."""
 
     def __init__(self, device: torch.device, factor: float | None) -> None:
-        """No loss is a leap where `factor` is None, nor at the first step of a session."""
+        """No loss is a leap where `factor` is None, nor at the first step of a run."""
         self._factor = float("inf") if factor is None else factor
         self._mean = torch.full((), torch.nan, dtype=torch.float64, device=device)
         self._first = torch.zeros(3, dtype=torch.float64, device=device)
@@ -38,10 +39,15 @@ class Spikes:
         self._mean = torch.where(is_spike | ~torch.isfinite(loss), self._mean, moved)
         return is_spike
 
-    def take(self) -> Spike | None:
-        """Return the first leap since the last call. Waits for the device."""
-        step, loss, mean = self._first.tolist()
+    def resume(self, mean: float) -> None:
+        """Compare with the mean of an earlier session from here on."""
+        self._mean.fill_(mean)
+
+    def take(self) -> tuple[Spike | None, float | None]:
+        """Return the first leap since the last call, and the mean, if there is one. Waits for the device."""
+        step, loss, mean_before, mean = torch.cat([self._first, self._mean[None]]).tolist()
+        told = None if math.isnan(mean) else mean
         if step == 0:
-            return None
+            return None, told
         self._first = torch.zeros_like(self._first)
-        return Spike(int(step), loss, mean)
+        return Spike(int(step), loss, mean_before), told

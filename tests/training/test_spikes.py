@@ -42,8 +42,12 @@ def test_a_leap_is_a_multiple_of_the_mean_before_it(losses, factor, expected):
 
 def test_the_first_leap_is_told_once_with_what_was_before():
     _, spikes = judge_all([5.0, 5.0, 60.0, 70.0])
-    assert spikes.take() == (3, 60.0, 5.0)
-    assert spikes.take() is None
+    assert spikes.take() == ((3, 60.0, 5.0), 5.0)
+    assert spikes.take() == (None, 5.0)
+
+
+def test_before_the_first_loss_there_is_no_mean():
+    assert Spikes(CPU, 10.0).take() == (None, None)
 
 
 def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
@@ -91,6 +95,26 @@ def test_a_leap_stops_before_the_optimizer_and_the_last_checkpoint_is_good(
     assert [bool(batch["sample_ids"]) for batch in report["microbatches"]] == [True, True]
     assert run(run_dir) == 0
     assert exact(run_dir) == uninterrupted
+
+
+def test_a_leap_right_behind_a_checkpoint_stops_every_session_that_meets_it(make_run, run, monkeypatch):
+    """Else the run would be begun again, take the leap for the mean, and train on it."""
+    real, judge = FiniteGuard.judge, []
+
+    def leap(guard, step, loss, *rest):
+        judge.append(step)
+        return real(guard, step, loss * 12.0 if step == 6 else loss, *rest)
+
+    monkeypatch.setattr(FiniteGuard, "judge", leap)
+    run_dir = make_run()
+    seen = []
+    for _ in range(2):
+        with pytest.raises(ProjectError, match="the loss of step 6 leapt"):
+            run(run_dir)
+        seen.append((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))
+    assert judge == [1, 2, 3, 4, 5, 6, 6]
+    assert seen[0] == seen[1]
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
 
 
 @pytest.mark.usefixtures("leaping")

@@ -66,6 +66,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "cursor": progress.cursor.to_dict(),
         "tokens_total": progress.tokens_total,
         "loss_window": {"num_targets": progress.loss.num_targets},
+        "mean_loss": trainer.guard.mean_loss,
         "row": None if progress.row is None else dict(progress.row),
         "trained_s": trainer.trained_s,
         "learning_rate": trainer.scheduler.get_last_lr()[0],

@@ -69,6 +69,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
     load_weights(trainer.task.model, folder)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
     fast_forward(trainer.scheduler, state["step"])
+    trainer.guard.resume(state.get("mean_loss"))  # earlier versions kept none
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
     if generators.exists():
         restore_random_state(generators.read_bytes())
