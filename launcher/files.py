@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,14 @@ def make_folder(folder: Path) -> Path:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def require_writable(path: Path | None) -> None:
+    """Raise ProjectError where a file that is asked for cannot be kept, before minutes are spent on it."""
+    if path is not None:
+        with writing(path), tempfile.TemporaryFile(dir=path.parent):
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from launcher import console
 from launcher.arguments import RUN_FILE_SUFFIXES
 from launcher.asking import ask
-from launcher.files import write_text
+from launcher.files import require_writable, write_text
 from launcher.formats.text import finding_text
 from launcher.selection import Selection
 from launcher.ui.bench_view import bench_text
@@ -71,6 +71,7 @@ def run(asked: Asked, output_format: str) -> int:
     for name, resolved in arms.items():
         refuse_many_processes(resolved)
         tell_findings(name, resolved)
+    require_writable(asked.output)
     request = Request(
         arms={name: to_dict(resolved.config) for name, resolved in arms.items()},
         digests={name: resolved.digest for name, resolved in arms.items()},

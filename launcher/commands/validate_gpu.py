@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
-from launcher.files import write_text
+from launcher.files import require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.numerical import devices_probe, numerics_probe
@@ -42,6 +42,7 @@ class Asked:
 def run(asked: Asked, output_format: str) -> int:
     """Measure, judge, print; return the exit code."""
     resolved = asked.selection.require()
+    require_writable(asked.save_facts)
     facts = measure(resolved, every=asked.full)
     report = judge_numbers(resolved, facts, strict=asked.strict)
     if asked.save_facts:

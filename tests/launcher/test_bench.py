@@ -141,6 +141,16 @@ def test_what_cannot_be_measured_is_refused(
     assert told in answer.err
 
 
+@pytest.mark.parametrize("name", ["missing/report.json", "."])
+def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(
+    command: Callable[..., Any], asked: list[dict[str, Any]], tmp_path: Path, name: str
+) -> None:
+    answer = command(*DEMO, "--output", tmp_path / name, *JSON)
+    assert answer.code == 1
+    assert [finding["code"] for finding in answer.json["findings"]] == ["not-writable"]
+    assert not asked
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "neobert-bench", "version": 9}'])
 def test_a_baseline_that_is_no_report_is_refused(
     command: Callable[..., Any], tmp_path: Path, text: str

@@ -142,6 +142,17 @@ def test_facts_are_kept_and_judged_again(command: Run, answer: dict[str, Any], t
     assert {c["id"]: c["status"] for c in again["checks"]}["NUM001"] == "pass"
 
 
+@pytest.mark.parametrize("name", ["validate-gpu", "preflight"])
+def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(
+    command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    measured = "launcher.preflight.collect" if name == "preflight" else f"{validate_gpu.__name__}.collect"
+    monkeypatch.setattr(measured, lambda *_: pytest.fail("something was measured"))
+    monkeypatch.chdir(tmp_path)
+    told = command(name, "-p", "cpu-demo", "--save-facts", "missing/facts.json", "--output-format", "json")
+    assert (told.code, told.json["findings"][0]["code"]) == (1, "not-writable")
+
+
 def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerical, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
     monkeypatch.setattr(numerical, "NUMERICS_S", 0.3)
