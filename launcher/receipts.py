@@ -80,6 +80,10 @@ def _plain(waiver: Waiver) -> dict[str, Any]:
 def read_for(path: Path, run: ResolvedRun) -> Receipt:
     """Read a receipt that a launch is to go by. Raises ProjectError RCP001 for none, or an unguarded one."""
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
+    try:
+        list(map(_check, receipt.checks))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
     if receipt.unguarded:
         raise _refusal(("it was issued for a run that nobody guards",), path)
     if receipt.config_digest == run.digest:

@@ -163,6 +163,9 @@ def _from_json(content: Any) -> Receipt:
         raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(known ^ set(content)))}")
     for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
+    for name in ("config", "versions"):
+        if not isinstance(content[name], dict):
+            raise TypeError(f"{name} is not a JSON object")
     for name in ("created_utc", "expires_utc"):
         if datetime.fromisoformat(content[name]).tzinfo is None:
             raise ValueError(f"{name} has no time zone")

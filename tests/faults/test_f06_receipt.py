@@ -50,6 +50,17 @@ def refusal(launch: Launch, *more: str) -> str:
     return str(finding["message"])
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"checks": [{"id": "GPU003"}]}, {"checks": ["GPU003"]}, {"config": "none"}, {"versions": []}],
+    ids=str,
+)
+def test_a_receipt_whose_content_makes_no_sense(launch: Launch, changes: dict[str, Any]) -> None:
+    other = {"config_digest": "0" * 64} if "config" in changes else {}
+    _judged(Path("checked", "receipt.json"), **changes, **other)
+    assert "the receipt" in refusal(launch)
+
+
 def test_control_an_unchanged_machine_starts(launch: Launch) -> None:
     code, ending = launch("train", *RUN, "--receipt", "checked")
     assert code == 0, ending
