@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from neobert.data.encoding import Encoded
 from neobert.errors import ProjectError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
 
