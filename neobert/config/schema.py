@@ -269,8 +269,8 @@ class DistributedConfig:
     nnodes: PositiveInt = key(1, "Nodes.")
     mode: Literal["replicated", "fsdp2"] = key(
         "replicated",
-        "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 leaves each "
-        "its part of parameters, gradients and optimizer state.",
+        "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 leaves "
+        "each its part of parameters, gradients and optimizer state.",
     )
 
 

@@ -24,7 +24,7 @@ def test_a_figure_is_named_by_its_file_and_dated(tmp_path, monkeypatch):
 
 def test_the_command_names_no_machine(monkeypatch):
     script = str(Path(measurement.__file__).parent / "scaling.py")
-    monkeypatch.setattr("sys.argv", [script, "/some/where/work", "--output", "/else/where/out", "--rounds", "3"])
+    monkeypatch.setattr("sys.argv", [script, "/some/work", "--output", "/some/out", "--rounds", "3"])
     assert measurement.command() == "python benchmarks/scaling.py work --output out --rounds 3"
 
 
