@@ -68,7 +68,6 @@ class MaskedLMObjective(nn.Module):
 
     def compile_encoder(self, backend: str) -> None:
         """Compile the encoder as one graph, for padded rows of any length."""
-        self._is_lookup_compiled = True
         self.model.model.compile(backend=backend, fullgraph=True)
 
     def compile_blocks(self, backend: str) -> None:

@@ -121,5 +121,6 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     {"updates": updates, "control": orthogonalizing_parts_differs, "clips": clips}[sys.argv[1]]()
+    dist.barrier()  # a rank that left first would end the other's last exchange
     dist.destroy_process_group()
-    print("done")
+    print("done\n", end="")  # in one piece: ranks share the pipe
