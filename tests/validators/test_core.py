@@ -7,13 +7,16 @@ from datetime import date
 
 import pytest
 
+from neobert.config import ConfigError
+from neobert.plan import Derived
 from profiles.registry import resolve_run
-from validators.core import judge
+from tests.validators.judging import FACTS
+from validators.core import findings_of, groups_needed, inapplicable_because, judge, levels_with_rules
 from validators.facts import NO_FACTS, ProbeRecord
 from validators.finding import CheckResult, Finding, Level, Severity, Status
-from validators.planning import plan_run
+from validators.planning import assumptions_of, plan_run
 from validators.rule import RULES
-from validators.verdict import verdict_of
+from validators.verdict import blocks, verdict_of
 
 TODAY = date(2026, 1, 15)
 LEVELS = tuple(Level)
@@ -201,3 +204,78 @@ def test_a_machine_without_gpus_is_not_a_pass_for_a_cuda_profile():
     assert verdict_of(findings, checks.values()).exit_code == 3
     static_findings, static = judged("a100-prod", levels=(Level.STATIC,))
     assert verdict_of(static_findings, static.values()).exit_code == 0
+
+
+# --- what is asked for, and what weighs ------------------------------------------------------------
+
+
+def test_what_the_loader_refuses_blocks(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("trainer:\n  max_step: 5\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        resolve_run(None, [path])
+    (found,) = findings_of(caught.value)
+    assert (found.code, found.severity, found.line) == ("CFG001", Severity.FAIL, 2)
+
+
+def test_levels_go_from_cheap_to_dear():
+    assert levels_with_rules() == tuple(Level)
+
+
+def test_only_what_will_be_judged_is_probed(monkeypatch):
+    def broken(run, plan):
+        raise KeyError("x")
+
+    run = resolve_run("cpu-demo")
+    plan = plan_run(run)
+    assert "disk" in groups_needed(run, plan, (Level.HOST,))
+    assert groups_needed(run, plan, (Level.STATIC,)) == frozenset()
+    assert "gpus" not in groups_needed(run, plan, (Level.GPU,))
+    assert "gpus" in groups_needed(resolve_run("a100-prod"), plan, (Level.GPU,))
+    monkeypatch.setitem(RULES, "CKP004", replace(RULES["CKP004"], needs=("git",), inapplicable=broken))
+    assert "git" in groups_needed(run, plan, (Level.HOST,))
+
+
+def test_somebody_may_answer_for_what_facts_do_not_say(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "profile: a100-prod\nwaivers:\n"
+        "  - {code: PRF001, reason: the card is in no table yet, expires: 2999-12-31}\n",
+        encoding="utf-8",
+    )
+    run = resolve_run(None, [path])
+    speed = replace(FACTS.rehearsal.speed, mfu=None)
+    facts = replace(FACTS, rehearsal=replace(FACTS.rehearsal, speed=speed))
+    _, results = judge(run, plan_run(run), facts, (Level.REHEARSAL,))
+    (check,) = [result for result in results if result.id == "PRF001"]
+    assert (check.status, check.message.partition(":")[0]) == (Status.WARN, "waived")
+
+
+def test_a_failure_among_warnings_fails():
+    """Ten parameters' worth of tokens warn, and a wall-clock limit fails, under one code."""
+    run = resolve_run("a100-prod", overrides=["guard.walltime_limit_hours=1", "trainer.max_steps=12000"])
+    plan = replace(plan_run(run), tokens_per_parameter=Derived(15.0, "given"))
+    findings, results = judge(run, plan)
+    assert {one.severity for one in findings if one.code == "BUD001"} == {Severity.FAIL, Severity.WARN}
+    (check,) = [result for result in results if result.id == "BUD001"]
+    assert check.status is Status.FAIL
+
+
+def test_a_rule_of_every_device_is_judged_on_a_cpu_where_any_of_its_facts_was_looked_for():
+    run = resolve_run("cpu-demo")
+    rule = replace(RULES["NUM001"], needs=("numerics", "devices"))
+    probed = replace(NO_FACTS, probes=(ProbeRecord(name="numerics", status="ok"),))
+    assert inapplicable_because(rule, run, plan_run(run), probed) == ""
+    assert inapplicable_because(rule, run, plan_run(run), NO_FACTS) == "cpu-demo requires no GPU"
+
+
+def test_warnings_block_only_where_it_is_asked_for():
+    warned = [finding(Severity.WARN)]
+    assert verdict_of(warned, []).name == "pass"
+    assert verdict_of(warned, [], strict=True).name == "fail"
+    assert not blocks(warned[0])
+    assert blocks(warned[0], strict=True)
+
+
+def test_a_run_for_any_gpu_is_planned_at_an_a100_and_three_tenths():
+    assert assumptions_of(resolve_run(None)).mfu == 0.3

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from neobert.plan import Derived
-from profiles.registry import ResolvedRun, resolve_run
+from tests.validators.judging import FACTS, found, run_of
 from validators.facts import Facts
-from validators.facts_io import facts_from_json
-from validators.finding import Severity, Violation
+from validators.finding import Severity
 from validators.planning import plan_run
 from validators.rule import RULES, CannotTellError
 from validators.rules import prf
 from validators.rules.att import VARLEN_LIMITS, obstacle_to
 from validators.rules.att_kernels import LONG_ROWS
 
-FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 AUTO = ("model.attn_backend=auto", "model.kernel_backend=auto")
 EVERYTHING = {"torch": "2.13", "triton": "3.6", "quack-kernels": "0.6", "flash-attn": "2.8"}
-
-
-def run_of(*overrides: str, profile: str | None = "a100-prod") -> ResolvedRun:
-    return resolve_run(profile, [], overrides)
-
-
-def found(code: str, run: ResolvedRun, facts: Facts = FACTS, **plan: Any) -> list[Violation]:
-    changed = replace(plan_run(run), **{name: Derived(value, "given") for name, value in plan.items()})
-    return list(RULES[code].judge(run, changed, facts))
 
 
 def with_packages(*left_out: str, **changes: Any) -> Facts:
