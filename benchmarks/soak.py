@@ -5,10 +5,10 @@
 
 NeoBERT-250M, profile h200-prod on Python's own documentation, through `neobert-launch train --resume auto`
 and its watchdog. Three kinds of strikes: SIGKILL to the trainer, which the watchdog has to make good; SIGTERM
-to the launcher; SIGKILL to the launcher. Most come while it trains, some while a session starts. With two
-GPUs the undisturbed run goes on beside it and is then done a second time, as far as time allows: by how much
-those two differ is the noise of the kernels. Else it comes before. On a CPU the curves have to be equal to
-the last bit, and with --deterministic on a GPU too.
+to the launcher; SIGKILL to the launcher. Most come while it trains, some while a session starts. On GPUs, be
+it one that they share, the undisturbed run goes on beside it and is then done a second time, as far as time
+allows: by how much those two differ is the noise of the kernels. On a CPU it comes before, and the curves have
+to be equal to the last bit; with --deterministic on a GPU too.
 
 SIGTERM ends the soak early, with a verdict on what there is; the same command goes on from there.
 """
@@ -39,7 +39,6 @@ from soak_run import (
     is_alive,
     runs,
     tell,
-    visible_devices,
     write_profile,
 )
 from soak_trainer import GIVEN
@@ -106,9 +105,8 @@ def main() -> int:
         signal.signal(number, hear)
     write_profile(work, asked)
     disturbed, others = runs(work, has_gpu)
-    has_room = has_gpu and len(visible_devices()) > 1
-    beside = Beside(others if has_room else others[:1])
-    if not has_room:
+    beside = Beside(others if has_gpu else others[:1])
+    if not has_gpu:
         beside.go_on()
         while beside.runs[0].is_going_on and not soak.is_asked_to_stop:
             time.sleep(POLL_S)
