@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tests.mutation.mutants import Mutant
-from tests.mutation.scorer import Outcome, Scorer
+from tests.mutation.scorer import CANNOT_TELL, Outcome, Scorer
 from tests.mutation.targets import ROOT, SUITES, Suite, mutants_in
 
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
@@ -36,7 +36,10 @@ SEED = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Score every suite; 1 where the score is too low or a listed mutant is not what it is said to be."""
+    """Score every suite; 1 where the score is too low or a listed mutant is not what it is said to be.
+
+    3, and no score, where a test fails that no edit has reached.
+    """
     asked = _parser().parse_args(arguments)
     os.chdir(ROOT)
     started = time.monotonic()
@@ -47,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scorer = Scorer(suite, mutants, jobs=asked.jobs)
             ended = _run(suite, scorer)
             if ended:
-                sys.exit(f"{suite.name}: pytest ended with {int(ended)}: {scorer.trouble or 'nothing ran'}")
+                trouble = scorer.trouble or f"pytest ended with {int(ended)}"
+                print(f"{suite.name}: no score can be given: {trouble}", file=sys.stderr)
+                return CANNOT_TELL
             outcomes.append(scorer.outcome)
     is_whole = not (asked.sample or asked.only or asked.again)
     report = report_of(outcomes, time.monotonic() - started, is_whole=is_whole)
@@ -108,7 +113,6 @@ def report_of(outcomes: Sequence[Outcome], duration_s: float, *, is_whole: bool)
         "score_with_equivalent": len(killed) / max(1, len(killed) + len(survived)),
         "not_loadable": sum(len(outcome.stillborn) for outcome in outcomes),
         "tests": sum(outcome.num_tests for outcome in outcomes),
-        "failing_without_a_mutant": [name for outcome in outcomes for name in outcome.broken],
         "duration_s": round(duration_s, 1),
         "survivors": [
             dict(zip(NAMED, mutant.name, strict=True)) | {"line": mutant.line} for mutant in standing
@@ -127,8 +131,6 @@ def _print(report: dict[str, Any]) -> None:
         print(f"survived  {place}: {one['before']}  ->  {one['after']}")
     for name in report["stale"]:
         print(f"stale in {EQUIVALENT.name}  {name}")
-    for name in report["failing_without_a_mutant"]:
-        print(f"left out, it fails as things are  {name}")
     print(
         f"mutants killed {report['killed']}/{report['judged']} = {report['score']:.3f} (at least {WANTED:g} "
         f"is wanted), {report['equivalent']} equivalent ones apart, {report['duration_s']:.0f} s"

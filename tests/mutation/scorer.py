@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -48,7 +48,6 @@ class Outcome:
     killed: list[Mutant] = field(default_factory=list)
     survived: list[Mutant] = field(default_factory=list)
     stillborn: list[Mutant] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
     num_tests: int = 0
 
 
@@ -59,7 +58,13 @@ class Scorer:
         self.suite, self.mutants, self.jobs = suite, mutants, jobs
         self.outcome = Outcome()
         self.trouble = ""
+        self.failing: list[str] = []
         self.files = sorted({mutant.file for mutant in mutants})
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep the files of tests that cannot be loaded."""
+        if report.failed:
+            self.failing.append(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -85,17 +90,18 @@ class Scorer:
             print(f"{self.suite.name}: {number} of {len(self.mutants)}", end=end, file=sys.stderr, flush=True)
 
     def _watch(self, items: Sequence[pytest.Item]) -> list[Seen]:
-        """A test that fails as things are can tell nothing of a mutant; it is named and left out."""
+        """A test that fails as things are kills every mutant that it meets: then there is no score."""
         seen = []
         for item in items:
             started = time.perf_counter()
             with watching(str(file) for file in self.suite.files) as lines:
                 reports = runtestprotocol(item, log=False, nextitem=None)
             if any(report.failed for report in reports):
-                self.outcome.broken.append(item.nodeid)
-            else:
-                codes = frozenset(CODE.findall(item.nodeid))
-                seen.append(Seen(item, lines, time.perf_counter() - started, codes))
+                self.failing.append(item.nodeid)
+            codes = frozenset(CODE.findall(item.nodeid))
+            seen.append(Seen(item, lines, time.perf_counter() - started, codes))
+        if self.failing:
+            self._refuse("these fail with nothing edited:\n" + "\n".join(self.failing))
         return seen
 
     def _control(self, seen: Sequence[Seen]) -> None:
@@ -109,8 +115,11 @@ class Scorer:
             code = os.waitstatus_to_exitcode(status)
             if code != SURVIVED:
                 told.seek(0)
-                self.trouble = f"with modules that nobody edited it ends with {code}: {told.read()}"
-                pytest.exit(self.trouble, CANNOT_TELL)
+                self._refuse(f"with modules put in their own place unedited: {told.read() or code}")
+
+    def _refuse(self, trouble: str) -> NoReturn:
+        self.trouble = trouble
+        pytest.exit(trouble, CANNOT_TELL)
 
     def _start(self, judge: Callable[[], int]) -> int:
         child = os.fork()

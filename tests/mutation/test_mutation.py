@@ -11,6 +11,7 @@ import yaml
 
 from tests.mutation.__main__ import NAMED
 from tests.mutation.mutants import mutants_of
+from tests.mutation.scorer import CANNOT_TELL
 from tests.mutation.targets import ROOT, SUITES, codes_in, mutants_in
 
 SOURCE = '''"""Not 5, and not True."""
@@ -53,6 +54,28 @@ assert mem.MEMORY_SHARE == thresholds.MEMORY_SHARE == 0.909
 plant(mem, "Severity.FAIL", "Severity.WARN")
 assert RULES["MEM001"].severity is Severity.WARN is not rule.severity
 """
+FAILS_AFTER = """
+from pathlib import Path
+from validators import thresholds
+
+def test_made():
+    runs = Path(__file__).with_suffix(".runs")
+    with runs.open("a") as file:
+        file.write("x")
+    assert len(runs.read_text()) <= {number}
+    assert thresholds.MEMORY_SHARE == 0.9
+
+def test_sound():
+    pass
+"""
+SCORES = """
+import sys
+from tests.mutation import __main__ as command
+from tests.mutation.targets import ROOT, Suite
+
+command.SUITES = (Suite("made", (ROOT / "validators/thresholds.py",), (sys.argv[1],)),)
+sys.exit(command.main(["--only", "thresholds", "--jobs", "1"]))
+"""
 
 
 def test_every_kind_of_edit_is_made_and_no_text_is_touched(tmp_path: Path) -> None:
@@ -73,6 +96,42 @@ def test_every_kind_of_edit_is_made_and_no_text_is_touched(tmp_path: Path) -> No
 
 def test_an_edit_reaches_those_who_hold_the_function_the_constant_and_the_rule() -> None:
     subprocess.run([sys.executable, "-c", TAKES_HOLD], check=True, cwd=ROOT)
+
+
+def scored(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    file = folder / "test_made.py"
+    file.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-c", SCORES, str(file)]
+    return subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+
+
+def num_mutants() -> int:
+    return sum(mutant.file.stem == "thresholds" for mutant in mutants_in(SUITES[0]))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["at first", "when replaced by itself", "at the end"])
+def test_no_score_is_given_where_a_test_fails_with_nothing_edited(number: int, tmp_path: Path) -> None:
+    """A test is watched, then asked before the first mutant and behind the last."""
+    before_the_end = number + (num_mutants() if number == 2 else 0)
+    ended = scored(FAILS_AFTER.format(number=before_the_end), tmp_path)
+    assert ended.returncode == CANNOT_TELL
+    assert "mutants killed" not in ended.stdout
+    assert "no score can be given" in ended.stderr
+    assert "test_made.py::test_made" in ended.stderr
+    assert "test_sound" not in ended.stderr
+
+
+def test_no_score_is_given_where_tests_cannot_be_loaded(tmp_path: Path) -> None:
+    ended = scored("import nothing_of_this_name\n", tmp_path)
+    assert ended.returncode == CANNOT_TELL
+    assert "no score can be given" in ended.stderr
+    assert "test_made.py" in ended.stderr
+
+
+def test_a_score_is_given_where_every_test_passes(tmp_path: Path) -> None:
+    ended = scored(FAILS_AFTER.format(number=1000), tmp_path)
+    assert ended.returncode in (0, 1)
+    assert f"mutants killed 2/{num_mutants()} = " in ended.stdout
 
 
 def test_the_tests_of_a_rule_are_found_by_its_code() -> None:
