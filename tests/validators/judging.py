@@ -1,4 +1,4 @@
-"""One rule over one run, with the facts of the fixtures and whatever values of the plan a test gives."""
+"""One rule over one run, with the facts of the fixtures and what a test changes of them or of the plan."""
 
 from __future__ import annotations
 
@@ -25,3 +25,23 @@ def run_of(*overrides: str, profile: str | None = "a100-prod") -> ResolvedRun:
 def found(code: str, run: ResolvedRun, facts: Facts = FACTS, **plan: Any) -> list[Violation]:
     changed = replace(plan_run(run), **{name: Derived(value, "given") for name, value in plan.items()})
     return list(RULES[code].judge(run, changed, facts))
+
+
+def with_facts(group: str, **changes: Any) -> Facts:
+    return replace(FACTS, **{group: replace(getattr(FACTS, group), **changes)})
+
+
+def with_prepared(**changes: Any) -> Facts:
+    return with_facts("inspection", prepared=replace(FACTS.inspection.prepared, **changes))
+
+
+def with_part(part: str, **changes: Any) -> Facts:
+    return with_facts("rehearsal", **{part: replace(getattr(FACTS.rehearsal, part), **changes)})
+
+
+def with_device(**changes: Any) -> Facts:
+    return replace(FACTS, devices=(replace(FACTS.devices[0], **changes),))
+
+
+def healthy(*changes: dict[str, Any]) -> Any:
+    return tuple(replace(FACTS.gpu_health[0], **more) for more in changes)

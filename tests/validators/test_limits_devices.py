@@ -1,0 +1,85 @@
+"""Limits on GPUs, their health and their pace: just at them, and just beyond."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from neobert.plan.hardware import CARDS
+from tests.validators.judging import (
+    FACTS,
+    found,
+    healthy,
+    run_of,
+    with_device,
+    with_facts,
+)
+from validators.finding import Severity
+from validators.rules.gpu_health import _bus
+
+A100 = next(card for card in CARDS if card.name == "A100")
+
+
+def test_a_run_without_a_profile_needs_a_gpu_a_process() -> None:
+    run = run_of("distributed.nproc_per_node=2", profile=None)
+    assert [one.message for one in found("GPU001", run)] == ["1 GPUs are visible and 2 are needed"]
+    assert found("GPU001", run_of(profile=None)) == []
+    (one,) = found("GPU001", run_of("distributed.nnodes=1"), replace(FACTS, gpus=()))
+    assert one.message == "0 GPUs are visible and 1 are needed"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"retired_pages": 1, "is_retirement_pending": False},
+     {"uncorrected_errors": None, "is_remap_pending": None, "recovery_action": None}],
+)  # fmt: skip
+def test_what_may_be_a_weak_card_only_warns(changes: dict[str, Any]) -> None:
+    (one,) = found("GPU003", run_of(), replace(FACTS, gpu_health=healthy(changes)))
+    assert one.severity is Severity.WARN
+
+
+@pytest.mark.parametrize("place", ["0000:3b:00", "00000000:3B:00.0"])
+def test_a_bus_is_written_in_hexadecimal(place: str) -> None:
+    assert _bus(place) == (0, 59, 0)
+
+
+@pytest.mark.parametrize(
+    ("share", "burst", "severities"),
+    [
+        (0.60, 0.75, []),
+        (0.60, 0.7499, [Severity.WARN]),
+        (0.5999, 0.9, [None]),
+        (0.75, 0.0, []),
+        (0.7499, 0.0, [Severity.WARN]),
+    ],
+)
+def test_products_of_the_data_sheet(share: float, burst: float, severities: list[Any]) -> None:
+    peak = A100.bf16_flops
+    facts = with_device(gemm_flops=share * peak, burst_flops=burst * peak)
+    assert [one.severity for one in found("GPU005", run_of(), facts)] == severities
+
+
+def test_no_device_is_no_slow_one() -> None:
+    assert found("GPU005", run_of(), replace(FACTS, devices=())) == []
+
+
+@pytest.mark.parametrize(("rate", "count"), [(15.76e9, 0), (15.75e9, 1)])
+def test_half_of_what_sixteen_lanes_carry(rate: float, count: int) -> None:
+    facts = replace(with_device(host_bytes_per_s=rate), gpu_health=healthy({"pcie_generation_max": 4}))
+    said = [one.message for one in found("GPU006", run_of(), facts)]
+    assert len(said) == count
+    assert all("of 32 GB/s" in message for message in said)
+
+
+@pytest.mark.parametrize("changes", [{"pcie_width": None}, {"pcie_generation_max": None}])
+def test_a_link_that_nobody_described_is_not_judged(changes: dict[str, Any]) -> None:
+    facts = replace(with_device(host_bytes_per_s=1.0), gpu_health=healthy(changes))
+    assert found("GPU006", run_of(), facts) == []
+    assert found("GPU006", run_of(), replace(facts, gpu_health=())) == []
+
+
+@pytest.mark.parametrize(("profile", "count"), [("a100-prod", 1), ("cpu-demo", 0), (None, 0)])
+def test_torch_without_cuda_matters_where_a_gpu_is_required(profile: str | None, count: int) -> None:
+    assert len(found("HST008", run_of(profile=profile), with_facts("imports", cuda_version=""))) == count

@@ -1,0 +1,99 @@
+"""Limits on losses, rates and precision: just at them, and just beyond."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+
+import pytest
+
+from tests.validators.judging import (
+    FACTS,
+    found,
+    run_of,
+    with_facts,
+    with_part,
+)
+from validators.rule import RULES
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(1.149, 0), (1.151, 1), (0.851, 0), (0.849, 1)])
+def test_a_new_model_knows_nothing(ratio: float, count: int) -> None:
+    first = log(FACTS.rehearsal.learning.vocab_size) * ratio
+    facts = with_part("learning", initial_loss=first)
+    assert len(found("NUM005", run_of(), facts)) == count
+    trained = run_of("model.pretrained_checkpoint=checkpoints/9")
+    assert found("NUM005", trained, facts) == []
+
+
+@pytest.mark.parametrize(("last", "count"), [(97.9, 0), (98.0, 1), (98.1, 1)])
+def test_one_batch_is_learned(last: float, count: int) -> None:
+    overfit = replace(FACTS.rehearsal.learning.overfit, first=100.0, last=last)
+    assert len(found("NUM005", run_of(), with_part("learning", overfit=overfit))) == count
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "rate"),
+    [
+        (("optimizer.lr=3",), "optimizer.lr", "at 3 "),
+        (("optimizer.muon_lr=2", "optimizer.lr=1e-3"), "optimizer.muon_lr", "at 2 "),
+    ],
+)
+def test_the_rate_that_moves_too_much_is_named(overrides: tuple[str, ...], path: str, rate: str) -> None:
+    (one,) = found("OPT002", run_of("optimizer.name=muon", *overrides))
+    assert (one.path, one.message[: len(rate)]) == (path, rate)
+
+
+@pytest.mark.parametrize(("factor", "count"), [(0.2, 0), (0.201, 1), (0.002, 0), (0.00199, 1)])
+def test_a_step_of_original_moves_by_its_width(factor: float, count: int) -> None:
+    """On 10,000 channels, with weights uniform in +-sqrt(3): the share is the rate / 100 * 125 of 25 %."""
+    run = run_of(
+        "optimizer.name=muon", "optimizer.muon_adjust_lr_fn=original", f"optimizer.lr={factor * 125}"
+    )
+    config = run.config
+    model = replace(config.model, hidden_size=10_000, decoder_init_range=3**0.5)
+    run = replace(run, config=replace(config, model=model))
+    assert len(found("OPT002", run)) == count
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        ("a100-prod", "judges production"),
+        (None, "judges production"),
+        ("cpu-demo", "no tensor cores"),
+        ("gpu-smoke", ""),
+    ],
+)
+def test_idle_tensor_cores_are_a_matter_of_smoke_on_gpus(profile: str | None, reason: str) -> None:
+    said = RULES["PRE004"].inapplicable(run_of(profile=profile), None)
+    assert reason in said
+    assert bool(said) is bool(reason)
+
+
+@pytest.mark.parametrize(("capability", "count"), [((8, 0), 0), ((7, 9), 1), ((7, 5), 1)])
+def test_bf16_begins_with_ampere(capability: tuple[int, int], count: int) -> None:
+    facts = replace(FACTS, gpus=(replace(FACTS.gpus[0], compute_capability=capability),))
+    assert len(found("PRE002", run_of(), facts)) == count
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1 + 0.995e-6, 0), (1 + 1.005e-6, 1)])
+def test_the_rate_is_the_planned_one_to_a_millionth(factor: float, count: int) -> None:
+    lines = tuple(
+        replace(line, learning_rate=line.learning_rate * factor) for line in FACTS.rehearsal.schedule
+    )
+    assert len(found("SCH002", run_of(), with_facts("rehearsal", schedule=lines[:1]))) == count
+
+
+def test_products_in_no_declared_precision_are_none_of_it() -> None:
+    (one,) = found("PRE003", run_of(), with_part("precision", product_flops={"float16": 1.0}))
+    assert "float16 100%" in one.message
+
+
+def test_rotations_at_the_limit_are_right() -> None:
+    paths = FACTS.numerics.paths
+    for error, count in ((2.0**-10, 0), (2.0**-10 + 2.0**-30, 1)):
+        rotation = replace(paths[0].probes.rotation, largest_error=error)
+        path = replace(paths[0], probes=replace(paths[0].probes, rotation=rotation))
+        said = [one.message for one in found("NUM002", run_of(), with_facts("numerics", paths=(path,)))]
+        assert len([message for message in said if "computed in fp32" in message]) == count

@@ -1,0 +1,94 @@
+"""Limits on sizes and memory: just at them, and just beyond."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.validators.judging import (
+    found,
+    run_of,
+    with_part,
+)
+from validators.rules.mod import _heads, _most_shrunk
+
+
+@pytest.mark.parametrize(("ratio", "count"), [(0.5, 0), (0.499, 1), (1.5, 0), (1.501, 1)])
+def test_memory_as_predicted(ratio: float, count: int) -> None:
+    parts = ("weights_mib", "gradients_mib", "optimizer_mib", "activations_mib", "logits_mib", "runtime_mib")
+    plan = dict.fromkeys(parts, 0.0) | {"weights_mib": 10_000.0}
+    facts = with_part("memory", peak_allocated_mib=int(10_000 * ratio), context_mib=0, peak_reserved_mib=0)
+    said = [one for one in found("MEM002", run_of(), facts, **plan) if "predicted" in one.message]
+    assert len(said) == count
+
+
+@pytest.mark.parametrize(("growth", "count"), [(2.0, 0), (2.001, 1)])
+def test_growth_of_a_hundredth_in_fifty_steps(growth: float, count: int) -> None:
+    facts = with_part("memory", peak_allocated_mib=10_000, growth_mib_per_step=growth)
+    assert len(found("MEM003", run_of(), facts)) == count
+
+
+@pytest.mark.parametrize(
+    ("sizes", "key"),
+    [
+        ((768, 7, 3072), "num_hidden_layers"),
+        ((384, 28, 3072), "hidden_size"),
+        ((768, 28, 256), "intermediate_size"),
+    ],
+)
+def test_the_key_that_took_most_is_named(sizes: tuple[int, int, int], key: str) -> None:
+    model = run_of().config.model
+    names = ("hidden_size", "num_hidden_layers", "intermediate_size")
+    small = replace(model, **dict(zip(names, sizes, strict=True)))
+    assert _most_shrunk(small, model) == f"model.{key}"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "on_gpu", "said"),
+    [
+        (256, True, 0),
+        (257, False, 1),
+        (264, True, 1),
+        (255, False, 1),
+        (6, False, 0),
+        (3, False, 1),
+        (1, False, 1),
+    ],
+)
+def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: bool, said: int) -> None:
+    config = run_of().config
+    model = replace(config.model, hidden_size=hidden, num_attention_heads=1, rope=True)
+    assert len(list(_heads(replace(config, model=model), on_gpu=on_gpu))) == said
+    without = replace(config, model=replace(model, rope=False))
+    assert len(list(_heads(without, on_gpu=False))) == 0
+
+
+def other_memory(is_on: bool) -> float:
+    from neobert.plan import build_plan
+    from validators.planning import assumptions_of
+
+    run = run_of(f"trainer.gradient_checkpointing={str(not is_on).lower()}")
+    return build_plan(run.config, assumptions_of(run)).memory_mib.value
+
+
+@pytest.mark.parametrize(("step", "count"), [(0.0, 0), (1.0, 1)])
+def test_checkpointing_that_would_leave_half_of_the_device_empty(step: float, count: int) -> None:
+    device = 2 * other_memory(True) + step
+    run = run_of("trainer.gradient_checkpointing=true")
+    assert len(found("MOD003", run, device_memory_mib=device)) == count
+
+
+@pytest.mark.parametrize(("more", "count"), [(0.0, 0), (0.5, 1)])
+def test_checkpointing_that_would_make_it_fit(more: float, count: int) -> None:
+    device = 100_000.0
+    run = run_of("trainer.gradient_checkpointing=false", "model.kernel_backend=torch")
+    said = found("MOD003", run, device_memory_mib=device, memory_mib=0.9 * device + more)
+    assert len(said) == count
+    assert all("with model.kernel_backend torch" not in one.hint for one in said)
+
+
+def test_own_kernels_have_to_go_for_checkpointing() -> None:
+    run = run_of("model.kernel_backend=triton", "model.attn_backend=auto")
+    (one,) = found("MOD003", run, device_memory_mib=100_000.0, memory_mib=95_000.0)
+    assert "with model.kernel_backend torch" in one.hint

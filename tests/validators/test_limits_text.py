@@ -1,0 +1,64 @@
+"""Limits on the text that was prepared: just at them, and just beyond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.validators.judging import (
+    found,
+    run_of,
+    with_facts,
+    with_part,
+    with_prepared,
+)
+from validators.finding import Severity
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [((), "dataset.name"), (("dataset.path=corpus", "dataset.name=null"), "dataset.path")],
+)
+def test_the_key_that_names_the_text_is_named(overrides: tuple[str, ...], path: str) -> None:
+    (one,) = found("DAT001", run_of(*overrides), with_facts("data", exists=False))
+    assert one.path == path
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [((), "tokenizer.name"), (("tokenizer.path=tokens", "tokenizer.name=null"), "tokenizer.path")],
+)
+def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], path: str) -> None:
+    (one,) = found("DAT001", run_of(*overrides), with_facts("data", tokenizer_exists=False))
+    assert one.path == path
+
+
+@pytest.mark.parametrize(
+    ("epochs", "severities"),
+    [(4.0, []), (4.01, [Severity.WARN]), (40.0, [Severity.WARN]), (40.01, [None])],
+)
+def test_text_that_is_read_again(epochs: float, severities: list[Any]) -> None:
+    assert [one.severity for one in found("DAT004", run_of(), with_prepared(epochs=epochs))] == severities
+
+
+@pytest.mark.parametrize(
+    ("histogram", "longest"),
+    [(((64, 1), (128, 1)), "64"), (((64, 1), (128, 2)), "128"), (((64, 2), (128, 1), (256, 1)), "64"),
+     (((64, 1), (128, 1), (256, 3)), "256")],
+)  # fmt: skip
+def test_the_median_document(histogram: Any, longest: str) -> None:
+    (one,) = found("DAT005", run_of(), with_prepared(histogram=histogram, dropped_share=0.5))
+    assert f"half of the documents have at most {longest} tokens" in one.message
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.75, 0), (0.7500001, 1), (0.25, 0), (0.2499999, 1)])
+def test_five_deviations(share: float, count: int) -> None:
+    """Of a hundred fair draws: 5 x sqrt(0.25 / 100) is exactly a quarter."""
+    run = run_of("datacollator.mlm_probability=0.5")
+    assert len(found("NUM006", run, with_prepared(num_maskable=100, masked_share=share))) == count
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.05, 0), (0.0501, 1)])
+def test_text_that_stands_in_both(share: float, count: int) -> None:
+    assert len(found("DAT006", run_of(), with_part("overlap", shared_share=share))) == count
