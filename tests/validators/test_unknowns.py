@@ -13,6 +13,18 @@ ABSENT = TWO | {"facts.distributed.absent": [1]}
 PREPARED = "facts.inspection.prepared"
 NO_LINKS = {"facts.gpu_health.0.num_nvlinks": None, "facts.gpu_health.0.pcie_generation_max": None}
 
+UNREACHED = {
+    "facts.data": None,
+    PREPARED: None,
+    "facts.inspection.refusal.message": "nobody answers",
+}
+HUB_TEXT = {"config.dataset.path": None, "config.dataset.name": "owner/text"}
+HUB_TOKENIZER = {"config.tokenizer.path": None, "config.tokenizer.name": "owner/words"}
+OWN_TEXT = {"config.dataset.path": "text.txt", "config.dataset.name": None}
+OWN_TOKENIZER = {"config.tokenizer.path": "words", "config.tokenizer.name": None}
+NO_TEXT = {"facts.inspection.refusal.code": "DAT001"}
+NO_TOKENIZER = {"facts.inspection.refusal.code": "TOK001"}
+
 ROWS: list[tuple[str, dict[str, Any], str]] = [
     *[(code, ABSENT, "rank 1 did not come") for code in ("DST002", "DST003", "DST005", "DST006")],
     *[
@@ -28,6 +40,8 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
         (code, {PREPARED: None, "facts.inspection.refusal.message": "the disk is full"}, "the disk is full")
         for code in ("DAT002", "DAT003", "DAT004", "DAT005", "DAT015", "NUM006")
     ],
+    ("DAT014", UNREACHED | HUB_TEXT | NO_TEXT, "DAT001: nobody answers; data: was not probed"),
+    ("DAT014", UNREACHED | HUB_TOKENIZER | NO_TOKENIZER, "TOK001: nobody answers; data: was not probed"),
     ("DAT003", {f"{PREPARED}.sampled_microbatches": 0}, "one microbatch for every rank"),
     ("DAT004", {f"{PREPARED}.epochs": None}, "length of the text is not known"),
     ("NUM006", {f"{PREPARED}.num_maskable": 0}, "no token of the sample may be masked"),
@@ -40,6 +54,24 @@ def test_what_does_not_say_is_unknown(code: str, situation: Any, reason: str, ju
     assert judged.status(code) is Status.UNKNOWN
     assert judged.of(code) == []
     assert reason in judged.checks[code].message
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        HUB_TEXT | OWN_TOKENIZER | NO_TOKENIZER,
+        OWN_TEXT | HUB_TOKENIZER | NO_TEXT,
+        {"config.dataset.name": "builtin:python-docs", "config.dataset.path": None} | NO_TEXT,
+        HUB_TEXT | {"facts.inspection.refusal.code": "DAT011"},
+    ],
+)
+def test_what_is_not_the_hubs_is_refused_whoever_answers(situation: Any, judge_situation: Any) -> None:
+    assert judge_situation(UNREACHED | situation).status("DAT014") is Status.FAIL
+
+
+def test_text_that_the_hub_has_and_that_cannot_be_opened_is_refused(judge_situation: Any) -> None:
+    there = {key: value for key, value in UNREACHED.items() if key != "facts.data"}
+    assert judge_situation(there | HUB_TEXT | NO_TEXT).status("DAT014") is Status.FAIL
 
 
 @pytest.mark.parametrize("code", ["DST001", "DST002", "DST004", "DST005", "DST006"])

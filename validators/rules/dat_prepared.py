@@ -17,6 +17,8 @@ HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
 LEAST_FILL = 0.9
 MOST_LOST = 0.05
 DEVIATIONS = 5.0
+NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
+BUILTIN = "builtin:"
 
 
 def _prepared(facts: Facts) -> PreparedFacts:
@@ -46,7 +48,8 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Prepares the text as the trainer would, in a child, or opens what was prepared before, and hands on what
     that refuses: a file that cannot be decoded, a tokenizer without a mask, too little text for one
-    microbatch, a prepared file that lost its end.
+    microbatch, a prepared file that lost its end. What the hub holds and nobody could ask it for is unknown,
+    here as in DAT001.
 
     ## Why is this bad?
     The trainer refuses the same, after the queue and the start of every process.
@@ -64,8 +67,20 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     inspection = facts.inspection
     assert inspection is not None
     refusal = inspection.refusal
+    if facts.data is None and refusal.code in _codes_of_the_hub(run):
+        told = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
+        raise CannotTellError(f"the text could not be prepared: {told}")
     if refusal.code:
         yield Violation("dataset", f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
+
+
+def _codes_of_the_hub(run: ResolvedRun) -> Iterator[str]:
+    """What a run is refused with that takes its text or its tokenizer from the hub and cannot get it."""
+    dataset, tokenizer = run.config.dataset, run.config.tokenizer
+    if dataset.path is None and not (dataset.name or BUILTIN).startswith(BUILTIN):
+        yield NO_TEXT
+    if tokenizer.path is None and tokenizer.name is not None:
+        yield NO_TOKENIZER
 
 
 @rule("DAT015", "altered-data", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
