@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,16 @@ def test_of_what_was_set_aside_the_newest_stays(tmp_path):
     publish.set_aside_after(tmp_path, 1)
     assert retention.bound_superseded(tmp_path) == [".superseded-3-0"]
     assert names(tmp_path) == {"1", "latest", ".superseded-2-0"}
+
+
+@pytest.mark.parametrize("name", [".superseded-x", ".superseded-", ".superseded-3", ".superseded-3-0.bak"])
+def test_what_only_looks_set_aside_is_somebodys_and_stays(tmp_path, name):
+    (tmp_path / name).mkdir()
+    for step in (1, 2, 3):
+        save(tmp_path, step)
+    publish.set_aside_after(tmp_path, 1)
+    retention.tidy(tmp_path, TrainerConfig(save_total_limit=2), None)
+    assert names(tmp_path) == {"1", "latest", ".superseded-3-0", name}
 
 
 def test_what_is_in_quarantine_is_kept_and_latest_moves_on(tmp_path):

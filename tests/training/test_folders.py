@@ -101,6 +101,20 @@ def test_auto_refuses_a_folder_under_another_steps_name(tmp_path):
         folders.find(tmp_path, "auto")
 
 
+@pytest.mark.parametrize("name", ["0100", "00", "+100", "1_00", "100 ", "١٠٠", "²", "100.bak", "-100"])
+def test_only_a_step_as_it_is_written_names_a_checkpoint(tmp_path, name):
+    save(tmp_path, 5, 100)
+    shutil.copytree(tmp_path / "100", tmp_path / name)
+    shutil.rmtree(tmp_path / "100")
+    assert folders.checkpoint_steps(tmp_path) == [5]
+    assert folders.find(tmp_path, "auto")[0].name == "5"
+    assert publish.set_aside_after(tmp_path, 5) == []
+    save(tmp_path, 110, 120)
+    assert retention.retain(tmp_path, 2, 0, frozenset()) == [5]
+    assert verify(tmp_path / name).step == 100
+    assert folders.find(tmp_path, str(tmp_path / name))[1].step == 100
+
+
 @pytest.mark.parametrize("selector", ["latest", "{root}/latest", "{root}/10"])
 def test_a_path_or_latest_names_a_checkpoint(tmp_path, selector):
     save(tmp_path, 5, 10)

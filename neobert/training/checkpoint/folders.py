@@ -7,10 +7,13 @@ checkpoints/.tmp-3000-PID/             a save under way, or what a kill left of 
 checkpoints/.trash-1000-0/             a checkpoint on its way out
 checkpoints/.superseded-3000-0/        what lay ahead of the step that a run was resumed from
 checkpoints/.corrupt-3000-0/           a checkpoint that did not verify; nobody removes it but people
+
+Whatever else lies there is somebody's, and is left alone: `0100`, `100.bak`, `.superseded-x`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +26,8 @@ PARTIAL = ".tmp"
 TRASH = ".trash"
 SUPERSEDED = ".superseded"
 CORRUPT = ".corrupt"
+# A step is written in one way, so that no two folders are the same one's.
+STEP_NAME = re.compile(r"0|[1-9][0-9]*")
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
 AFRESH_HINT = "restore one of them from a copy, or move the folder away to start afresh"
 
@@ -44,7 +49,7 @@ def checkpoint_steps(root: Path) -> list[int]:
     """Return the steps that have a folder, in order, verified or not."""
     if not root.is_dir():
         return []
-    return sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal() and path.is_dir())
+    return sorted(int(path.name) for path in root.iterdir() if STEP_NAME.fullmatch(path.name) and path.is_dir())
 
 
 def find(root: Path, selector: str) -> Found | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from pathlib import Path
 
 from neobert.config.schema import TrainerConfig
@@ -16,6 +17,7 @@ from neobert.training.checkpoint.publish import point, remove
 log = logging.getLogger(__name__)
 
 SUPERSEDED_KEPT = 1
+SUPERSEDED_NAME = re.compile(re.escape(SUPERSEDED) + r"-([0-9]+)-[0-9]+")
 MORE_IS_BETTER = ("eval/accuracy",)
 
 
@@ -66,9 +68,9 @@ def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -
 
 def bound_superseded(root: Path) -> list[str]:
     """Remove what was set aside but for the newest, now that the run's own history has a checkpoint."""
-    found = [path for path in root.iterdir() if path.name.startswith(f"{SUPERSEDED}-")]
-    oldest_first = sorted(found, key=lambda path: (path.stat().st_ctime_ns, _step_of(path)))
-    return [path.name for path in oldest_first[:-SUPERSEDED_KEPT] if _is_removed(path)]
+    named = ((path, SUPERSEDED_NAME.fullmatch(path.name)) for path in root.iterdir())
+    found = [(path.stat().st_ctime_ns, int(name[1]), path) for path, name in named if name is not None]
+    return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 
 
 def _value(folder: Path, metric: str) -> float:
@@ -76,10 +78,6 @@ def _value(folder: Path, metric: str) -> float:
         return float(read_manifest(folder).metrics.get(metric, math.nan))
     except ProjectError:
         return math.nan
-
-
-def _step_of(path: Path) -> int:
-    return int(path.name.split("-")[1])
 
 
 def _is_removed(folder: Path) -> bool:
