@@ -21,7 +21,6 @@ GRADIENT_TOLERANCE = 1e-4
 LINK_SHARE = 0.4
 NVLINK_BYTES_PER_S = 25e9
 PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
-GIB = 2**30
 
 Said = TypeVar("Said")
 
@@ -105,7 +104,7 @@ def _differing_versions(said: Mapping[int, Mapping[str, str]]) -> Iterator[Viola
 
 
 def _most_common(said: Mapping[int, Said]) -> Said:
-    return Counter(said.values()).most_common(1)[0][0]
+    return Counter(said.values()).most_common()[0][0]
 
 
 def _others(said: Mapping[int, Said], usual: Said) -> list[int]:
@@ -210,9 +209,16 @@ def _link(gpu: GpuHealthFacts) -> tuple[str, float] | None:
     """What a GPU is connected by and what that carries one way."""
     if gpu.num_nvlinks:
         return f"{gpu.num_nvlinks} NVLinks", gpu.num_nvlinks * NVLINK_BYTES_PER_S
+    carries = pcie_bytes_per_s(gpu)
+    if carries is not None:
+        return f"{gpu.pcie_width} lanes of PCIe {gpu.pcie_generation_max}", carries
+    return None
+
+
+def pcie_bytes_per_s(gpu: GpuHealthFacts) -> float | None:
+    """Return what the lanes in use carry one way, at the best generation; None where it is not described."""
     if gpu.pcie_generation_max in PCIE_LANE_BYTES_PER_S and gpu.pcie_width:
-        lanes = gpu.pcie_width * PCIE_LANE_BYTES_PER_S[gpu.pcie_generation_max]
-        return f"{gpu.pcie_width} lanes of PCIe {gpu.pcie_generation_max}", lanes
+        return gpu.pcie_width * PCIE_LANE_BYTES_PER_S[gpu.pcie_generation_max]
     return None
 
 

@@ -44,8 +44,9 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     """
     gpus = facts.gpus or ()
     requires = run.profile.requires if run.profile else None
-    on_this_node = math.ceil(requires.num_gpus / run.config.distributed.nnodes) if requires else 0
-    needed = max(run.config.distributed.nproc_per_node, on_this_node)
+    needed = run.config.distributed.nproc_per_node
+    if requires is not None:
+        needed = max(needed, math.ceil(requires.num_gpus / run.config.distributed.nnodes))
     if len(gpus) < needed:
         hint = "check CUDA_VISIBLE_DEVICES, or lower distributed.nproc_per_node"
         yield Violation(PATH, f"{len(gpus)} GPUs are visible and {needed} are needed", hint)

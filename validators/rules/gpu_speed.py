@@ -13,7 +13,7 @@ from validators.facts_gpu import GpuHealthFacts
 from validators.facts_num import DeviceFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.dst import PCIE_LANE_BYTES_PER_S
+from validators.rules.dst import pcie_bytes_per_s
 
 PATH = "distributed.nproc_per_node"
 LEAST_GEMM_SHARE, USUAL_GEMM_SHARE = 0.6, 0.75
@@ -63,7 +63,6 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     devices = _used(run, facts)
-    fastest = max((device.gemm_flops for device in devices), default=0.0)
     for device in devices:
         peak, label = _card(device).bf16_flops, f"GPU {device.index} ({device.name})"
         reached = f"{device.gemm_flops / TERA:.0f} TFLOP/s"
@@ -74,6 +73,7 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         elif at_best < USUAL_GEMM_SHARE * peak:
             message = f"{label}: {at_best / TERA:.0f} TFLOP/s at best, {at_best / peak:.0%} {sheet}"
             yield Violation(PATH, message, SLOW, Severity.WARN)
+        fastest = max(other.gemm_flops for other in devices)
         if device.gemm_flops < LEAST_OF_FASTEST * fastest:
             message = f"{label}: {reached}, and the fastest GPU of the run reaches {fastest / TERA:.0f}"
             yield Violation(PATH, message, SLOW)
@@ -119,9 +119,9 @@ def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[st
         return
     if gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
         yield f"{gpu.pcie_width} of {gpu.pcie_width_max} PCIe lanes"
-    lane = PCIE_LANE_BYTES_PER_S.get(gpu.pcie_generation_max or 0)
-    if lane and device.host_bytes_per_s < LEAST_HOST_SHARE * lane * gpu.pcie_width:
-        reached = f"{device.host_bytes_per_s / GIGA:.1f} of {lane * gpu.pcie_width / GIGA:.0f} GB/s"
+    carries = pcie_bytes_per_s(gpu)
+    if carries is not None and device.host_bytes_per_s < LEAST_HOST_SHARE * carries:
+        reached = f"{device.host_bytes_per_s / GIGA:.1f} of {carries / GIGA:.0f} GB/s"
         yield f"a copy from the host reaches {reached}"
 
 

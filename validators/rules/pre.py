@@ -8,7 +8,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
-BF16_CAPABILITY = (8, 0)
+BF16_MAJOR = 8
 
 
 @rule("PRE001", "fp32-in-production", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
@@ -121,8 +121,8 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     for gpu in facts.gpus or ():
-        if gpu.compute_capability < BF16_CAPABILITY:
-            major, minor = gpu.compute_capability
+        major, minor = gpu.compute_capability
+        if major < BF16_MAJOR:
             yield Violation(
                 "trainer.mixed_precision",
                 f"GPU {gpu.index} ({gpu.name}) has compute capability {major}.{minor}; bf16 needs 8.0",

@@ -44,7 +44,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     total = sum(found.product_flops.values())
     if not total:
         raise CannotTellError("no matrix product was seen")
-    share = found.product_flops.get(declared, 0.0) / total
+    share = sum(flops for name, flops in found.product_flops.items() if name == declared) / total
     if share < LEAST_SHARE:
         shares = (f"{name} {flops / total:.0%}" for name, flops in sorted(found.product_flops.items()))
         yield Violation(
