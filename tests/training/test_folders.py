@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint import folders, publish, retention
+from neobert.training.checkpoint import folders, manifest, publish, retention
 from neobert.training.checkpoint.manifest import verify
 
 NOW = "2026-01-01T00:00:00+00:00"
@@ -182,6 +183,51 @@ def test_a_full_disk_leaves_the_old_checkpoints_and_no_part_of_the_new(tmp_path)
     assert folders.find(tmp_path, "auto")[1].step == 5
 
 
+def refuse_syncs(monkeypatch, number, *, of_folders):
+    """Have the file system refuse to sync folders, or files, and to take advice of anything."""
+    real = os.fsync
+
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == of_folders:
+            raise OSError(number, os.strerror(number))
+        return real(descriptor)
+
+    def take_no_advice(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "posix_fadvise", take_no_advice)
+    manifest._tell_unsynced.cache_clear()
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EACCES])
+def test_a_file_system_that_syncs_no_folders_takes_checkpoints_and_says_so_once(
+    tmp_path, monkeypatch, caplog, number
+):
+    refuse_syncs(monkeypatch, number, of_folders=True)
+    save(tmp_path, 5, 10)
+    assert folders.find(tmp_path, "latest")[1].step == 10
+    assert caplog.text.count("does not sync folders") == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "of_folders"),
+    [
+        (errno.EIO, True),
+        (errno.ENOSPC, True),
+        (errno.EIO, False),
+        (errno.ENOSPC, False),
+        (errno.EINVAL, False),
+    ],
+)
+def test_what_is_not_durable_is_no_checkpoint(tmp_path, monkeypatch, number, of_folders):
+    save(tmp_path, 5)
+    refuse_syncs(monkeypatch, number, of_folders=of_folders)
+    with pytest.raises(ProjectError, match=os.strerror(number)):
+        save(tmp_path, 10)
+    assert folders.find(tmp_path, "auto")[1].step == 5
+
+
 def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
     save(tmp_path, 5, 10, 15)
     assert publish.set_aside_after(tmp_path, 5) == [10, 15]
@@ -197,7 +243,7 @@ def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
 KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
-from neobert.training.checkpoint import folders, publish, retention
+from neobert.training.checkpoint import folders, manifest, publish, retention
 
 calls, deadline = 0, int(sys.argv[2])
 

@@ -49,7 +49,8 @@ def checkpoint_steps(root: Path) -> list[int]:
     """Return the steps that have a folder, in order, verified or not."""
     if not root.is_dir():
         return []
-    return sorted(int(path.name) for path in root.iterdir() if STEP_NAME.fullmatch(path.name) and path.is_dir())
+    named = (path for path in root.iterdir() if STEP_NAME.fullmatch(path.name))
+    return sorted(int(path.name) for path in named if path.is_dir())
 
 
 def find(root: Path, selector: str) -> Found | None:

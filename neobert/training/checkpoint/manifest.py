@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from neobert.errors import ProjectError
 
+log = logging.getLogger(__name__)
+
 FILE_NAME = "checkpoint.json"
 SCHEMA_VERSION = 1
 CODE = "CKP007"
+# What network and FUSE file systems answer that know no sync of a folder.
+UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +87,36 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a folder would outlive this machine, and have it read from there next time."""
+    """Wait until a file or a folder would outlive this machine, and have it read from there next time.
+
+    A folder that its file system does not sync is no failure, which is said once; a file is one.
+    """
+    if not path.is_dir():
+        _sync(path)
+        return
+    try:
+        _sync(path)
+    except OSError as error:
+        if error.errno not in UNSYNCED:
+            raise
+        _tell_unsynced(error.strerror)
+
+
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # advice, and no more
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
+
+
+@cache
+def _tell_unsynced(reason: str) -> None:
+    words = "this file system does not sync folders (%s): a power cut may cost the newest checkpoint its name"
+    log.warning(words, reason)
 
 
 def _summary(content: Mapping[str, Any]) -> Manifest:
