@@ -30,18 +30,22 @@ class Spikes:
         self._first = torch.zeros(3, dtype=torch.float64, device=device)
 
     def judge(self, step: int, loss: Tensor) -> Tensor:
-        """Return whether a step's loss leapt; one that did, or is no number, leaves the mean as it was."""
+        """Return whether a step's loss leapt; one that did, or is no number, leaves the mean as it was.
+
+        So does a loss of 0, which is that of a step without targets: a mean over nothing.
+        """
         loss = loss.to(torch.float64)
-        is_spike = torch.isfinite(loss) & (loss > self._factor * self._mean)
+        is_told = torch.isfinite(loss) & (loss > 0)
+        is_spike = is_told & (loss > self._factor * self._mean)
         found = torch.stack([torch.full_like(loss, step), loss, self._mean])
         self._first = torch.where(is_spike & (self._first[0] == 0), found, self._first)
         moved = torch.where(self._mean.isnan(), loss, self._mean + WEIGHT * (loss - self._mean))
-        self._mean = torch.where(is_spike | ~torch.isfinite(loss), self._mean, moved)
+        self._mean = torch.where(is_told & ~is_spike, moved, self._mean)
         return is_spike
 
     def resume(self, mean: float) -> None:
-        """Compare with the mean of an earlier session from here on."""
-        self._mean.fill_(mean)
+        """Compare with the mean of an earlier session from here on; one of 0 says nothing."""
+        self._mean.fill_(mean if mean > 0 else math.nan)
 
     def take(self) -> tuple[Spike | None, float | None]:
         """Return the first leap since the last call, and the mean, if there is one. Waits for the device."""

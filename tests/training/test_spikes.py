@@ -33,6 +33,8 @@ def judge_all(losses, factor=10.0):
         ([1000.0, 1.0, 1.0], 10.0, []),
         ([9.0, float("nan"), float("inf"), 9.0, 95.0], 10.0, [4]),
         ([9.0, 900.0, 9.0], None, []),
+        ([0.0, 9.0, 8.0, 95.0], 10.0, [3]),
+        ([9.0, *[0.0] * 60, 9.0], 10.0, []),
     ],
 )
 def test_a_leap_is_a_multiple_of_the_mean_before_it(losses, factor, expected):
@@ -48,6 +50,13 @@ def test_the_first_leap_is_told_once_with_what_was_before():
 
 def test_before_the_first_loss_there_is_no_mean():
     assert Spikes(CPU, 10.0).take() == (None, None)
+
+
+def test_a_mean_of_nothing_that_an_earlier_session_left_is_none():
+    spikes = Spikes(CPU, 10.0)
+    spikes.resume(0.0)
+    assert not bool(spikes.judge(1, torch.tensor(9.0)))
+    assert spikes.take() == (None, 9.0)
 
 
 def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
