@@ -26,7 +26,7 @@ def test_a_new_model_knows_nothing(ratio: float, count: int) -> None:
     assert found("NUM005", trained, facts) == []
 
 
-@pytest.mark.parametrize(("last", "count"), [(97.9, 0), (98.0, 1), (98.1, 1)])
+@pytest.mark.parametrize(("last", "count"), [(97.99, 0), (98.0, 1), (98.01, 1)])
 def test_one_batch_is_learned(last: float, count: int) -> None:
     overfit = replace(FACTS.rehearsal.learning.overfit, first=100.0, last=last)
     assert len(found("NUM005", run_of(), with_part("learning", overfit=overfit))) == count

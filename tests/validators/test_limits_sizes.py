@@ -11,6 +11,7 @@ from tests.validators.judging import (
     run_of,
     with_part,
 )
+from validators.rules import mod
 from validators.rules.mod import _heads, _most_shrunk
 
 
@@ -86,6 +87,17 @@ def test_checkpointing_that_would_make_it_fit(more: float, count: int) -> None:
     said = found("MOD003", run, device_memory_mib=device, memory_mib=0.9 * device + more)
     assert len(said) == count
     assert all("with model.kernel_backend torch" not in one.hint for one in said)
+
+
+@pytest.mark.parametrize(("step", "count"), [(0.0, 1), (-0.01, 0)])
+def test_checkpointing_that_would_just_fit_is_offered(
+    step: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a share of a half, for no double need be nine tenths of another to the last bit."""
+    monkeypatch.setattr(mod, "MEMORY_SHARE", 0.5)
+    run, other = run_of("trainer.gradient_checkpointing=false"), other_memory(False)
+    device = 2 * other + step
+    assert len(found("MOD003", run, device_memory_mib=device, memory_mib=device)) == count
 
 
 def test_own_kernels_have_to_go_for_checkpointing() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from tests.validators.judging import FACTS
 from validators.facts_io import facts_from_json
 from validators.finding import Severity, Status
 from validators.numbers import count_killed
@@ -82,6 +84,36 @@ def test_what_cannot_be_told_is_unknown_and_no_pass(code, situation, reason, jud
     check = judge_situation(situation).checks[code]
     assert check.status is Status.UNKNOWN
     assert reason in check.message
+
+
+PLANTED = {
+    "isolation": "NUM001",
+    "padding": "NUM001",
+    "direction": "NUM003",
+    "parity": "NUM002",
+    "rotation": "NUM002",
+    "repeats": "NUM004",
+}
+
+
+@pytest.mark.parametrize("probe", PLANTED)
+def test_a_planted_fault_that_nobody_sees_speaks_against_its_own_probe(probe, judge_situation):
+    """Where it did no harm, the probe measures what it measures without it."""
+    (path,) = FACTS.numerics.paths
+    harmless = [
+        asdict(replace(one, probes=path.probes) if one.probe == probe else one) for one in path.mutants
+    ]
+    judged = judge_situation({f"{FIRST}.mutants": harmless})
+    assert {one.code for one in judged.findings if "planted fault" in one.message} == {PLANTED[probe]}
+
+
+@pytest.mark.parametrize("probe", PLANTED)
+def test_a_fault_that_was_not_planted_is_missed_by_its_own_probe(probe, judge_situation):
+    others = [asdict(one) for one in FACTS.numerics.paths[0].mutants if one.probe != probe]
+    checks = judge_situation({f"{FIRST}.mutants": others}).checks.values()
+    said = {check.id: check.message for check in checks if "no fault was planted" in check.message}
+    assert set(said) == {PLANTED[probe]}
+    assert said[PLANTED[probe]].endswith(f"no fault was planted for {probe}")
 
 
 @pytest.mark.parametrize("base", [{f"{FIRST}.error": "RuntimeError: x"}, {f"{PROBES}.padding": None}])
