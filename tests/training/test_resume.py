@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from neobert.config.schema import TrainerConfig
 from neobert.data import text_files
 from neobert.data.batches import TrainStream
 from neobert.errors import ProjectError
 from neobert.training import evaluation, loop, session
-from neobert.training.checkpoint import content, folders, publish
+from neobert.training.checkpoint import content, folders, publish, retention
+from neobert.training.checkpoint.manifest import verify
 from neobert.training.checkpoint.writer import Writer
 
 
@@ -195,6 +197,40 @@ def test_a_cadence_that_moves_onto_an_open_line_has_nothing_to_add_to_it(make_ru
     assert "eval/loss" in lines[4]
     assert "train/loss" not in lines[4]
     assert "train/loss" in lines[6]
+
+
+@pytest.mark.parametrize(("number", "step"), [(6, 4), (16, 12)])
+def test_a_checkpoint_that_a_stop_left_unjudged_is_judged_by_the_next_session(
+    make_run, run, struck_run, metrics, number, step
+):
+    is_first_best = {4: True, 12: False}[step]  # the loss falls all the way
+    trainer = {"save_steps": 4, "metric_for_best_model": "eval/loss", "greater_is_better": is_first_best}
+    run_dir = make_run(trainer={**trainer, "save_total_limit": 2})
+    root = run_dir / "checkpoints"
+    assert struck_run(run_dir, *EVALUATION, number, terminate) == 75
+    assert folders.find(root, "auto")[1].step == step
+    assert folders.find(root, "auto")[1].metrics == {}
+    assert run(run_dir) == 0
+    told = {line["step"]: line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line}
+    assert verify(root / str(step)).metrics["eval/loss"] == told[step]
+    assert folders.follow(root, "best").name == str(step)
+    assert step in folders.checkpoint_steps(root)
+
+
+@pytest.mark.parametrize("refusing", ["write_text", "replace"])
+def test_a_verdict_that_does_not_fit_on_the_disk_costs_no_checkpoint(tmp_path, monkeypatch, caplog, refusing):
+    publish.publish(tmp_path, 5, "digest", "now", lambda folder: (folder / "w").write_bytes(b"w"))
+    before = sorted((tmp_path / "5").iterdir())
+
+    def full(path, *_args, **_kwargs):
+        assert path.name == ".checkpoint.json"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, refusing, full)
+    retention.judge(tmp_path, TrainerConfig(), 5, {"eval/loss": 1.0})
+    assert "checkpoint 5 keeps no evaluation" in caplog.text
+    assert sorted((tmp_path / "5").iterdir()) == before
+    assert verify(tmp_path / "5").metrics == {}
 
 
 def test_a_kill_on_the_way_back_leaves_no_checkpoint_without_its_history(make_run, run, struck_run, metrics):

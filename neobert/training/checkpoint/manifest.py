@@ -64,9 +64,24 @@ def seal(
     for path in folder.rglob("*"):
         if path.is_dir():
             sync(path)
-    manifest = folder / FILE_NAME
-    manifest.write_text(json.dumps(content | {"sha256": _digest_of(content)}, indent=2), encoding="utf-8")
-    sync(manifest)
+    _write(folder / FILE_NAME, content)
+    sync(folder)
+
+
+def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
+    """Have a manifest say what was evaluated after its checkpoint was written; a reader sees the old or the new.
+
+    Raises `OSError`, and `ProjectError` CKP007 where there is no manifest to add to.
+    """
+    content = _read(folder)
+    if content.get("metrics") == metrics:
+        return
+    partial = folder / f".{FILE_NAME}"
+    try:
+        _write(partial, content | {"metrics": dict(metrics)})
+        partial.replace(folder / FILE_NAME)
+    finally:
+        partial.unlink(missing_ok=True)
     sync(folder)
 
 
@@ -117,6 +132,11 @@ def _sync(path: Path) -> None:
 def _tell_unsynced(reason: str) -> None:
     words = "this file system does not sync folders (%s): a power cut may cost the newest checkpoint its name"
     log.warning(words, reason)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content | {"sha256": _digest_of(content)}, indent=2), encoding="utf-8")
+    sync(path)
 
 
 def _summary(content: Mapping[str, Any]) -> Manifest:

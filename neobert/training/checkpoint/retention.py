@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT
 from neobert.training.checkpoint.folders import BEST, SUPERSEDED, checkpoint_steps
-from neobert.training.checkpoint.manifest import read_manifest
+from neobert.training.checkpoint.manifest import add_metrics, read_manifest
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,15 @@ def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
         log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
     for name in bound_superseded(root):
         log.info("removed %s, which a newer one that was set aside replaces", name)
+
+
+def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
+    """Add to a checkpoint what was evaluated since: a stop saves a step without waiting for its evaluation."""
+    try:
+        add_metrics(root / str(step), metrics)
+    except (OSError, ProjectError) as error:
+        log.warning("checkpoint %d keeps no evaluation and cannot be the best: %s", step, error)
+    link_best(root, trainer)
 
 
 def link_best(root: Path, trainer: TrainerConfig) -> int | None:

@@ -29,7 +29,7 @@ from neobert.parallel.sharding import full_tensor, own_part
 from neobert.training.checkpoint.content import SHARDS, STATE_DIR, Draft, describe, write_content
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.ranks import WritersGroup
-from neobert.training.checkpoint.retention import tidy
+from neobert.training.checkpoint.retention import judge, tidy
 from neobert.training.checkpoint.shards import stage, write_shards
 from neobert.training.checkpoint.snapshot import Layout, Snapshot
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
@@ -81,7 +81,7 @@ class Saver:
         """Take note of what was evaluated, and of a save that has ended. Raises what the writer raised."""
         progress = trainer.progress
         if progress.row is not None:
-            self._judged = (progress.step, _finite_evaluations(progress.row))
+            self._judge(trainer, _finite_evaluations(progress.row))
         if not self._is_reserved and trainer.optimizer.state:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
             self._is_reserved = True
@@ -121,6 +121,12 @@ class Saver:
         if self._writer.num_waits:
             advice = "%d saves waited for the one before, %.1f s in all: raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)
+
+    def _judge(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
+        """Keep what was evaluated for the save of this step, or add it to the one that a stop has left."""
+        self._judged = (trainer.progress.step, metrics)
+        if metrics and trainer.progress.is_saved and trainer.world.is_main:
+            judge(trainer.checkpoints, trainer.config.trainer, *self._judged)
 
     def _make_way(self, trainer: Trainer) -> None:
         num_waits = self._writer.num_waits
