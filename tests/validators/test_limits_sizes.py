@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, nextafter
 
 import pytest
 
+from neobert.plan import build_plan
 from tests.validators.judging import (
     found,
     run_of,
     with_part,
 )
-from validators.rules import mod
+from validators.planning import assumptions_of
 from validators.rules.mod import _heads, _most_shrunk
 
 
@@ -65,11 +67,8 @@ def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: boo
     assert len(list(_heads(without, on_gpu=False))) == 0
 
 
-def other_memory(is_on: bool) -> float:
-    from neobert.plan import build_plan
-    from validators.planning import assumptions_of
-
-    run = run_of(f"trainer.gradient_checkpointing={str(not is_on).lower()}")
+def other_memory(is_on: bool, *overrides: str) -> float:
+    run = run_of(f"trainer.gradient_checkpointing={str(not is_on).lower()}", *overrides)
     return build_plan(run.config, assumptions_of(run)).memory_mib.value
 
 
@@ -90,14 +89,12 @@ def test_checkpointing_that_would_make_it_fit(more: float, count: int) -> None:
 
 
 @pytest.mark.parametrize(("step", "count"), [(0.0, 1), (-0.01, 0)])
-def test_checkpointing_that_would_just_fit_is_offered(
-    step: float, count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a share of a half, for no double need be nine tenths of another to the last bit."""
-    monkeypatch.setattr(mod, "MEMORY_SHARE", 0.5)
-    run, other = run_of("trainer.gradient_checkpointing=false"), other_memory(False)
-    device = 2 * other + step
-    assert len(found("MOD003", run, device_memory_mib=device, memory_mib=device)) == count
+def test_checkpointing_that_would_just_fit_is_offered(step: float, count: int) -> None:
+    rows = "trainer.per_device_train_batch_size=32"
+    run, other = run_of("trainer.gradient_checkpointing=false", rows), other_memory(False, rows)
+    near = other / 0.9
+    device = next(size for size in (near, nextafter(near, 0), nextafter(near, inf)) if 0.9 * size == other)
+    assert len(found("MOD003", run, device_memory_mib=device + step, memory_mib=2 * other)) == count
 
 
 def test_own_kernels_have_to_go_for_checkpointing() -> None:
