@@ -175,7 +175,7 @@ def train(trainer: Trainer, heartbeat: Heartbeat, more: Sequence[Hook] = ()) -> 
                 is_complete = fit(trainer, [*build_hooks(trainer, heartbeat, line, saver), *more])
             trainer.pulse.enter(SAVE)
             save(trainer, heartbeat, saver)
-            saver.finish(trainer)
+            saver.finish(trainer, is_complete=is_complete)
             saver.close()
         except Exception:
             saver.close()

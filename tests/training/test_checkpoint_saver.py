@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 
@@ -138,6 +140,56 @@ def test_a_failed_write_ends_the_run_at_the_next_boundary(make_run, run, monkeyp
     assert verify(run_dir / "checkpoints" / "5").step == 5
 
 
+@pytest.fixture
+def failing_saves(monkeypatch):
+    """Have the disk refuse so many saves from step 4 on, and somebody ask for a stop at the first of them."""
+
+    def fail(count):
+        real, steps = publish.seal, []
+
+        def seal(folder, step, *rest):
+            if step >= 4 and len(steps) < count:
+                steps.append(step)
+                if len(steps) == 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                raise OSError(28, "No space left on device")
+            real(folder, step, *rest)
+
+        monkeypatch.setattr(publish, "seal", seal)
+        return steps
+
+    return fail
+
+
+@pytest.mark.parametrize("async_save", [True, False])
+@pytest.mark.parametrize("save_steps", [1, 4, 1000])
+def test_a_stop_after_a_failed_save_saves_once_more(
+    make_run, run, failing_saves, outcome, exact, uninterrupted, monkeypatch, async_save, save_steps
+):
+    run_dir = make_run(trainer={"async_save": async_save, "save_steps": save_steps})
+    with monkeypatch.context() as patch:
+        if save_steps == 1000:
+            at_step(patch, 5, lambda trainer: os.kill(os.getpid(), signal.SIGTERM))
+        failed = failing_saves(1)
+        assert run(run_dir) == 75
+    assert failed
+    assert outcome(run_dir)["status"] == "preempted"
+    assert folders.find(run_dir / "checkpoints", "latest")[1].step == outcome(run_dir)["step"]
+    assert run(run_dir) == 0
+    assert exact(run_dir) == uninterrupted
+
+
+@pytest.mark.parametrize("async_save", [True, False])
+def test_a_stop_whose_second_save_fails_too_has_failed(make_run, run, failing_saves, outcome, async_save):
+    run_dir = make_run(trainer={"async_save": async_save, "save_steps": 2})
+    failed = failing_saves(1000)
+    with pytest.raises(ProjectError, match="No space left on device") as error:
+        run(run_dir)
+    assert (error.value.code, outcome(run_dir)["exit_code"]) == ("CKP004", 4)
+    assert len(failed) >= 2
+    assert folders.find(run_dir / "checkpoints", "latest")[1].step == 2
+
+
 def test_a_failure_in_training_lets_a_save_in_flight_end(make_run, run, monkeypatch, gate):
     run_dir = make_run()
 
@@ -227,8 +279,9 @@ def test_slabs_hold_what_they_are_asked_for_without_overlap():
 def test_a_writer_raises_what_its_job_raised_and_only_once():
     writer = Writer()
     writer.start(lambda: 1 / 0)
+    writer.make_way()
     with pytest.raises(ZeroDivisionError):
-        writer.make_way()
+        writer.settle()
     writer.settle()
     assert not writer.is_busy
     writer.close()

@@ -69,7 +69,7 @@ def seal(
 
 
 def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Have a manifest say what was evaluated after its checkpoint was written; a reader sees the old or the new.
+    """Have a manifest say what was evaluated after its checkpoint was written. Readers see old or new.
 
     Raises `OSError`, and `ProjectError` CKP007 where there is no manifest to add to.
     """

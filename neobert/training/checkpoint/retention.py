@@ -35,7 +35,7 @@ def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
 
 
 def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
-    """Add to a checkpoint what was evaluated since: a stop saves a step without waiting for its evaluation."""
+    """Add what was evaluated since to a checkpoint: a stop saves a step and cuts its evaluation short."""
     try:
         add_metrics(root / str(step), metrics)
     except (OSError, ProjectError) as error:

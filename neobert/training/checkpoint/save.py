@@ -86,29 +86,25 @@ class Saver:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
             self._is_reserved = True
         if self._writer.is_done:
-            self._settle(trainer)
+            self._settle(trainer, may_fail=_is_to_stop(trainer))
 
     def begin(self, trainer: Trainer) -> None:
         """Save this step. Returns as soon as training may go on.
 
         Raises `ProjectError` where a weight is no number, or where the save before failed.
         """
-        started_s = time.perf_counter()
-        self._make_way(trainer)
-        trainer.guard.check_weights(trainer.task.model, trainer.progress.step)
-        generators = trainer.world.gather(random_state())
-        self._draft = self._take(trainer, generators)
-        self._writer.start(partial(self._run, trainer, self._draft))
-        if not trainer.config.trainer.async_save:
-            self._writer.wait()
-        self.stalls_s.append(time.perf_counter() - started_s)
+        self._begin(trainer)
         if self._writer.is_done:
-            self._settle(trainer)
+            self._settle(trainer, may_fail=_is_to_stop(trainer))
 
-    def finish(self, trainer: Trainer) -> None:
-        """Wait until this step has a checkpoint that verifies."""
+    def finish(self, trainer: Trainer, *, is_complete: bool) -> None:
+        """Wait until this step has a checkpoint that verifies.
+
+        A run that was stopped may have no other time to save: what failed is tried once more.
+        """
+        self._settle(trainer, may_fail=not is_complete)
         if self.is_due(trainer):
-            self.begin(trainer)
+            self._begin(trainer)
         self._settle(trainer)
 
     def close(self) -> None:
@@ -122,6 +118,17 @@ class Saver:
             advice = "%d saves waited for the one before, %.1f s in all: raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)
 
+    def _begin(self, trainer: Trainer) -> None:
+        started_s = time.perf_counter()
+        self._make_way(trainer)
+        trainer.guard.check_weights(trainer.task.model, trainer.progress.step)
+        generators = trainer.world.gather(random_state())
+        self._draft = self._take(trainer, generators)
+        self._writer.start(partial(self._run, trainer, self._draft))
+        if not trainer.config.trainer.async_save:
+            self._writer.wait()
+        self.stalls_s.append(time.perf_counter() - started_s)
+
     def _judge(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """Keep what was evaluated for the save of this step, or add it to the one that a stop has left."""
         self._judged = (trainer.progress.step, metrics)
@@ -131,17 +138,21 @@ class Saver:
     def _make_way(self, trainer: Trainer) -> None:
         num_waits = self._writer.num_waits
         self._writer.make_way()
-        self._note_saved(trainer)
+        self._settle(trainer, may_fail=_is_to_stop(trainer))
         if num_waits == 0 < self._writer.num_waits:
             step, waited_s = trainer.progress.step, self._writer.waited_s
             log.warning("the save of step %d waited %.1f s for the one before", step, waited_s)
 
-    def _settle(self, trainer: Trainer) -> None:
-        self._writer.settle()
-        self._note_saved(trainer)
-
-    def _note_saved(self, trainer: Trainer) -> None:
+    def _settle(self, trainer: Trainer, *, may_fail: bool = False) -> None:
+        """Take note of how the save in flight ended. One that may fail is not on its way any more, then."""
         draft, self._draft = self._draft, None
+        try:
+            self._writer.settle()
+        except Exception as error:
+            if not may_fail:
+                raise
+            log.error("%s; the run was asked to stop, and saves once more", error)
+            return
         if draft is not None:
             self.num_saves += 1
             trainer.progress.saved_step = draft.step
@@ -225,6 +236,11 @@ class Saver:
 def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> ProjectError:
     known = isinstance(error, ProjectError)
     return error if known else refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
+
+
+def _is_to_stop(trainer: Trainer) -> bool:
+    """Whether this rank was asked to: the others may not know yet, and whoever stops saves."""
+    return trainer.signals.requested is not None
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

@@ -53,13 +53,12 @@ class Writer:
             wait([self._job])
 
     def make_way(self) -> None:
-        """Settle the job in flight for the sake of the next one."""
+        """Wait for the job in flight for the sake of the next one, and leave it to be settled."""
         if self.is_busy:
             started_s = time.perf_counter()
             self.num_waits += 1
             self.wait()
             self.waited_s += time.perf_counter() - started_s
-        self.settle()
 
     def close(self) -> None:
         """Wait for the job in flight, whatever comes of it, and end the thread."""
