@@ -7,8 +7,8 @@ NeoBERT-250M, profile h200-prod on Python's own documentation, through `neobert-
 and its watchdog. Three kinds of strikes: SIGKILL to the trainer, which the watchdog has to make good; SIGTERM
 to the launcher; SIGKILL to the launcher. Most come while it trains, some while a session starts. On GPUs, be
 it one that they share, the undisturbed run goes on beside it and is then done a second time, as far as time
-allows: by how much those two differ is the noise of the kernels. On a CPU it comes before, and the curves have
-to be equal to the last bit; with --deterministic on a GPU too.
+allows: by how much those two differ is the noise of the kernels. On a CPU it comes before, and the curves
+have to be equal to the last bit; with --deterministic on a GPU too.
 
 SIGTERM ends the soak early, with a verdict on what there is; the same command goes on from there.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -80,7 +81,7 @@ def memory_path(tmp_path):
 def launch(make_run, monkeypatch):
     """Launch a run with a fault planted in each of its first sessions; return its directory and its end."""
     monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
     def run(*faults, ranks=1, sections=None, **limits):
         limits = TIGHT | limits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ def meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], tup
 
     def start(fault: str) -> tuple[DistributedFacts, Judged]:
         monkeypatch.setattr(ranks, "MODULE", "tests.faults.faulty_rank")
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
         monkeypatch.setenv("FAULT", fault)
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         found = ranks.probe_distributed(Subject(RUN.config, tmp_path, tmp_path))

@@ -70,7 +70,7 @@ def with_trainer(**keys: Any) -> dict[str, dict[str, Any]]:
 def launch(tmp_path, corpus, monkeypatch):
     """Train through the command line, with a fault planted in each of the first sessions; return where."""
     monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
     def train(name: str, *faults: dict[str, Any], ranks: int = 1) -> tuple[int, Path]:
         write_profile(tmp_path, corpus, ranks)

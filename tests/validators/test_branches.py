@@ -288,7 +288,7 @@ def test_a_missing_and_an_old_package_are_named(package, judge_situation):
         "psutil": "7",
         "pydantic": "2.14.3",
     }
-    installed |= {"safetensors": "0.8", "tokenizers": "0.23", "torch": "2.11", "transformers": "5.20"}
+    installed |= {"safetensors": "0.8", "tokenizers": "0.23", "torch": "2.11", "transformers": "5.17"}
     assert judge_situation(unpinned | {"facts.software.packages": installed}).of("HST001") == []
     old = judge_situation(unpinned | {"facts.software.packages": installed | {package: "1.0"}}).of("HST001")
     assert [finding.message.split()[0] for finding in old] == [package]

@@ -22,7 +22,7 @@ OLDEST = {
     "safetensors": "0.6",
     "tokenizers": "0.22",
     "torch": "2.11",
-    "transformers": "5.20",
+    "transformers": "5.17",
 }
 SHM_MIB_PER_PROCESS = 64
 FEWEST_OPEN_FILES = 1024
