@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,13 @@ class Ending:
 
 
 def conclude(
-    folder: Path, code: int, signals: Sequence[int], error_file: Path | None, *, has_begun: bool = True
+    folder: Path,
+    code: int,
+    signals: Sequence[int],
+    error_file: Path | None,
+    *,
+    has_begun: bool = True,
+    verdict: Mapping[str, Any] | None = None,
 ) -> Ending:
     """Read how the run ended from what it left.
 
@@ -72,11 +78,12 @@ def conclude(
         signals: signals that were forwarded to it.
         error_file: where it was to leave what it refused.
         has_begun: whether it got as far as a heartbeat.
+        verdict: the outcome, where the launcher has decided it: a full disk may have kept it out of the file.
     """
-    outcome = read_json(folder / OUTCOME)
+    outcome = dict(verdict or read_json(folder / OUTCOME))
     error = read_error(error_file) if error_file else None
-    if not outcome and error is None and _was_stopped_early(code, signals, has_begun):
-        outcome = {"exit_code": EXIT_PREEMPTED}
+    if not outcome and error is None:
+        outcome = _without_a_word(folder, code, signals, has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
     losses = [row[EVAL_LOSS] for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
     beat = last_beat(folder, 0)
@@ -108,6 +115,27 @@ def already_finished(folder: Path) -> Ending:
         message="",
         next_command=_next_command(EXIT_OK, checkpoint),
     )
+
+
+def _without_a_word(folder: Path, code: int, signals: Sequence[int], has_begun: bool) -> Record:
+    """What the end of a trainer means that left no outcome, beyond its code; empty where that is all."""
+    if _was_stopped_early(code, signals, has_begun):
+        return {"exit_code": EXIT_PREEMPTED}
+    is_finished = code == EXIT_OK and _is_saved_to_the_end(folder)
+    if has_begun and (code == EXIT_PREEMPTED or is_finished):
+        return {"exit_code": code}  # it had saved, and then there was no room for a word more
+    return {}
+
+
+def _is_saved_to_the_end(folder: Path) -> bool:
+    max_steps = last_beat(folder, 0).get("max_steps")
+    return max_steps is not None and saved_step(folder) >= max_steps
+
+
+def saved_step(folder: Path) -> int:
+    """The newest checkpoint's step; 0 where there is none."""
+    checkpoint = latest(folder / CHECKPOINTS)
+    return int(checkpoint.name) if checkpoint and checkpoint.name.isdecimal() else 0
 
 
 def _was_stopped_early(code: int, signals: Sequence[int], has_begun: bool) -> bool:

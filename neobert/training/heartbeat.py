@@ -59,18 +59,19 @@ class Heartbeat:
         self._append()
 
     def _repeat(self, interval_s: float) -> None:
-        while True:
-            try:
-                self._append()
-            except OSError as error:  # the loop meets a full disk at its own next line
-                log.warning("no heartbeat: %s", error)
-            if self._is_over.wait(interval_s):
-                return
+        self._append()
+        while not self._is_over.wait(interval_s):
+            self._append()
 
     def _append(self) -> None:
+        """Write a line. A disk that takes none is for the metrics and the next save to complain of."""
         with self._writing:
-            self._journal.append(self._line())
-            self._seq += 1
+            try:
+                self._journal.append(self._line())
+            except OSError as error:
+                log.warning("no heartbeat: %s", error)
+            else:
+                self._seq += 1
 
     def _line(self) -> Line:
         last, told = self._pulse.last, self._told or NOTHING_TOLD

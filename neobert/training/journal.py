@@ -23,14 +23,16 @@ class Journal:
         self._file = path.open("ab", buffering=0)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one line in one call.
+        """Write one line in one call, or nothing of it.
 
         Raises `ValueError` for a value that JSON has not, such as NaN, and `OSError` on a full disk.
         """
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         if self._limit_bytes is not None and self._is_full(len(line), self._limit_bytes):
             self._rotate()
+        before = self._file.tell()
         if self._file.write(line) != len(line):
+            self._file.seek(self._file.truncate(before))  # else the next line would go on from a torn one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
     def sync(self) -> None:
@@ -38,8 +40,9 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        self._file.close()
+        """Close the file; a second call does nothing. What counts was synced, so its last word does not."""
+        with suppress(OSError):
+            self._file.close()
 
     def _is_full(self, more_bytes: int, limit_bytes: int) -> bool:
         size = self._file.tell()
@@ -50,7 +53,8 @@ class Journal:
         with suppress(FileNotFoundError):  # renamed at the last try, which then found no room for a new file
             self._path.replace(rotated(self._path))
         full, self._file = self._file, self._path.open("ab", buffering=0)
-        full.close()
+        with suppress(OSError):
+            full.close()
 
 
 def rotated(path: Path) -> Path:

@@ -36,7 +36,7 @@ from neobert.training.hooks import Hook
 from neobert.training.journal import Journal
 from neobert.training.loop import fit
 from neobert.training.metrics import MetricsLine, TrainingLog
-from neobert.training.outcome import clear_outcome, has_outcome, write_outcome
+from neobert.training.outcome import Status, clear_outcome, has_outcome, write_outcome
 from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
 from neobert.training.signals import STOP_BY_ENV, Signals, StopRequested
 from neobert.training.tracker import open_tracker
@@ -80,7 +80,7 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Atta
     step = step if trainer is None else trainer.progress.step
     status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
     if world.is_main:
-        write_outcome(run_dir, status, exit_code, step)
+        record_end(run_dir, status, exit_code, step)
     log.info("%s at step %d", status, step)
     if trainer is not None:  # a rank that was stopped before may be the only one so far
         world.wait_for_all()
@@ -92,6 +92,14 @@ def begin(config: RunConfig, run_dir: Path) -> Start | None:
     start = choose_start(config, run_dir)
     clear_outcome(run_dir)
     return start
+
+
+def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None:
+    """Leave the outcome. All is saved by now: a disk that has no room for it costs this word, not the run."""
+    try:
+        write_outcome(run_dir, status, exit_code, step)
+    except OSError as error:
+        log.warning("outcome.json could not be written (%s), and the run %s all the same", error, status)
 
 
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
@@ -179,8 +187,7 @@ def train(trainer: Trainer, heartbeat: Heartbeat, more: Sequence[Hook] = ()) -> 
             saver.close()
         except Exception:
             saver.close()
-            with suppress(OSError):
-                heartbeat.beat(trainer, "failed")
+            heartbeat.beat(trainer, "failed")
             raise
         heartbeat.beat(trainer, "finished" if is_complete else trainer.signals.status)
     return is_complete

@@ -207,6 +207,30 @@ def test_what_an_end_means(
     assert bool(ending.message) == (expected[0] == "failed")
 
 
+@pytest.mark.parametrize(
+    ("code", "saved", "has_begun", "expected"),
+    [
+        (0, 7, True, ("finished", 0)),
+        (0, 6, True, ("failed", 4)),
+        (0, 7, False, ("failed", 4)),
+        (0, None, True, ("failed", 4)),
+        (75, 3, True, ("preempted", 75)),
+        (75, None, False, ("failed", 4)),
+        (1, 7, True, ("failed", 4)),
+    ],
+)
+def test_a_trainer_that_had_no_room_for_its_last_word_is_taken_by_what_it_saved(
+    code: int, saved: int | None, has_begun: bool, expected: tuple[str, int], tmp_path: Path
+) -> None:
+    leave(tmp_path, None, None)
+    (tmp_path / "heartbeat_rank0.jsonl").write_text('{"step": 7, "max_steps": 7}\n', encoding="utf-8")
+    if saved is not None:
+        (tmp_path / "checkpoints" / str(saved)).mkdir(parents=True)
+        (tmp_path / "checkpoints" / "latest").symlink_to(str(saved))
+    ending = conclude(tmp_path, code, [], tmp_path / "error.json", has_begun=has_begun)
+    assert (ending.status, ending.exit_code) == expected
+
+
 def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
     leave(tmp_path, {"status": "failed", "exit_code": 4, "message": "no text is left"}, ERROR)
     text = summary_text(conclude(tmp_path, 4, [], tmp_path / "error.json"))

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+import signal
 from contextlib import contextmanager
 
 import pytest
@@ -15,8 +16,8 @@ from safetensors.torch import load_file
 from neobert.data.batches import TrainStream
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
-from neobert.training import loop
-from neobert.training.checkpoint import content, folders
+from neobert.training import loop, session
+from neobert.training.checkpoint import content, folders, publish
 from neobert.training.journal import Journal
 
 
@@ -135,7 +136,7 @@ def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monke
     real, calls = Journal.append, iter(range(1000))
 
     def short(self, row):
-        if next(calls) == 9:
+        if "train/loss" in row and next(calls) == 1:
             with files_of_at_most(os.fstat(self._file.fileno()).st_size + 10):
                 return real(self, row)
         return real(self, row)
@@ -146,6 +147,40 @@ def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monke
     assert outcome(run_dir)["status"] == "failed"
     monkeypatch.undo()
     assert run(run_dir) == 0
+
+
+@pytest.mark.parametrize(("asked", "status"), [(False, ("finished", 0)), (True, ("preempted", 75))])
+def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_run(
+    make_run, run, monkeypatch, caplog, asked, status
+):
+    run_dir = make_run(trainer={"async_save": False})  # no line is written between the save and the stop
+    real_append, real_seal, is_full = Journal.append, publish.seal, []
+
+    def append(self, row):
+        if is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real_append(self, row)
+
+    def seal(folder, step, *rest):
+        real_seal(folder, step, *rest)
+        if asked:
+            os.kill(os.getpid(), signal.SIGTERM)
+        is_full.extend([True] * (asked or step == 12))
+
+    def write_outcome(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Journal, "append", append)
+    monkeypatch.setattr(publish, "seal", seal)
+    monkeypatch.setattr(session, "write_outcome", write_outcome)
+    assert run(run_dir) == status[1]
+    saved = folders.find(run_dir / "checkpoints", "latest")[1].step
+    assert (saved == 12) is not asked
+    assert "no heartbeat" in caplog.text
+    assert (
+        f"outcome.json could not be written ([Errno 28] No space left on device), and the run {status[0]}"
+        in (caplog.text)
+    )
 
 
 def test_data_that_fails_in_the_middle_fails_the_run(make_run, run, monkeypatch, outcome):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,3 +117,27 @@ def test_a_file_that_cannot_make_way_now_does_so_later(tmp_path):
     journal.append({"step": 1})
     journal.close()
     assert (read_rows(in_the_way), read_rows(path)) == ([{"step": 0}], [{"step": 1}])
+
+
+def test_a_line_that_does_not_fit_tears_neither_itself_nor_the_next(tmp_path):
+    path = tmp_path / "beat.jsonl"
+    journal = Journal(path)
+    journal.append({"step": 0})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, hard))
+    try:
+        with pytest.raises(OSError, match="No space left on device"):
+            journal.append({"step": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    journal.append({"step": 2})
+    journal.close()
+    assert path.read_bytes() == b'{"step": 0}\n{"step": 2}\n'
+
+
+def test_a_file_system_that_refuses_to_close_costs_nothing(tmp_path):
+    journal = Journal(tmp_path / "metrics.jsonl")
+    journal.append({"step": 0})
+    os.close(journal._file.fileno())
+    journal.close()
+    assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 0}]
