@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from launcher import console
-from launcher.ending import Ending, conclude, read_error
+from launcher.ending import Ending, conclude, read_error, saved_step
 from launcher.files import write_json
 from launcher.process import AGAIN, Forwarder, Topology, forwarding, log_of, start, wait
 from launcher.records import Record, last_beat, read_json
@@ -105,7 +107,7 @@ def supervise(launch: Launch, on_tick: Callable[[], None]) -> Ending:
             failure = None if _was_asked_to_stop(forwarder) else failure_of(launch, session)
             if failure is None:
                 return conclude_session(launch, session, forwarder)
-            verdict = restarts.judge(failure, _saved_step(launch))
+            verdict = restarts.judge(failure, saved_step(launch.folder))
             if not verdict.begins_again:
                 return give_up(launch, session, forwarder, failure, verdict)
             begin_again(launch, failure, restarts)
@@ -116,7 +118,7 @@ def run_session(
 ) -> Session:
     """Start the trainer, and watch it to its end, or end it."""
     launch.error_file.unlink(missing_ok=True)
-    before, first_step = launch.beats(), _saved_step(launch)
+    before, first_step = launch.beats(), saved_step(launch.folder)
     said_before = launch.log.stat().st_size if launch.log.exists() else 0
     command = [*launch.command, AGAIN] if is_again else launch.command
     child = start(
@@ -129,7 +131,8 @@ def run_session(
     )
     forwarder.adopt(child)
     if launch.owns_run:
-        record_trainer(launch.folder, child.pid)
+        with _if_there_is_room("the trainer's process in manifest.json"):
+            record_trainer(launch.folder, child.pid)
     code, stall = watch(launch, child, on_tick, Watchdog(launch.limits, before, time.monotonic()))
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
     with launch.log.open("rb") as log:
@@ -206,15 +209,23 @@ def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     checkpoint = latest(launch.folder / CHECKPOINTS)
     source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
     told = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
-    record_restart(launch.folder, told)
+    with _if_there_is_room("the restart in manifest.json"):
+        record_restart(launch.folder, told)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(f"{failure.message}; the run goes on from {source} ({count})")
 
 
-def conclude_session(launch: Launch, session: Session, forwarder: Forwarder) -> Ending:
-    """Read how the last session ended from what it left."""
+def conclude_session(
+    launch: Launch, session: Session, forwarder: Forwarder, verdict: Mapping[str, Any] | None = None
+) -> Ending:
+    """Read how the last session ended from what it left, or from what was decided about it."""
     ending = conclude(
-        launch.folder, session.code, forwarder.seen, launch.error_file, has_begun=session.has_begun
+        launch.folder,
+        session.code,
+        forwarder.seen,
+        launch.error_file,
+        has_begun=session.has_begun,
+        verdict=verdict,
     )
     if ending.restarts and launch.owns_run:
         _amend_outcome(launch, ending)
@@ -225,33 +236,39 @@ def give_up(
     launch: Launch, session: Session, forwarder: Forwarder, failure: Failure, verdict: Verdict
 ) -> Ending:
     """Say why the run is not begun again, where the trainer could not say it."""
-    message = "; ".join(part for part in (failure.message, verdict.reason) if part)
-    if launch.owns_run:
-        outcome = {
-            "status": "failed",
-            "exit_code": verdict.exit_code,
-            "step": failure.step,
-            "message": message,
-        }
+    if not launch.owns_run:
+        return conclude_session(launch, session, forwarder)
+    outcome = {
+        "status": "failed",
+        "exit_code": verdict.exit_code,
+        "step": failure.step,
+        "message": "; ".join(part for part in (failure.message, verdict.reason) if part),
+    }
+    with _if_there_is_room("the verdict in outcome.json"):
         write_json(launch.folder / OUTCOME, outcome)
-        if failure.kind != "told" or verdict.reason:
-            launch.error_file.unlink(missing_ok=True)
-    return conclude_session(launch, session, forwarder)
+    if failure.kind != "told" or verdict.reason:
+        launch.error_file.unlink(missing_ok=True)
+    return conclude_session(launch, session, forwarder, outcome)
 
 
 def _amend_outcome(launch: Launch, ending: Ending) -> None:
     outcome = read_json(launch.folder / OUTCOME)
     told = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
-    write_json(launch.folder / OUTCOME, {**told, "restarts": ending.restarts})
+    with _if_there_is_room("the restarts in outcome.json"):
+        write_json(launch.folder / OUTCOME, {**told, "restarts": ending.restarts})
+
+
+@contextmanager
+def _if_there_is_room(what: str) -> Iterator[None]:
+    """Write what only readers want: a full disk ends no run that goes on, and changes no exit code."""
+    try:
+        yield
+    except ProjectError as error:
+        console.tell(f"warning: {what} is missing: {error.place} {error.message}")
 
 
 def _was_asked_to_stop(forwarder: Forwarder) -> bool:
     return bool(forwarder.seen)
-
-
-def _saved_step(launch: Launch) -> int:
-    checkpoint = latest(launch.folder / CHECKPOINTS)
-    return int(checkpoint.name) if checkpoint and checkpoint.name.isdigit() else 0
 
 
 def _trained_step(launch: Launch) -> int:

@@ -18,6 +18,7 @@ import pytest
 
 from launcher import process, workers
 from launcher.ending import Ending
+from launcher.files import writing
 from launcher.process import Topology
 from launcher.records import read_json
 from launcher.supervision import Launch, Session, lost_rank, supervise
@@ -91,6 +92,36 @@ def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
     ending = launched("beat(1)\ntime.sleep(60)", limits=replace(TIGHT, max_restarts=0))
     assert (ending.status, ending.exit_code) == ("failed", 4)
     assert "no stacks could be written" in capsys.readouterr().err
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the launcher find no room for anything that it writes of a run."""
+
+    def full(path: Path, _content: object) -> None:
+        with writing(path):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("launcher.rundir.write_json", full)
+    monkeypatch.setattr("launcher.supervision.write_json", full)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(
+    launched: Callable[..., Ending], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = launched(
+        "beat(1)\nif number == 0: os.kill(os.getpid(), signal.SIGKILL)\nassert again\nend('finished', 0, 3)"
+    )
+    assert (ending.status, ending.exit_code, ending.step) == ("finished", 0, 3)
+    assert "the restart in manifest.json is missing" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_disk_that_takes_no_verdict_changes_none(launched: Callable[..., Ending]) -> None:
+    ending = launched("beat(1)\nos.kill(os.getpid(), signal.SIGSEGV)")
+    assert (ending.status, ending.exit_code, ending.step) == ("failed", 93, 1)
+    assert "in the same way twice" in ending.message
 
 
 def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Ending]) -> None:
