@@ -22,6 +22,7 @@ HUB_TEXT = {"config.dataset.path": None, "config.dataset.name": "owner/text"}
 HUB_TOKENIZER = {"config.tokenizer.path": None, "config.tokenizer.name": "owner/words"}
 OWN_TEXT = {"config.dataset.path": "text.txt", "config.dataset.name": None}
 OWN_TOKENIZER = {"config.tokenizer.path": "words", "config.tokenizer.name": None}
+TRAINED_TOKENIZER = {"config.tokenizer.path": None, "config.tokenizer.name": None}
 NO_TEXT = {"facts.inspection.refusal.code": "DAT001"}
 NO_TOKENIZER = {"facts.inspection.refusal.code": "TOK001"}
 
@@ -60,6 +61,7 @@ def test_what_does_not_say_is_unknown(code: str, situation: Any, reason: str, ju
     "situation",
     [
         HUB_TEXT | OWN_TOKENIZER | NO_TOKENIZER,
+        HUB_TEXT | TRAINED_TOKENIZER | NO_TOKENIZER,
         OWN_TEXT | HUB_TOKENIZER | NO_TEXT,
         {"config.dataset.name": "builtin:python-docs", "config.dataset.path": None} | NO_TEXT,
         HUB_TEXT | {"facts.inspection.refusal.code": "DAT011"},
