@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from launcher.files import write_json
-from launcher.process import child_environment
+from launcher.probes.child import family_of, kill_all
+from launcher.process import child_environment, dying_with_parent
 from launcher.restarts import signal_name
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
+
+ERRAND = "launcher.errand"
+STOPPING_S = 10.0
 
 
 def ask(
@@ -26,21 +32,43 @@ def ask(
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
         file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
         write_json(file, content)
-        answer = subprocess.run(
-            [sys.executable, "-m", module, str(file), *arguments],
+        child = subprocess.Popen(
+            [sys.executable, "-m", ERRAND, module, str(file), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=child_environment(error_file),
-            check=False,
+            start_new_session=True,
+            preexec_fn=dying_with_parent(signal.SIGINT),
         )
+        with stopped_with_us(child):
+            answer, _ = child.communicate()
         error = read_error_file(error_file)
     if error is not None:
         return {}, error
-    if answer.returncode == EXIT_INTERRUPTED:
+    if child.returncode == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
-    if answer.returncode:
-        raise _failure(module, answer.returncode, hint)
-    return json.loads(answer.stdout), None
+    if child.returncode:
+        raise _failure(module, child.returncode, hint)
+    return json.loads(answer), None
+
+
+@contextmanager
+def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Where the block is left early, stop the child as Ctrl-C would, then kill what is left of its family.
+
+    It is in a session of its own: from a terminal it would hear of a Ctrl-C twice, from a scheduler never.
+    """
+    try:
+        yield
+    except BaseException:
+        family = family_of(child)
+        try:
+            child.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(STOPPING_S)
+        finally:
+            kill_all(family)
+        raise
 
 
 def _failure(module: str, code: int, hint: str) -> ProjectError:

@@ -14,8 +14,9 @@ import typer
 from launcher import console, options
 from launcher.arguments import ConfigCommand, TrainCommand
 from launcher.selection import Selection
+from launcher.stopping import TerminatedError, unwind_when_terminated
 from neobert import __version__
-from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
+from neobert.errors import EXIT_OK
 
 PROGRAM = "neobert-launch"
 # Most commands end before there is garbage worth looking for; looking costs a twentieth of their time.
@@ -66,15 +67,9 @@ def _root(version: Version = False) -> None:
     pass
 
 
-def _end(command: Callable[[], int], output_format: str = "text") -> NoReturn:
-    """Run a command; an error is reported in the format that was asked for, with the same exit code."""
-    try:
-        code = command()
-    except ProjectError as error:
-        from launcher.failure import deliver_error
-
-        code = deliver_error(error, output_format)
-    raise typer.Exit(code)
+def _end(command: Callable[[], int]) -> NoReturn:
+    """Run a command; its return value is the exit code."""
+    raise typer.Exit(command())
 
 
 def _selection(profile: str | None, config: list[Path] | None, overrides: Sequence[str] | None) -> Selection:
@@ -86,7 +81,7 @@ def _profiles_list(output_format: options.Format = "text") -> None:
     """List the profiles with their intent and hardware."""
     from launcher.commands import profiles
 
-    _end(lambda: profiles.list_all(output_format), output_format)
+    _end(lambda: profiles.list_all(output_format))
 
 
 @profiles_app.command("show")
@@ -99,7 +94,7 @@ def _profiles_show(
     """
     from launcher.commands import profiles
 
-    _end(lambda: profiles.show(name, output_format, verbose=verbose), output_format)
+    _end(lambda: profiles.show(name, output_format, verbose=verbose))
 
 
 @profiles_app.command("diff")
@@ -109,7 +104,7 @@ def _profiles_diff(
     """Show the keys in which two profiles differ."""
     from launcher.commands import profiles
 
-    _end(lambda: profiles.diff(first, second, output_format), output_format)
+    _end(lambda: profiles.diff(first, second, output_format))
 
 
 @app.command("lint", epilog=f"Example: {PROGRAM} lint configs/ run.yaml --output-format github")
@@ -130,7 +125,7 @@ def _lint(
 
     choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
     asked = lint.Asked(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
-    _end(lambda: lint.run(asked, output_format), output_format)
+    _end(lambda: lint.run(asked, output_format))
 
 
 @app.command("rule", epilog=f"Example: {PROGRAM} rule CKP001")
@@ -143,7 +138,7 @@ def _rule(
     """
     from launcher.commands import rule
 
-    _end(lambda: rule.run(code, output_format, every=every), output_format)
+    _end(lambda: rule.run(code, output_format, every=every))
 
 
 @app.command(
@@ -159,7 +154,7 @@ def _explain(
     """Explain a key: value, origin, meaning, what it takes."""
     from launcher.commands import explain
 
-    _end(lambda: explain.run(key, _selection(profile, config, overrides), output_format), output_format)
+    _end(lambda: explain.run(key, _selection(profile, config, overrides), output_format))
 
 
 @app.command("schema", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
@@ -187,7 +182,7 @@ def _plan(
     from launcher.commands import plan
 
     chosen = _selection(profile, config, overrides)
-    _end(lambda: plan.run(chosen, output_format, verbose=verbose), output_format)
+    _end(lambda: plan.run(chosen, output_format, verbose=verbose))
 
 
 @app.command(
@@ -220,7 +215,7 @@ def _preflight(
         strict=strict,
         verbose=verbose,
     )
-    _end(lambda: preflight.run(asked, output_format), output_format)
+    _end(lambda: preflight.run(asked, output_format))
 
 
 @app.command("validate-gpu", cls=ConfigCommand, epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full")
@@ -243,7 +238,7 @@ def _validate_gpu(
 
     chosen = _selection(profile, config, overrides)
     asked = validate_gpu.Asked(chosen, full, save_facts, strict=strict, verbose=verbose)
-    _end(lambda: validate_gpu.run(asked, output_format), output_format)
+    _end(lambda: validate_gpu.run(asked, output_format))
 
 
 @app.command(
@@ -293,7 +288,7 @@ def _train(
         asked = train.Asked(chosen, meeting, dry_run, strict=strict, receipt=receipt, unguarded=reason)
         return train.run(asked, output_format)
 
-    _end(launch, output_format)
+    _end(launch)
 
 
 @app.command("status", epilog=f"Example: {PROGRAM} status runs/demo")
@@ -301,7 +296,7 @@ def _status(run: options.RunDirectory, output_format: options.Format = "text") -
     """Say in one line how a run stands."""
     from launcher.commands import status
 
-    _end(lambda: status.run(run, output_format), output_format)
+    _end(lambda: status.run(run, output_format))
 
 
 @app.command(
@@ -343,7 +338,7 @@ def _bench(
         baseline=baseline,
         output=output,
     )
-    _end(lambda: bench.run(asked, output_format), output_format)
+    _end(lambda: bench.run(asked, output_format))
 
 
 @data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")
@@ -356,7 +351,7 @@ def _data_prepare(
     """Tokenise the text of a run once, where train looks for it."""
     from launcher.commands import data
 
-    _end(lambda: data.prepare(_selection(profile, config, overrides), output_format), output_format)
+    _end(lambda: data.prepare(_selection(profile, config, overrides), output_format))
 
 
 @tokenizer_app.command(
@@ -376,7 +371,7 @@ def _tokenizer_train(
     from launcher.commands import data
 
     chosen = _selection(profile, config, overrides)
-    _end(lambda: data.train_tokenizer(chosen, output, output_format), output_format)
+    _end(lambda: data.train_tokenizer(chosen, output, output_format))
 
 
 for _subgroup in (profiles_app, data_app, tokenizer_app):
@@ -388,23 +383,24 @@ def run(arguments: Sequence[str]) -> int:
     # Its search for plugins reads the metadata of every installed package: a tenth of the time of `lint`.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        app(list(arguments), prog_name=PROGRAM)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else EXIT_OK
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        if os.environ.get("NEOBERT_TRACEBACK") == "1":
-            raise
-        from launcher.failure import deliver_unexpected
+        command = typer.main.get_command(app)
+        with command.make_context(PROGRAM, list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:  # the reader of a help page went away
+        console.silence(sys.stdout)
+    except (Exception, KeyboardInterrupt, TerminatedError) as error:
+        from launcher.failure import asked_format, deliver
 
-        return deliver_unexpected(error)
+        return deliver(error, asked_format(arguments))
     return EXIT_OK
 
 
 def main() -> NoReturn:
     """The entry point of the console script."""
     gc.set_threshold(GARBAGE_THRESHOLD)
+    unwind_when_terminated()
     console.open_closed_streams()
     console.accept_any_text()
     sys.exit(run(sys.argv[1:]))

@@ -2,15 +2,67 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, get_args
+
+import typer
 
 from launcher import console
+from launcher.arguments import split_passthrough
+from launcher.options import AnyFormat
+from launcher.restarts import signal_name
 from launcher.shadow import find_shadowed
+from launcher.stopping import TerminatedError
 from neobert.config.errors import ConfigError
-from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
+from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
+
+FORMAT_OPTION = "--output-format"
+FORMATS = get_args(AnyFormat)
+STOPPED = "ended before there was a result; nothing is left running"
+# What the parser raises, wherever this version of typer keeps it.
+UsageError: Any = typer.BadParameter.__base__
+
+
+def asked_format(arguments: Sequence[str]) -> str:
+    """The output format that a command line names, also where the rest of it cannot be understood."""
+    ours, _ = split_passthrough(arguments)
+    found = "text"
+    for token, following in zip(ours, [*ours[1:], ""], strict=True):
+        name, equals, value = token.partition("=")
+        if name.replace("_", "-") == FORMAT_OPTION:
+            found = value if equals else following
+    return found if found in FORMATS else "text"
+
+
+def deliver(error: BaseException, output_format: str) -> int:
+    """Report whatever ended a command. Returns the exit code."""
+    if isinstance(error, UsageError) and output_format == "text":
+        error.show()
+        return EXIT_USAGE
+    told = _as_told(error)
+    if told is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
+        raise error
+    return deliver_error(told or _unexpected(error), output_format)
+
+
+def _as_told(error: BaseException) -> ProjectError | None:
+    """The error in this project's terms; None for one that no command foresaw."""
+    if isinstance(error, ProjectError):
+        return error
+    if isinstance(error, UsageError):
+        command = error.ctx.command_path if error.ctx else "neobert-launch"
+        return ProjectError("usage", error.format_message(), f"see `{command} --help`", exit_code=EXIT_USAGE)
+    if isinstance(error, KeyboardInterrupt):
+        return ProjectError("interrupted", f"Ctrl-C: {STOPPED}", exit_code=EXIT_INTERRUPTED)
+    if isinstance(error, TerminatedError):
+        name = signal_name(error.number)
+        return ProjectError("terminated", f"{name}: {STOPPED}", exit_code=error.exit_code)
+    return None
 
 
 def deliver_error(error: ProjectError, output_format: str) -> int:
@@ -43,24 +95,22 @@ def _write_anyway(text: str) -> None:
         console.tell(describe(error))
 
 
-def deliver_unexpected(error: Exception) -> int:
-    """An error that no command foresaw: a full standard output, a foreign module in place of ours, a fault.
+def _unexpected(error: BaseException) -> ProjectError:
+    """An error that no command foresaw: a foreign module in place of ours, a fault.
 
     Nothing was judged then, so the code is that of a check that could not run.
     """
-    if isinstance(error, ProjectError):
-        return deliver_error(error, "text")
     if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
         named = ", ".join(f"{module} comes from {file}" for module, file in foreign.items())
         hint = "install the project into an environment of its own"
-        return deliver_error(ProjectError("HST006", named, hint, exit_code=EXIT_CHECK_UNKNOWN), "text")
+        return ProjectError("HST006", named, hint, exit_code=EXIT_CHECK_UNKNOWN)
     kept = _keep_traceback(error)
     where = f"the traceback is in {kept}" if kept else "NEOBERT_TRACEBACK=1 prints the traceback"
-    console.tell(f"neobert-launch failed: {type(error).__name__}: {error}\n  = {where}; please report it")
-    return EXIT_CHECK_UNKNOWN
+    message = f"neobert-launch failed: {type(error).__name__}: {error}"
+    return ProjectError("unexpected", message, f"{where}; please report it", exit_code=EXIT_CHECK_UNKNOWN)
 
 
-def _keep_traceback(error: Exception) -> Path | None:
+def _keep_traceback(error: BaseException) -> Path | None:
     lines = "".join(traceback.format_exception(error))
     try:
         with tempfile.NamedTemporaryFile(

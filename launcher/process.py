@@ -107,7 +107,7 @@ def start(
             env=child_environment(error_file, ranks, environment),
             start_new_session=True,
             pass_fds=tuple(keep_open),
-            preexec_fn=_dying_with_parent(),
+            preexec_fn=dying_with_parent(signal.SIGTERM),
         )
 
 
@@ -118,10 +118,18 @@ def log_of(topology: Topology, logs: Path) -> Path:
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
 
 
-def _dying_with_parent() -> Callable[[], object]:
-    """A launcher that is killed forwards nothing: the kernel then asks the trainer to save and stop."""
+def dying_with_parent(number: int) -> Callable[[], object]:
+    """A launcher that is killed forwards nothing: the kernel then sends its child this signal instead.
+
+    A job in the background of a shell ignores Ctrl-C, and its children would inherit that.
+    """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    def prepare() -> None:
+        signal.signal(number, signal.SIG_DFL)
+        prctl(PR_SET_PDEATHSIG, number)
+
+    return prepare
 
 
 class Forwarder:

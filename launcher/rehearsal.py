@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from launcher import console
-from launcher.probes.child import kill_family
+from launcher.probes.child import kill_family, mortal
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError, nearest_existing
 from launcher.process import start
@@ -155,8 +155,9 @@ def performing(stage: Stage, name: str) -> Iterator[tuple[list[Record], subproce
         stage.result(name, rank).unlink(missing_ok=True)
     child = start(_command(stage, name), stage.log, stage.error_file, ranks=stage.ranks)
     try:
-        _wait(stage, name, child)
-        yield [read_json(stage.result(name, rank)) for rank in range(stage.ranks)], child
+        with mortal(child):
+            _wait(stage, name, child)
+            yield [read_json(stage.result(name, rank)) for rank in range(stage.ranks)], child
     finally:
         kill_family(child)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from launcher import process
-from launcher.probes.child import kill_family
+from launcher.probes.child import family_of, kill_all, kill_family
 from neobert.training.stacks import SIGNAL as DUMP_SIGNAL
 from neobert.training.stacks import stacks_path
 
@@ -25,19 +25,11 @@ NO_TRACE = "no stack was written: the process is gone, or waits for a device ins
 def workers_of(child: subprocess.Popen[bytes], has_agent: bool) -> dict[int, psutil.Process]:
     """The training processes by rank; one that has just ended is not among them."""
     found: dict[int, psutil.Process] = {}
-    for each in _family(child)[has_agent:]:  # an agent names the trainer's module too
+    for each in family_of(child)[has_agent:]:  # an agent names the trainer's module too
         with suppress(psutil.Error, ValueError):
             if process.TRAINER_MODULE in each.cmdline():
                 found.setdefault(int(each.environ().get("RANK", "0")), each)
     return found
-
-
-def _family(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    try:
-        parent = psutil.Process(child.pid)
-        return [parent, *parent.children(recursive=True)]
-    except psutil.Error:
-        return []
 
 
 def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -> list[Path]:
@@ -80,7 +72,7 @@ def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], g
 
     Killed ranks leave torchrun, which then ends its others; the family is looked up before it falls apart.
     """
-    family = [each for each in _family(child) if each.pid != child.pid]
+    family = [each for each in family_of(child) if each.pid != child.pid]
     for each in workers.values():
         with suppress(psutil.Error):
             each.terminate()
@@ -89,7 +81,5 @@ def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], g
         with suppress(subprocess.TimeoutExpired):
             child.wait(grace_s)
     kill_family(child)
-    for each in family:
-        with suppress(psutil.Error):
-            each.kill()
+    kill_all(family)
     psutil.wait_procs(family, timeout=DUMP_PATIENCE_S)

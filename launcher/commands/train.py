@@ -15,7 +15,7 @@ from typing import Any
 from launcher import console
 from launcher.continuation import goes_on, is_finished
 from launcher.deadline import stop_by
-from launcher.ending import Ending, already_finished, summary_text
+from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
@@ -40,7 +40,7 @@ from launcher.supervision import Launch, supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch
-from neobert.errors import EXIT_OK, EXIT_PREEMPTED
+from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 
@@ -82,8 +82,9 @@ def run(asked: Asked, output_format: str) -> int:
         with stopping_early():
             return _run(asked, output_format)
     except StoppedEarlyError:
-        console.tell("asked to stop before the trainer was started: nothing is lost")
-        return EXIT_PREEMPTED
+        again = same_again(has_checkpoint=False)
+        message = "asked to stop before the trainer was started: nothing is lost"
+        raise ProjectError("stopped-early", message, again, exit_code=EXIT_PREEMPTED) from None
 
 
 def _run(asked: Asked, output_format: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -23,7 +23,17 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
 
     A command that does not exist is unsupported here; one that fails has not found out.
     """
-    name = command[0]
+    ended = run(command, timeout_s, environment)
+    if ended.returncode:
+        said = ended.stderr or ended.stdout
+        raise IncompleteError(f"{_short(command)}: {_last_words(said, ended.returncode)}")
+    return ended.stdout.decode(errors="replace")
+
+
+def run(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end, whatever that is. Raises UnsupportedError or TimedOutError."""
     try:
         child = subprocess.Popen(
             command,
@@ -34,20 +44,16 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
             start_new_session=True,
         )
     except FileNotFoundError:
-        raise UnsupportedError(f"{name} is not installed") from None
-    _living.add(child)
+        raise UnsupportedError(f"{command[0]} is not installed") from None
     try:
-        out, err = child.communicate(timeout=timeout_s)
+        with mortal(child):
+            out, err = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         kill_family(child)
         raise TimedOutError(
             f"{_short(command)} gave no answer within {timeout_s:g} s and was killed"
         ) from None
-    finally:
-        _living.discard(child)
-    if child.returncode:
-        raise IncompleteError(f"{_short(command)}: {_last_words(err or out, child.returncode)}")
-    return out.decode(errors="replace")
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
 
 
 def ask_json(
@@ -69,27 +75,41 @@ def kill_family(child: subprocess.Popen[bytes]) -> int:
 
     A process that hangs in the driver survives even this, and is not waited for.
     """
-    family = _family(child.pid)
-    for process in family:
-        with suppress(psutil.Error):
-            process.kill()
+    family = family_of(child)
+    kill_all(family)
     with suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=REAPING_S)
     return len(psutil.wait_procs(family, timeout=REAPING_S)[1])
 
 
-@atexit.register
-def _kill_living() -> None:
-    """Ctrl-C does not reach a session of its own, and the thread that waits there goes with the launcher."""
-    for child in tuple(_living):
-        for process in _family(child.pid):
-            with suppress(psutil.Error):
-                process.kill()
-
-
-def _family(pid: int) -> list[psutil.Process]:
+@contextmanager
+def mortal(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have a child die with the launcher while the block runs: Ctrl-C reaches no session of its own."""
+    _living.add(child)
     try:
-        parent = psutil.Process(pid)
+        yield
+    finally:
+        _living.discard(child)
+
+
+@atexit.register
+def kill_living() -> None:
+    """Kill what threads still wait for; those threads go on, or go with the launcher."""
+    for child in tuple(_living):
+        kill_all(family_of(child))
+
+
+def kill_all(family: Sequence[psutil.Process]) -> None:
+    """Kill those that are still there."""
+    for process in family:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def family_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """A child and all that it has started, whatever sessions those are in."""
+    try:
+        parent = psutil.Process(child.pid)
         return [parent, *parent.children(recursive=True)]
     except psutil.Error:
         return []

@@ -10,9 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from launcher.probes.child import kill_living
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from validators.facts import Facts, ProbeRecord
 
+# What a probe needs to remove what it has made, once its child is gone.
+TIDYING_S = 5.0
+LOOK_EVERY_S = 0.05
 Ended = tuple[Probe, ProbeRecord, Any]
 Status = Literal["ok", "unsupported", "incomplete", "timeout"]
 STATUS_OF: dict[type[Exception], Status] = {
@@ -51,10 +55,30 @@ def _all(
 
 def _race(probes: Sequence[Probe], subject: Subject) -> Iterator[Ended]:
     results: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+    # Daemons: a thread stuck in a dead file system must not keep the process alive.
+    threads = [
+        threading.Thread(target=lambda p=probe: results.put(_measure(p, subject)), daemon=True)
+        for probe in probes
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        yield from _answers(probes, results)
+    except BaseException:
+        _abandon(threads)
+        raise
+
+
+def _abandon(threads: Sequence[threading.Thread]) -> None:
+    """Kill what the probes wait for, and whatever they start then, while they remove what they have made."""
+    until_s = time.monotonic() + TIDYING_S
+    while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
+        kill_living()
+        time.sleep(LOOK_EVERY_S)
+
+
+def _answers(probes: Sequence[Probe], results: queue.SimpleQueue[Ended]) -> Iterator[Ended]:
     started = time.monotonic()
-    for probe in probes:
-        # A daemon: a thread stuck in a dead file system must not keep the process alive.
-        threading.Thread(target=lambda p=probe: results.put(_measure(p, subject)), daemon=True).start()
     waiting = {probe.group: probe for probe in probes}
     while waiting:
         first_s = min(probe.deadline_s for probe in waiting.values())

@@ -7,7 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from launcher.probes.probe import IncompleteError, Subject, UnsupportedError
+from launcher.probes.child import run
+from launcher.probes.probe import IncompleteError, Subject
 from validators.facts import GitFacts
 
 TIMEOUT_S = 8.0
@@ -64,17 +65,4 @@ def _git(folder: Path, *arguments: str, may_fail: bool = False) -> bytes:
 def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     # No lock is taken and no message translated: another git may be at work, and one message is read above.
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
-    command = ["git", "-C", str(folder), *arguments]
-    try:
-        return subprocess.run(
-            command,
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=TIMEOUT_S,
-            env=environment,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise UnsupportedError("git is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise IncompleteError(f"git {arguments[0]} gave no answer within {TIMEOUT_S:g} s") from None
+    return run(["git", "-C", str(folder), *arguments], TIMEOUT_S, environment)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,3 +158,59 @@ def test_unreadable_outweighs_failed_outweighs_passed(command: Callable[..., Any
 def test_json_is_one_object_and_nothing_else(command: Callable[..., Any], bad: tuple[Bad, Path]) -> None:
     answer = command("lint", bad[1], "--output-format", "json")
     assert isinstance(json.loads(answer.out), dict)
+
+
+USAGE = {
+    "unknown-option": ["plan", "-p", "cpu-demo", "--profle", "x"],
+    "missing-argument": ["explain"],
+    "unknown-command": ["plann"],
+    "no-number": ["train", "-p", "cpu-demo", "--nnodes", "two"],
+    "misplaced-file": ["preflight", "run.yaml"],
+    "no-subcommand": ["profiles"],
+}
+
+
+@pytest.mark.parametrize("spelling", [["--output-format", "json"], ["--output_format=json"]])
+@pytest.mark.parametrize("words", USAGE.values(), ids=USAGE)
+def test_a_command_that_cannot_be_understood_is_one_object_too(
+    words: list[str], spelling: list[str], command: Callable[..., Any]
+) -> None:
+    answer = command(*words, *spelling)
+    assert (answer.code, answer.json["exit_code"], answer.err) == (2, 2, "")
+    (finding,) = answer.json["findings"]
+    assert finding["code"] == "usage"
+    assert finding["message"]
+    assert finding["hint"].startswith("see `neobert-launch")
+    plain = command(*words)
+    assert (plain.code, plain.out) == (2, "")
+
+
+def test_a_format_that_torchrun_is_told_is_not_ours(command: Callable[..., Any]) -> None:
+    assert command("train", "--nnodes", "two", "--", "--output-format", "json").out == ""
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_a_fault_that_nobody_foresaw_is_told_in_every_format(
+    output_format: str, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from launcher.commands import lint
+
+    def broken(*_: Any) -> int:
+        raise RuntimeError("a fault of its own")
+
+    monkeypatch.setattr(lint, "run", broken)
+    answer = command("lint", "run.yaml", "--output-format", output_format)
+    assert answer.code == 3
+    assert "RuntimeError: a fault of its own" in (answer.err if output_format == "text" else answer.out)
+    assert "Traceback" not in answer.out + answer.err
+    monkeypatch.setenv("NEOBERT_TRACEBACK", "1")
+    with pytest.raises(RuntimeError):
+        command("lint", "run.yaml", "--output-format", output_format)
+
+
+def test_a_reader_of_help_that_goes_away_is_no_error(run_child: Callable[..., Any]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    answer = run_child("--help", stdout=writer)
+    os.close(writer)
+    assert (answer.code, answer.err) == (0, "")

@@ -1,0 +1,167 @@
+"""A command that is ended from outside: its code, what it says, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher import asking
+from launcher.failure import STOPPED
+
+HERE = Path(__file__).parent
+PATIENCE_S = 60
+WITH_FAKE_CHILD = """
+import importlib, sys
+module, name = sys.argv.pop(1), sys.argv.pop(1)
+setattr(importlib.import_module(module), name, "fake_child")
+from launcher.cli import main
+main()
+"""
+COMMANDS = {
+    "bench": (["launcher.commands.bench", "MODULE"], ["bench", "-p", "cpu-demo"]),
+    "prepare": (["launcher.commands.data", "PREPARE"], ["data", "prepare", "-p", "cpu-demo"]),
+    "validate-gpu": (["launcher.probes.numerical", "SUITE"], ["validate-gpu", "-p", "cpu-demo"]),
+    # Its host probes ask git, which stands in the way of PATH here.
+    "train": (
+        ["launcher.probes.numerical", "SUITE"],
+        ["train", "-p", "cpu-demo", "--trainer.output_dir=run"],
+    ),
+    "rehearsal": (["launcher.rehearsal", "MODULE"], ["preflight", "-p", "cpu-demo", "--level", "rehearsal"]),
+}
+PROBES = ("validate-gpu", "rehearsal", "train")
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a command whose child has started one of its own."""
+    started: list[subprocess.Popen[str]] = []
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(HERE),
+        "TMPDIR": str(tmp_path / "scratch"),
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "NO_COLOR": "1",
+    }
+    (tmp_path / "scratch").mkdir()
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(f"#!/bin/sh\nexec {sys.executable} -m fake_child\n", encoding="utf-8")
+    git.chmod(0o755)
+
+    def start(name: str, *more: str, **how: Any) -> subprocess.Popen[str]:
+        patch, words = COMMANDS[name]
+        command = [sys.executable, "-c", WITH_FAKE_CHILD, *patch, *words, *more]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=environment, **pipes, **how))
+        until_s = time.monotonic() + PATIENCE_S
+        while not family():
+            assert started[-1].poll() is None, started[-1].communicate()
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        return started[-1]
+
+    def family() -> list[int]:
+        return [int(pid) for path in tmp_path.rglob("pids") for pid in path.read_text().split()]
+
+    yield start
+    for child in started:
+        child.kill()
+    for pid in filter(is_running, family()):
+        psutil.Process(pid).kill()
+    for child in started:
+        child.communicate()
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def nothing_is_left(name: str, tmp_path: Path) -> None:
+    (pids,) = tmp_path.rglob("pids")
+    assert [pid for pid in map(int, pids.read_text().split()) if is_running(pid)] == []
+    left = {path.name.rpartition("-")[0] for path in (tmp_path / "scratch").iterdir()}
+    assert left == ({"fake-child"} if name in PROBES else set())  # probes are killed
+    assert list(tmp_path.glob("**/.rehearsal-*")) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
+def test_a_command_that_is_ended_leaves_nothing(
+    name: str, number: int, code: int, begin: Callable[..., Any], tmp_path: Path
+) -> None:
+    child = begin(name, "--output-format", "json")
+    child.send_signal(number)
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == code, err
+    nothing_is_left(name, tmp_path)
+    told = json.loads(out)
+    (finding,) = told["findings"]
+    assert told["exit_code"] == code
+    assert finding["code"] == ("interrupted" if number == signal.SIGINT else "terminated")
+    assert "nothing is left running" in finding["message"]
+
+
+@pytest.mark.e2e
+def test_what_is_ended_says_so_to_people_too(begin: Callable[..., Any]) -> None:
+    child = begin("bench")
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert (out, err) == ("", f"error: SIGTERM: {STOPPED} [terminated]\n")
+
+
+@pytest.mark.e2e
+def test_a_signal_that_is_ignored_stays_ignored(begin: Callable[..., Any]) -> None:
+    child = begin("bench", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    child.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert child.poll() is None, "nohup keeps a command over the end of its terminal"
+
+
+def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "STOPPING_S", 0.1)
+    deaf = (
+        "import signal, time; signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    with child, pytest.raises(KeyboardInterrupt), asking.stopped_with_us(child):
+        raise KeyboardInterrupt
+    assert child.returncode == -signal.SIGKILL
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("output_format", ["text", "json"])
+@pytest.mark.parametrize(
+    ("number", "code", "finds"),
+    [(signal.SIGTERM, 75, "stopped-early"), (signal.SIGUSR1, 75, "stopped-early"),
+     (signal.SIGINT, 130, "interrupted")],
+)  # fmt: skip
+def test_a_launch_that_is_stopped_before_it_trains(
+    number: int, code: int, finds: str, output_format: str, begin: Callable[..., Any], tmp_path: Path
+) -> None:
+    child = begin("train", "--output-format", output_format)
+    child.send_signal(number)
+    out, err = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == code, err
+    nothing_is_left("train", tmp_path)
+    assert not Path("run").exists()
+    if output_format == "json":
+        (finding,) = json.loads(out)["findings"]
+        assert finding["code"] == finds
+    else:
+        assert out == ""
+        assert f"[{finds}]" in err
