@@ -5,9 +5,13 @@ Usage: python -m launcher.rank_log LOG_DIR COMMAND...
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
 
 
 def log_path(folder: Path, rank: int) -> Path:
@@ -16,7 +20,11 @@ def log_path(folder: Path, rank: int) -> Path:
 
 
 def main(arguments: list[str]) -> None:
-    """Redirect both streams and replace this process; signals then reach the worker itself."""
+    """Redirect both streams and replace this process; signals then reach the worker itself.
+
+    torchrun that is killed takes no rank with it: the kernel asks them to save and stop.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     folder, *command = arguments
     path = log_path(Path(folder), int(os.environ.get("RANK", "0")))
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

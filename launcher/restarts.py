@@ -43,11 +43,12 @@ def of_stall(stall: Stall, step: int) -> Failure:
     return Failure("stall", stall.phase, step, str(stall), stall.phase in PASSING_PHASES)
 
 
-def of_lost(rank: int, number: int, step: int) -> Failure:
-    """A session one of whose ranks was killed."""
+def of_lost(rank: int | None, number: int, step: int) -> Failure:
+    """A session one of whose ranks was killed, or torchrun above them."""
     name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
-    message = f"rank {rank} was killed by {name}{hint}"
+    who = "torchrun" if rank is None else f"rank {rank}"
+    message = f"{who} was killed by {name}{hint}"
     return Failure("lost", name, step, message, number in PASSING_SIGNALS)
 
 

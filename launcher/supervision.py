@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,10 +15,11 @@ from typing import Any
 from launcher import console
 from launcher.ending import Ending, conclude, read_error, saved_step
 from launcher.files import write_json
+from launcher.orphans import end_orphans
 from launcher.process import AGAIN, Forwarder, Topology, forwarding, log_of, start, wait
 from launcher.records import Record, last_beat, read_json
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
-from launcher.rundir import CHECKPOINTS, LOGS, OUTCOME, record_restart, record_trainer
+from launcher.rundir import CHECKPOINTS, LOGS, OUTCOME, RESOLVED, record_restart, record_trainer
 from launcher.watchdog import Stall, Watchdog
 from launcher.workers import dump_stacks, end, workers_of
 from neobert.config.schema import WatchdogConfig
@@ -27,6 +29,8 @@ from neobert.training.checkpoint.folders import latest
 # What torchrun says of each rank that had ended when it looked, at the end of its log.
 ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+)")
 LOOKS_A_BEAT = 4
+UNKILLABLE_S = 10.0
+STUCK = "a process of it cannot be killed, as it hangs in the kernel, and holds its device"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ class Session:
         has_begun: whether it got as far as a heartbeat.
         first_step: step of the checkpoint that was there before it.
         said: what torchrun printed.
+        num_stuck: processes of it that even SIGKILL did not end.
     """
 
     code: int
@@ -87,6 +92,7 @@ class Session:
     has_begun: bool
     first_step: int
     said: str
+    num_stuck: int = 0
 
 
 class StalledError(Exception):
@@ -101,6 +107,8 @@ def supervise(launch: Launch, on_tick: Callable[[], None]) -> Ending:
     """Run sessions until one is the last."""
     most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
     restarts = Restarts(most)
+    if launch.owns_run and end_those_left(launch):
+        raise _held_up(launch)
     with forwarding(None, launch.has_agent) as forwarder:
         while True:
             session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
@@ -108,6 +116,8 @@ def supervise(launch: Launch, on_tick: Callable[[], None]) -> Ending:
             if failure is None:
                 return conclude_session(launch, session, forwarder)
             verdict = restarts.judge(failure, saved_step(launch.folder))
+            if session.num_stuck:
+                verdict = Verdict(False, reason=STUCK)
             if not verdict.begins_again:
                 return give_up(launch, session, forwarder, failure, verdict)
             begin_again(launch, failure, restarts)
@@ -118,6 +128,8 @@ def run_session(
 ) -> Session:
     """Start the trainer, and watch it to its end, or end it."""
     launch.error_file.unlink(missing_ok=True)
+    if is_again:
+        (launch.folder / OUTCOME).unlink(missing_ok=True)  # it says nothing of this session, however short
     before, first_step = launch.beats(), saved_step(launch.folder)
     said_before = launch.log.stat().st_size if launch.log.exists() else 0
     command = [*launch.command, AGAIN] if is_again else launch.command
@@ -134,11 +146,29 @@ def run_session(
         with _if_there_is_room("the trainer's process in manifest.json"):
             record_trainer(launch.folder, child.pid)
     code, stall = watch(launch, child, on_tick, Watchdog(launch.limits, before, time.monotonic()))
+    num_stuck = end_those_left(launch) if launch.has_agent or stall is not None else 0
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
     with launch.log.open("rb") as log:
         log.seek(said_before)
         said = log.read().decode("utf-8", errors="replace") if launch.has_agent else ""
-    return Session(code, stall, has_begun, first_step, said)
+    return Session(code, stall, has_begun, first_step, said, num_stuck)
+
+
+def end_those_left(launch: Launch) -> int:
+    """End ranks that nothing watches any more, lest two sessions write to one run; return how many stay."""
+    count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
+    if count:
+        console.tell(f"{count} ranks had outlived the process that started them, and were asked to end")
+    return num_stuck
+
+
+def _held_up(launch: Launch) -> ProjectError:
+    return ProjectError(
+        code="run-in-progress",
+        message=f"an earlier session still trains in this directory: {STUCK}",
+        hint="use another machine, or restart this one",
+        place=str(launch.folder),
+    )
 
 
 def watch(
@@ -161,7 +191,15 @@ def watch(
         return wait(child, look), None
     except StalledError as stalled:
         stop_stalled(launch, child, stalled.stall)
-        return child.wait(), stalled.stall
+        return _code_of(child), stalled.stall
+
+
+def _code_of(child: subprocess.Popen[bytes]) -> int:
+    """What a child that was killed ended with; one that hangs in the kernel is not waited for."""
+    try:
+        return child.wait(UNKILLABLE_S)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
 
 
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
@@ -184,7 +222,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     step = _trained_step(launch)
     if session.stall is not None:
         return of_stall(session.stall, step)
-    if (lost := lost_rank(session)) is not None:
+    if (lost := lost_rank(session, has_agent=launch.has_agent)) is not None:
         return of_lost(*lost, step)
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
@@ -193,13 +231,13 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     return None if error.code in FINAL_CODES else of_error(error, int(outcome.get("step") or step))
 
 
-def lost_rank(session: Session) -> tuple[int, int] | None:
-    """The rank that was killed, and by which signal; the others end for want of it.
+def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
+    """The rank that was killed, and by which signal; the others end for want of it. None is torchrun itself.
 
     torchrun looks ten times a second and may take one of those for the first to fail.
     """
-    if session.code < 0 and not session.said:
-        return 0, -session.code
+    if session.code < 0:
+        return None if has_agent else 0, -session.code
     ended = [(int(rank), int(code)) for rank, code in ENDED.findall(session.said)]
     return next(((rank, -code) for rank, code in ended if code < 0), None)
 

@@ -77,6 +77,7 @@ FACTORS = {"nan": float("nan"), "spike": 12.0}
 FAULTS = {
     "stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "agent": lambda: os.kill(os.getppid(), signal.SIGKILL),
     "interpreter": hold_the_interpreter,
     "data": lambda: time.sleep(OUTLASTS_ANY_TEST),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from launcher.orphans import end_orphans
 from launcher.records import read_json
 from neobert.training.checkpoint.folders import find
 
@@ -31,6 +32,17 @@ def test_a_stopped_rank_and_a_killed_one_are_named_and_the_run_goes_on(launch, e
         stacks = (run_dir / "logs" / f"rank_{rank}.stacks").read_text(encoding="utf-8")
         assert "in fit" in stacks  # where in it depends on who waits for whom
         assert ("in faulty" in stacks) == (rank == 1)
+
+
+def test_ranks_outlive_no_torchrun_and_the_run_goes_on(launch, exact):
+    run_dir, ending = launch({"kind": "agent", "step": 8, "rank": 1}, ranks=2, grace_s=30.0)
+    assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
+    (lost,) = restarts(run_dir)
+    assert lost["why"].startswith("torchrun was killed by SIGKILL")
+    # Asked to end, both save the step that they were in, or the next one.
+    assert lost["from"] in ("checkpoint 7", "checkpoint 8", "checkpoint 9")
+    assert [row["step"] for row in exact(run_dir)] == list(range(13))
+    assert end_orphans(run_dir / "resolved.json", 0.0) == (0, 0)
 
 
 def test_held_interpreters_and_absent_data_are_ended(launch, exact):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,11 +21,13 @@ import pytest
 from launcher import process, workers
 from launcher.ending import Ending
 from launcher.files import writing
+from launcher.orphans import end_orphans
 from launcher.process import Topology
 from launcher.records import read_json
-from launcher.supervision import Launch, Session, lost_rank, supervise
+from launcher.supervision import Launch, Session, _code_of, lost_rank, supervise
 from launcher.workers import dump_stacks, end
 from neobert.config.schema import WatchdogConfig
+from neobert.errors import ProjectError
 
 TIGHT = WatchdogConfig(
     start_limit_s=0.5, step_limit_s=0.5, learned_floor_s=0.5, grace_s=0.2, heartbeat_interval_s=0.1
@@ -196,14 +200,99 @@ Root Cause (first observed failure):
         (1, ROOT.format(code=4, other=-9), (2, 9)),
         (1, ROOT.format(code=4, other=4), None),
         (1, "nothing of that kind", None),
-        (-11, "", (0, 11)),
+        (-9, "nothing of that kind", (None, 9)),
+        (-9, "", (None, 9)),
         (4, "", None),
     ],
 )
 def test_the_rank_that_was_killed_first_is_the_lost_one(
-    code: int, said: str, expected: tuple[int, int] | None
+    code: int, said: str, expected: tuple[int | None, int] | None
 ) -> None:
-    assert lost_rank(Session(code, None, True, 0, said)) == expected
+    assert lost_rank(Session(code, None, True, 0, said), has_agent=True) == expected
+
+
+def test_without_torchrun_it_is_the_only_one() -> None:
+    assert lost_rank(Session(-11, None, True, 0, ""), has_agent=False) == (0, 11)
+    assert lost_rank(Session(4, None, True, 0, ""), has_agent=False) is None
+
+
+def test_a_stop_while_a_session_begins_again_is_no_failure_of_the_one_before(
+    launched: Callable[..., Ending], tmp_path: Path
+) -> None:
+    ending = launched(
+        "if again: os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)\n"
+        "beat(5)\nend('failed', 4, 5, 'the loss is not finite')",
+        limits=replace(TIGHT, start_limit_s=60),
+    )
+    assert (ending.status, ending.exit_code, ending.message) == ("preempted", 75, "")
+
+
+ORPHAN = """
+import os, signal, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[3], "a").write("saved"), os._exit(0)))
+open(sys.argv[3], "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def orphan(tmp_path: Path) -> Callable[[Path], Path]:
+    """A rank that trains by a resolved config, and whose parent is gone; asked to end, it writes."""
+
+    def leave(resolved: Path) -> Path:
+        note = tmp_path / f"orphan of {resolved.parent.name}"
+        command = [sys.executable, "-c", ORPHAN, process.TRAINER_MODULE, str(resolved), str(note)]
+        subprocess.run(command, check=True)
+        deadline_s = time.monotonic() + 20
+        while not note.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        return note
+
+    return leave
+
+
+def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_writes(
+    launched: Callable[..., Ending], orphan: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    ours, others = orphan(tmp_path / "resolved.json"), orphan(tmp_path / "other" / "resolved.json")
+    ending = launched(
+        f"assert open({str(ours)!r}).read() == 'saved'\nbeat(1)\nend('finished', 0, 3)",
+        limits=replace(TIGHT, grace_s=20),
+    )
+    assert (ending.status, ending.exit_code) == ("finished", 0)
+    assert others.read_text() == ""
+    assert end_orphans(tmp_path / "other" / "resolved.json", 20) == (1, 0)
+
+
+def test_beside_what_cannot_be_killed_nothing_begins(
+    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    left = iter([(0, 0), (1, 1)])
+    monkeypatch.setattr("launcher.supervision.end_orphans", lambda *_: next(left))
+    ending = launched("beat(1)\ntime.sleep(60)")
+    assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 4, 0)
+    assert "hangs in the kernel" in ending.message
+    assert (tmp_path / "count").read_text() == "."
+
+
+def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(
+    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("launcher.supervision.end_orphans", lambda *_: (1, 1))
+    with pytest.raises(ProjectError, match="hangs in the kernel"):
+        launched("end('finished', 0, 3)")
+    assert not (tmp_path / "count").exists()
+
+
+def test_what_cannot_be_killed_is_not_waited_for() -> None:
+    def hang(timeout_s: float) -> int:
+        raise subprocess.TimeoutExpired("trainer", timeout_s)
+
+    assert _code_of(SimpleNamespace(wait=hang)) == -signal.SIGKILL
+    assert _code_of(SimpleNamespace(wait=lambda _: 4)) == 4
 
 
 def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
