@@ -92,6 +92,12 @@ def read_for(path: Path, run: ResolvedRun) -> Receipt:
     raise _refusal(changes or explain_mismatch(receipt, run.digest, utc_now())[:1], path)
 
 
+def require_standing(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
+    """Raise ProjectError RCP001 where a receipt does not cover the run, wherever it was issued."""
+    if reasons := explain_mismatch(receipt, run.digest, utc_now()):
+        raise _refusal(reasons, path)
+
+
 def require_unchanged(receipt: Receipt, examination: Examination, path: Path) -> None:
     """Raise ProjectError RCP001 naming all that differs from when the receipt was issued."""
     present = make_receipt(examination)

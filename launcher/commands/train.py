@@ -23,7 +23,7 @@ from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
 from launcher.process import StoppedEarlyError, Topology, stopping_early, trainer_command
-from launcher.receipts import read_for, require_unchanged
+from launcher.receipts import read_for, require_standing, require_unchanged
 from launcher.rundir import (
     CHECKPOINTS,
     LOGS,
@@ -80,14 +80,14 @@ def run(asked: Asked, output_format: str) -> int:
     """Launch one run and stay with it to its end."""
     try:
         with stopping_early():
-            return _run(asked, output_format)
+            return _run(asked, output_format, time.time())
     except StoppedEarlyError:
         again = same_again(has_checkpoint=False)
         message = "asked to stop before the trainer was started: nothing is lost"
         raise ProjectError("stopped-early", message, again, exit_code=EXIT_PREEMPTED) from None
 
 
-def _run(asked: Asked, output_format: str) -> int:
+def _run(asked: Asked, output_format: str, begun_s: float) -> int:
     resolved = asked.selection.require()
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)
@@ -98,7 +98,7 @@ def _run(asked: Asked, output_format: str) -> int:
             console.write("this run is finished: nothing is left to do")
         return _deliver(already_finished(folder), output_format)
     if topology.node_rank:
-        return _join(asked, resolved, topology, folder, output_format)
+        return _join(asked, resolved, topology, folder, output_format, begun_s)
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
@@ -111,7 +111,7 @@ def _run(asked: Asked, output_format: str) -> int:
         if moved:
             held = holds.enter_context(created(folder))
         make_folder(folder / LOGS)
-        launch = _launch(resolved, topology, folder, staging / ERROR, (held,))
+        launch = _launch(resolved, topology, folder, staging / ERROR, begun_s, (held,))
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if output_format == "text":
             console.write(_opening(examination, folder, moved))
@@ -143,14 +143,28 @@ def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:
     return examination
 
 
-def _join(asked: Asked, resolved: ResolvedRun, topology: Topology, folder: Path, output_format: str) -> int:
-    """Take part in a run whose directory the first node keeps: check the devices here, then follow."""
-    examination = examine(resolved, (Level.STATIC, Level.GPU), folder=None, unguarded=asked.unguarded)
+def _join(
+    asked: Asked,
+    resolved: ResolvedRun,
+    topology: Topology,
+    folder: Path,
+    output_format: str,
+    begun_s: float,
+) -> int:
+    """Take part in a run whose directory the first node keeps: check the devices here, then follow.
+
+    A receipt has to cover the run. What it says of devices it says of another node's, so these are probed.
+    """
+    if asked.receipt:
+        require_standing(read_for(asked.receipt, resolved), resolved, asked.receipt)
+    levels = (Level.STATIC, Level.GPU)
+    examination = examine(resolved, levels, folder=None, strict=asked.strict, unguarded=asked.unguarded)
     if examination.report.exit_code != EXIT_OK and not asked.unguarded:
         return _refuse(examination, output_format)
     wait_for_first_node(folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
-        ending = supervise(_launch(resolved, topology, folder, Path(staging, ERROR), ()), lambda: None)
+        launch = _launch(resolved, topology, folder, Path(staging, ERROR), begun_s)
+        ending = supervise(launch, lambda: None)
     return _deliver(ending, output_format)
 
 
@@ -173,9 +187,17 @@ def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
 
 
 def _launch(
-    resolved: ResolvedRun, topology: Topology, folder: Path, error_file: Path, held: tuple[int, ...]
+    resolved: ResolvedRun,
+    topology: Topology,
+    folder: Path,
+    error_file: Path,
+    begun_s: float,
+    held: tuple[int, ...] = (),
 ) -> Launch:
-    """What is started; a descriptor that is held stands for a run directory that is ours."""
+    """What is started; a descriptor that is held stands for a run directory that is ours.
+
+    A limit of time counts from when the command was given: the checks before it take minutes of it.
+    """
     return Launch(
         command=trainer_command(folder / RESOLVED, folder / LOGS, topology),
         folder=folder,
@@ -183,7 +205,7 @@ def _launch(
         limits=resolved.config.watchdog,
         error_file=error_file,
         held=held,
-        environment=stop_by(resolved.config.guard, os.environ, time.time()),
+        environment=stop_by(resolved.config.guard, os.environ, begun_s),
         owns_run=bool(held),
     )
 

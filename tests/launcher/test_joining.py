@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from launcher.commands import train
 from launcher.joining import wait_for_first_node, with_node_rank
 from launcher.process import Topology
 from neobert.errors import ProjectError
@@ -45,3 +46,44 @@ def test_the_second_node_writes_nothing_of_its_own(run_child: Callable[..., Any]
     words = json.loads(dry.out)["command"]
     assert words[words.index("--node-rank") + 1] == "1"
     assert not Path("run").exists()
+
+
+TWO_NODES = ("-p", "cpu-demo", "--set", "trainer.output_dir=run")
+JOIN = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "1")
+WARNED = ("--set", "optimizer.betas=[0.95, 0.9]")
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders in which a first node was waited for; none ever comes."""
+    folders: list[Path] = []
+
+    def wait(folder: Path, _digest: str) -> None:
+        folders.append(folder)
+        raise ProjectError("no-first-node", "nobody came")
+
+    monkeypatch.setattr(train, "wait_for_first_node", wait)
+    return folders
+
+
+def test_the_second_node_is_as_strict_as_the_first(command: Callable[..., Any], waited: list[Path]) -> None:
+    assert "nobody came" in command(*JOIN, *WARNED).err
+    strict = command(*JOIN, *WARNED, "--strict")
+    assert strict.code == 1
+    assert "OPT001" in strict.out
+    assert len(waited) == 1
+
+
+def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
+    command: Callable[..., Any], waited: list[Path]
+) -> None:
+    command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "checked")
+    assert "nobody came" in command(*JOIN, "--receipt", "checked").err
+    other = command(*JOIN, "--set", "seed=8", "--receipt", "checked")
+    assert other.code == 1
+    assert "seed was" in other.err
+    stale = json.loads(Path("checked", "receipt.json").read_text(encoding="utf-8"))
+    stale["expires_utc"] = stale["created_utc"]
+    Path("checked", "receipt.json").write_text(json.dumps(stale), encoding="utf-8")
+    assert "it is stale" in command(*JOIN, "--receipt", "checked").err
+    assert len(waited) == 1
