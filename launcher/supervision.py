@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from launcher.process import AGAIN, Forwarder, Topology, forwarding, log_of, sta
 from launcher.records import Record, last_beat, read_json
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
 from launcher.rundir import CHECKPOINTS, LOGS, OUTCOME, RESOLVED, record_restart, record_trainer
-from launcher.watchdog import Stall, Watchdog
+from launcher.watchdog import Attention, Stall, Watchdog
 from launcher.workers import dump_stacks, end, workers_of
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
@@ -145,7 +144,7 @@ def run_session(
     if launch.owns_run:
         with _if_there_is_room("the trainer's process in manifest.json"):
             record_trainer(launch.folder, child.pid)
-    code, stall = watch(launch, child, on_tick, Watchdog(launch.limits, before, time.monotonic()))
+    code, stall = watch(launch, child, on_tick, before)
     num_stuck = end_those_left(launch) if launch.has_agent or stall is not None else 0
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
     with launch.log.open("rb") as log:
@@ -172,15 +171,21 @@ def _held_up(launch: Launch) -> ProjectError:
 
 
 def watch(
-    launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], watchdog: Watchdog
+    launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], before: Mapping[int, Record]
 ) -> tuple[int, Stall | None]:
-    """Wait for the end of a child; return its code, and why it was ended where it was."""
-    pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, time.monotonic()
+    """Wait for the end of a child; return its code, and why it was ended where it was.
+
+    Args:
+        before: the newest heartbeats from before it was started.
+    """
+    clock = Attention()
+    watchdog = Watchdog(launch.limits, before, clock())
+    pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
 
     def look() -> None:
         nonlocal looked_at_s
         on_tick()
-        now_s = time.monotonic()
+        now_s = clock()
         if now_s - looked_at_s >= pause_s:
             looked_at_s = now_s
             stall = watchdog.look(launch.beats(), now_s)

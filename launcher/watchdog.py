@@ -6,7 +6,8 @@ Pure: it is told what the heartbeats say and what time it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from launcher.records import Record
@@ -16,6 +17,27 @@ START = "start"
 PATIENCE = 10
 # A rank is silent that has missed so many heartbeats: it cannot even run the thread that writes them.
 MISSED_BEATS = 3
+LONGEST_BLINK_S = 5.0
+
+
+class Attention:
+    """A clock that stands still while this process does, in seconds.
+
+    A job that a scheduler suspends, or a machine that sleeps, has stood still as a whole: nobody was there
+    to see whether a rank got any further.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked_at_s = clock()
+        self._seen_s = 0.0
+
+    def __call__(self) -> float:
+        """Return the time that was seen to pass. Ask more often than every `LONGEST_BLINK_S`."""
+        now_s = self._clock()
+        self._seen_s += min(now_s - self._asked_at_s, LONGEST_BLINK_S)
+        self._asked_at_s = now_s
+        return self._seen_s
 
 
 @dataclass(frozen=True, slots=True)

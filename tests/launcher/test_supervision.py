@@ -25,6 +25,7 @@ from launcher.orphans import end_orphans
 from launcher.process import Topology
 from launcher.records import read_json
 from launcher.supervision import Launch, Session, _code_of, lost_rank, supervise
+from launcher.watchdog import Attention
 from launcher.workers import dump_stacks, end
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import ProjectError
@@ -84,6 +85,19 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
     assert dumped.startswith("--- ")
     assert 'File "<string>"' in dumped
     assert read_json(tmp_path / "outcome.json")["restarts"] == 1
+
+
+def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
+    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away_s = [0.0]
+    clock = Attention(lambda: time.monotonic() + away_s[0])
+    monkeypatch.setattr("launcher.supervision.Attention", lambda: clock)
+    threading.Timer(0.4, lambda: away_s.__setitem__(0, 3600.0)).start()
+    limits = replace(TIGHT, start_limit_s=30, step_limit_s=30, learned_floor_s=30)
+    ending = launched("beat(1)\ntime.sleep(1.5)\nend('finished', 0, 3)", limits=limits)
+    assert (ending.status, ending.restarts) == ("finished", 0)
+    assert away_s == [3600.0]
 
 
 def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.watchdog import Watchdog
+from launcher.watchdog import Attention, Watchdog
 from neobert.config.schema import WatchdogConfig
 
 LIMITS = WatchdogConfig(
@@ -69,6 +69,24 @@ def test_heartbeats_of_an_earlier_session_say_nothing_of_this_one() -> None:
     old = {"seq": 9, "phase": "train", "last_progress_step": 40}
     watchdog = Watchdog(LIMITS, {0: old}, 0.0)
     assert watchdog.look({0: old}, 200.0) is None, "its start has a longer limit than a step"
+
+
+def test_what_nobody_was_there_to_see_is_no_stall() -> None:
+    """A job that is suspended for hours has all its ranks and its launcher stand still."""
+    now_s = [1000.0]
+    clock = Attention(lambda: now_s[0])
+    ranks, watchdog = Ranks(1), Watchdog(LIMITS, {0: {}}, clock())
+    ranks.at(0, "train", 7, 1)
+    assert watchdog.look(ranks.read(), clock()) is None
+    now_s[0] += 36_000
+    assert watchdog.look(dict(ranks.beats), clock()) is None
+    for _ in range(199):
+        now_s[0] += 0.5
+        assert watchdog.look(ranks.read(), clock()) is None
+    for _ in range(30):
+        now_s[0] += 0.5
+        stall = watchdog.look(ranks.read(), clock())
+    assert stall is not None
 
 
 def test_life_is_no_progress() -> None:
