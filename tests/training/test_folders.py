@@ -150,6 +150,57 @@ def test_latest_is_a_text_file_where_symlinks_do_not_work(tmp_path, monkeypatch)
     assert folders.find(tmp_path, "latest")[0] == tmp_path / "10"
 
 
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
+def test_a_pointer_that_a_power_cut_emptied_points_nowhere(tmp_path, content):
+    save(tmp_path, 5)
+    (tmp_path / "latest").unlink()
+    (tmp_path / "latest").write_bytes(content)
+    with pytest.raises(ProjectError) as error:
+        folders.find(tmp_path, "latest")
+    assert error.value.code == "CKP007"
+    assert folders.latest(tmp_path) != tmp_path
+    save(tmp_path, 10)
+    assert folders.find(tmp_path, "latest")[1].step == 10
+
+
+def test_a_copy_that_followed_the_links_takes_checkpoints(tmp_path, caplog):
+    save(tmp_path / "a", 5, 10)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")  # `latest` is a folder now
+    assert not (tmp_path / "b" / "latest").is_symlink()
+    assert folders.find(tmp_path / "b", "latest")[1].step == 10
+    save(tmp_path / "b", 15)
+    assert folders.find(tmp_path / "b", "latest")[1].step == 15
+    assert names(tmp_path / "b") == {"5", "10", "15", "latest", ".copy-latest-0"}
+    assert "is kept as .copy-latest-0" in caplog.text
+
+
+def test_a_checkpoint_that_verified_is_one_whether_a_pointer_can_be_moved_or_not(
+    tmp_path, monkeypatch, caplog
+):
+    save(tmp_path, 5)
+    monkeypatch.setattr(Path, "symlink_to", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    save(tmp_path, 10)
+    assert folders.find(tmp_path, "auto")[1].step == 10
+    assert "checkpoint 10 is good, and latest could not be moved" in caplog.text
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+def test_auto_passes_by_what_the_file_system_cannot_read(tmp_path, monkeypatch, number):
+    save(tmp_path, 5, 10)
+    real = Path.stat
+
+    def stat_of(path, **how):
+        if path == tmp_path / "10" / "model.safetensors":
+            raise OSError(number, os.strerror(number))
+        return real(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat_of)
+    found, (rejected,) = folders.search(tmp_path, "auto")
+    assert found[1].step == 5
+    assert f"model.safetensors cannot be read: [Errno {number}]" in rejected.reason
+
+
 @given(
     steps=st.sets(st.integers(0, 50), min_size=1, max_size=8),
     limit=st.integers(0, 5),

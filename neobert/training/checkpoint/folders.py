@@ -7,6 +7,7 @@ checkpoints/.tmp-3000-PID/             a save under way, or what a kill left of 
 checkpoints/.trash-1000-0/             a checkpoint on its way out
 checkpoints/.superseded-3000-0/        what lay ahead of the step that a run was resumed from
 checkpoints/.corrupt-3000-0/           a checkpoint that did not verify; nobody removes it but people
+checkpoints/.copy-latest-0/            a folder that was found in place of a pointer; somebody's as well
 
 Whatever else lies there is somebody's, and is left alone: `0100`, `100.bak`, `.superseded-x`.
 """
@@ -26,6 +27,7 @@ PARTIAL = ".tmp"
 TRASH = ".trash"
 SUPERSEDED = ".superseded"
 CORRUPT = ".corrupt"
+COPY = ".copy"
 # A step is written in one way, so that no two folders are the same one's.
 STEP_NAME = re.compile(r"0|[1-9][0-9]*")
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
@@ -89,9 +91,8 @@ def follow(root: Path, name: str) -> Path | None:
     pointer = root / name
     if pointer.is_dir():
         return pointer.resolve()
-    if pointer.is_file():
-        return root / pointer.read_text(encoding="utf-8").strip()
-    return None
+    target = pointer.read_text(encoding="utf-8", errors="replace").strip() if pointer.is_file() else ""
+    return root / target if target else None
 
 
 def _newest_verified(root: Path) -> tuple[Found | None, tuple[Rejected, ...]]:

@@ -183,14 +183,14 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
     path = folder / name
-    if not path.is_file():
-        raise broken(folder, f"{name} is missing")
-    size = path.stat().st_size
-    if size != expected["size"]:
-        raise broken(folder, f"{name} has {size} bytes in place of {expected['size']}")
     try:
-        is_intact = _sha256(path) == expected["sha256"]
+        size = path.stat().st_size
+        is_intact = path.is_file() and size == expected["size"] and _sha256(path) == expected["sha256"]
+    except FileNotFoundError:
+        raise broken(folder, f"{name} is missing") from None
     except OSError as error:
         raise broken(folder, f"{name} cannot be read: {error}") from error
+    if size != expected["size"]:
+        raise broken(folder, f"{name} has {size} bytes in place of {expected['size']}")
     if not is_intact:
         raise broken(folder, f"the content of {name} is not what was saved")

@@ -11,6 +11,7 @@ from pathlib import Path
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.checkpoint.folders import (
     BEST,
+    COPY,
     CORRUPT,
     LATEST,
     PARTIAL,
@@ -34,7 +35,8 @@ def publish(
 ) -> Manifest:
     """Have `write` fill a folder, seal it, give it its name, read it back, and point `latest` at it.
 
-    Until the rename nothing counts as a checkpoint, and a failure takes the partial folder away again.
+    Until the rename nothing counts as a checkpoint, and a failure takes the partial folder away again. One
+    that was read back is a checkpoint, whether `latest` can be moved or not.
     Raises `ProjectError` CKP004 where the file system refuses, or gives back something else than it got.
     """
     partial = root / f"{PARTIAL}-{step}-{os.getpid()}"
@@ -48,23 +50,34 @@ def publish(
         partial.rename(folder)
         sync(root)
         manifest = _read_back(folder)
-        point(root, LATEST, folder.name)
     except OSError as error:
         raise refused(root, step, error.strerror or str(error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    try:
+        point(root, LATEST, folder.name)
+    except OSError as error:
+        log.warning("checkpoint %d is good, and %s could not be moved to it: %s", step, LATEST, error)
     return manifest
 
 
 def point(root: Path, name: str, target: str) -> None:
-    """Swap a pointer beside the checkpoints: a relative link, or a text file where links do not work."""
-    partial = root / f".{name}-{os.getpid()}"
+    """Swap a pointer beside the checkpoints: a relative link, or a text file where links do not work.
+
+    A folder in its place, which a copy that follows links makes of it, is kept under another name.
+    """
+    partial, pointer = root / f".{name}-{os.getpid()}", root / name
     partial.unlink(missing_ok=True)
     try:
         partial.symlink_to(target)
     except OSError:
         partial.write_text(target + "\n", encoding="utf-8")
-    partial.replace(root / name)
+        sync(partial)
+    if pointer.is_dir() and not pointer.is_symlink():
+        copy = _unused(root, f"{COPY}-{name}")
+        pointer.rename(copy)
+        log.warning("%s was a folder, is kept as %s, and points at %s now", pointer, copy.name, target)
+    partial.replace(pointer)
     sync(root)
 
 
