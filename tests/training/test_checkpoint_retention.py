@@ -93,6 +93,19 @@ def test_a_best_link_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, 
     assert "could not be moved" in caplog.text
 
 
+def test_what_goes_away_while_it_is_looked_at_costs_no_save(tmp_path, monkeypatch, caplog):
+    save(tmp_path, 1)
+    real = type(tmp_path).iterdir
+
+    def stale(path):
+        yield from real(path)
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(type(tmp_path), "iterdir", stale)
+    retention.tidy(tmp_path, TrainerConfig(), None)
+    assert "could not be looked through" in caplog.text
+
+
 def test_of_what_was_set_aside_the_newest_stays(tmp_path):
     for step in (1, 2, 3):
         save(tmp_path, step)

@@ -26,7 +26,15 @@ def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     """Link the best checkpoint and let older ones go, after a save that verified.
 
     The newest two stay, the best, the session's start, and the multiples of `save_keep_every`.
+    What goes wrong here is said, and costs no save.
     """
+    try:
+        _tidy(root, trainer, resumed_step)
+    except OSError as error:
+        log.warning("older checkpoints could not be looked through, and stay: %s", error)
+
+
+def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     protected = {step for step in (resumed_step, link_best(root, trainer)) if step is not None}
     for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
         log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
