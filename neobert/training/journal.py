@@ -76,11 +76,14 @@ def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> list[Row]:
         return []
     kept = [row for row in read_rows(path) if is_kept(row)]
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with partial.open("wb") as file:
-        file.writelines(json.dumps(row).encode() + b"\n" for row in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.writelines(json.dumps(row).encode() + b"\n" for row in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return kept
 
 

@@ -119,6 +119,20 @@ def test_a_file_that_cannot_make_way_now_does_so_later(tmp_path):
     assert (read_rows(in_the_way), read_rows(path)) == ([{"step": 0}], [{"step": 1}])
 
 
+def test_a_history_that_cannot_be_cut_back_stays_and_leaves_nothing_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    write(path, [{"step": 1}, {"step": 2}])
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        keep_rows(path, lambda row: row["step"] < 2)
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+    assert read_rows(path) == [{"step": 1}, {"step": 2}]
+
+
 def test_a_line_that_does_not_fit_tears_neither_itself_nor_the_next(tmp_path):
     path = tmp_path / "beat.jsonl"
     journal = Journal(path)
