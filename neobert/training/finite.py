@@ -101,7 +101,10 @@ class FiniteGuard:
 
     def _write(self, path: Path, step: int, told: dict[str, Any]) -> None:
         batches = next((each for each in self._recent if each["step"] == step), {"step": step})
-        path.write_text(json.dumps(batches | told, default=_plain), encoding="utf-8")
+        try:
+            path.write_text(json.dumps(batches | told, default=_plain), encoding="utf-8")
+        except OSError as error:  # what is wrong with the run must not be told as a full disk
+            log.warning("the samples of step %d could not be written down: %s", step, error)
 
 
 def _plain(array: Any) -> Any:

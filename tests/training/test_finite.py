@@ -56,3 +56,11 @@ def test_a_step_that_is_forgotten_is_still_named(tmp_path):
     with pytest.raises(ProjectError, match="step 3 is not finite"):
         guard.judge(3, BAD, GOOD, build_optimizer(OptimizerConfig(), torch.nn.Linear(1, 1)))
     assert (tmp_path / "nonfinite.json").read_text() == '{"step": 3}'
+
+
+def test_a_full_disk_does_not_hide_what_is_wrong_with_the_run(tmp_path, caplog):
+    guard = FiniteGuard(torch.device("cpu"), tmp_path / "gone" / "nonfinite.json", memory_steps=1)
+    with pytest.raises(ProjectError, match="step 3 is not finite") as error:
+        guard.judge(3, BAD, GOOD, build_optimizer(OptimizerConfig(), torch.nn.Linear(1, 1)))
+    assert error.value.code == "NAN001"
+    assert "the samples of step 3 could not be written down" in caplog.text
