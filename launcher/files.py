@@ -13,9 +13,11 @@ from typing import Any
 
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
+ANOTHER_PLACE = "make room or choose another folder"
+
 
 @contextmanager
-def writing(place: Path) -> Iterator[None]:
+def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
     """Turn what the file system refuses into one sentence. Raises ProjectError."""
     try:
         yield
@@ -23,23 +25,23 @@ def writing(place: Path) -> Iterator[None]:
         raise ProjectError(
             code="not-writable",
             message=f"cannot be written: {error.strerror or error}",
-            hint="make room or choose another folder",
+            hint=hint,
             place=str(place),
             exit_code=EXIT_CHECK_FAILED,
         ) from None
 
 
-def make_folder(folder: Path) -> Path:
+def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
     """Create a folder. Raises ProjectError where that cannot be."""
-    with writing(folder):
+    with writing(folder, hint):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def require_writable(path: Path | None) -> None:
+def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
     """Raise ProjectError where a file that is asked for cannot be kept, before minutes are spent on it."""
     if path is not None:
-        with writing(path), tempfile.TemporaryFile(dir=path.parent):
+        with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 

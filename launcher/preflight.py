@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import console
-from launcher.files import make_folder, write_json, write_text, writing
+from launcher.files import make_folder, require_writable, write_json, write_text, writing
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
@@ -25,6 +25,7 @@ from validators.planning import plan_run
 from validators.rehearsed import measurement
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
+ELSEWHERE = "name a folder that can be written to: --output DIR"
 DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
@@ -101,10 +102,14 @@ def load_facts(path: Path) -> Facts:
     return facts_from_json(text, str(path))
 
 
-def results_folder(run: ResolvedRun) -> Path:
-    """Where the results of a run's preflight go when nobody says. Version control never sees it."""
-    folder = make_folder(DEFAULT_FOLDER / run.digest[:12])
+def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
+    """Where the results of a preflight go; where nobody says, version control never sees it.
+
+    Raises ProjectError for a folder that takes none, before minutes are spent on them.
+    """
+    folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], ELSEWHERE)
+    require_writable(folder / REPORT, ELSEWHERE)
     ignore = DEFAULT_FOLDER.parent / ".gitignore"
-    if not ignore.exists():
+    if chosen is None and not ignore.exists():
         write_text(ignore, "*\n")
     return folder

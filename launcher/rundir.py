@@ -81,7 +81,7 @@ def created(folder: Path) -> Iterator[int]:
 def _hold(folder: Path) -> int:
     """Lock the directory of that name: the one that was waited for may have been moved aside meanwhile."""
     while True:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = _opened(folder)
         try:
             _lock(descriptor, folder)
             if _is_still(descriptor, folder):
@@ -92,8 +92,30 @@ def _hold(folder: Path) -> int:
         os.close(descriptor)
 
 
+def _opened(folder: Path) -> int:
+    """Raises ProjectError where somebody removed it or moved it aside meanwhile, or keeps it closed."""
+    try:
+        return os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        raise ProjectError(
+            code="run-vanished",
+            message="the run directory was removed or moved aside while this launch waited for it",
+            hint="give the same command again",
+            place=str(folder),
+        ) from None
+    except OSError as error:
+        message, hint = (
+            f"cannot be opened: {error.strerror}",
+            "mend its permissions, or choose another folder",
+        )
+        raise ProjectError("not-readable", message, hint, str(folder)) from None
+
+
 def _is_still(descriptor: int, folder: Path) -> bool:
-    return folder.is_dir() and os.path.samestat(os.fstat(descriptor), folder.stat())
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except OSError:
+        return False
 
 
 def _lock(descriptor: int, folder: Path) -> None:

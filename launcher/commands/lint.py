@@ -15,6 +15,7 @@ from launcher.readable import judged_as_read
 from launcher.report import Report, findings_of_error
 from launcher.ui.table import columns
 from neobert.config import ConfigError
+from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
@@ -176,7 +177,7 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
     )
     rule = RULES[REPOSITORY_CODE]
     status = Status.FAIL if failed else Status.PASS
-    message = f"{failed} of {len(judged)} files do not pass" if failed else ""
+    message = f"{failed} of {counted(len(judged), 'file')} do not pass" if failed else ""
     return CheckResult(rule.code, rule.name, rule.level, status, True, message)
 
 
@@ -190,8 +191,8 @@ def _fix(files: Sequence[Path]) -> None:
 
 def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
     if asked.statistics:
-        counted = Counter((finding.code, finding.name) for finding in report.findings)
-        rows = [[str(number), code, name] for (code, name), number in counted.most_common()]
+        times = Counter((finding.code, finding.name) for finding in report.findings)
+        rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")
     if found.num_skipped:
-        console.tell(f"{found.num_skipped} other files left out: no run file or profile")
+        console.tell(f"{counted(found.num_skipped, 'other file')} left out: no run file or profile")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import console
-from launcher.files import make_folder, require_writable, write_text
+from launcher.files import require_writable, write_text
 from launcher.formats import render
 from launcher.levels import default_levels, parse_levels
 from launcher.preflight import examine, load_facts, results_folder, write_results
@@ -34,7 +34,7 @@ def run(asked: Asked, output_format: str) -> int:
     resolved = asked.selection.require()
     levels = wanted or default_levels(resolved)
     recorded = load_facts(asked.facts) if asked.facts else None
-    folder = make_folder(asked.output) if asked.output else results_folder(resolved)
+    folder = results_folder(resolved, asked.output)
     require_writable(asked.save_facts)
     examination = examine(resolved, levels, facts=recorded, folder=folder, strict=asked.strict)
     write_results(examination, folder)

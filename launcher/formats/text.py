@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from launcher.console import paint
 from launcher.report import COMMAND_LINE, Report
+from neobert.counting import counted
 from validators.finding import Finding, Severity, Status
 
 COLOUR = {Severity.FAIL: "red", Severity.WARN: "yellow"}
@@ -64,8 +65,10 @@ def summary(report: Report) -> str:
 def _check_counts(report: Report) -> list[str]:
     if not report.checks:
         return []
-    counted = Counter(check.status for check in report.checks)
-    return [f"{counted[status]} {word}" for status, word in _WORDS if counted[status]]
-
-
-_WORDS = ((Status.PASS, "checks passed"), (Status.SKIP, "skipped"), (Status.UNKNOWN, "unknown"))
+    ended = Counter(check.status for check in report.checks)
+    words = {
+        Status.PASS: f"{counted(ended[Status.PASS], 'check')} passed",
+        Status.SKIP: f"{ended[Status.SKIP]} skipped",
+        Status.UNKNOWN: f"{ended[Status.UNKNOWN]} unknown",
+    }
+    return [word for status, word in words.items() if ended[status]]

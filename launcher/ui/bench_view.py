@@ -9,6 +9,7 @@ from launcher.console import paint
 from launcher.ui.numbers import UNKNOWN
 from launcher.ui.table import columns
 from launcher.ui.values import show_value
+from neobert.counting import counted
 
 HEAD = ("arm", "tokens/s", "ms a step", "data wait", "MFU of measured peak", "of nominal peak")
 COLOUR = {"b is faster": "green", "b is slower": "red", "no difference shown": "yellow"}
@@ -22,7 +23,7 @@ def bench_text(report: Mapping[str, Any]) -> str:
 def _title(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
     documents = "made-up documents" if settings["data"] == "synthetic" else "the run's own documents"
-    turns = f"{settings['rounds']} rounds of {settings['steps_per_turn']} steps"
+    turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
     return f"{paint(report['device'], 'bold')}: {turns} behind {settings['trim']}, {documents}"
 
 

@@ -11,6 +11,7 @@ from launcher.preflight import Examination
 from launcher.ui.plan_view import decision_rows, plan_head
 from launcher.ui.rehearsal_view import measured_rows
 from launcher.ui.table import columns
+from neobert.counting import counted
 from validators.finding import CheckResult, Status
 
 MEANING = {
@@ -71,6 +72,6 @@ def _every_check(examination: Examination) -> str:
 
 def _summary(examination: Examination) -> str:
     checks = examination.report.checks
-    counted = Counter(check.status for check in checks)
-    told = ", ".join(f"{counted[status]} {status}" for status in COUNTED if counted[status])
-    return f"{len(checks)} checks ({', '.join(examination.levels)}): {told}"
+    ended = Counter(check.status for check in checks)
+    told = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
+    return f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {told}"

@@ -8,6 +8,7 @@ from launcher.console import paint
 from launcher.formats.text import finding_text
 from launcher.report import Report
 from launcher.ui.table import columns
+from neobert.counting import counted
 from validators.facts import Facts
 from validators.facts_num import (
     DeviceFacts,
@@ -40,10 +41,8 @@ def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
 
 def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
     lengths = numerics.segment_lengths
-    head = (
-        f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {len(lengths)} segments of "
-        f"{min(lengths):,} to {max(lengths):,}"
-    )
+    segments = f"{counted(len(lengths), 'segment')} of {min(lengths):,} to {max(lengths):,}"
+    head = f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}"
     rows = [HEAD, *(_path(path) for path in numerics.paths)]
     notes = [f"  not here: {name}: {reason}" for name, reason in numerics.unavailable.items()]
     return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from neobert import __version__
+from neobert.counting import counted
 
 PACKAGES = (
     "torch",
@@ -38,4 +39,4 @@ def device_name(device: torch.device) -> str:
     """Name the card, or the processor's kind and the threads that compute."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU {platform.machine()}, {torch.get_num_threads()} threads"
+    return f"CPU {platform.machine()}, {counted(torch.get_num_threads(), 'thread')}"

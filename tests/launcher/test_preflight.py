@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from launcher import levels
+from launcher.commands import preflight
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
 from neobert.receipt import explain_mismatch, read_receipt
@@ -259,3 +260,25 @@ def test_no_gpu_is_wanted_from_a_cpu_profile(command: Run) -> None:
     report = command("preflight", "-p", "cpu-demo", *JSON).json
     assert report["exit_code"] == 0
     assert all(check["status"] == "skip" for check in report["checks"] if check["level"] == "gpu")
+
+
+@pytest.mark.parametrize("more", [(), ("--output", "taken/results")])
+def test_a_place_that_takes_no_report_is_told_before_the_checks(
+    more: tuple[str, ...], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "examine", lambda *_, **__: pytest.fail("minutes were spent"))
+    Path("taken").touch()
+    Path(".neobert").touch()
+    answer = command("preflight", "-p", "cpu-demo", *more)
+    assert answer.code == 1
+    assert "[not-writable]" in answer.err
+    assert "--output DIR" in answer.err
+
+
+def test_a_folder_of_results_that_can_no_longer_be_written_to(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "examine", lambda *_, **__: pytest.fail("minutes were spent"))
+    Path("results", "preflight.json").mkdir(parents=True)
+    answer = command("preflight", "-p", "cpu-demo", "--output", "results")
+    assert (answer.code, "Is a directory" in answer.err) == (1, True)

@@ -60,6 +60,21 @@ def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path) -> None:
         assert os.fstat(held).st_ino == folder.stat().st_ino
 
 
+def test_a_directory_that_vanishes_while_it_is_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    first = claimed(folder)
+    first.__enter__()
+    moved = threading.Timer(0.3, lambda: folder.rename(tmp_path / "old"))
+    ended = threading.Timer(0.6, lambda: first.__exit__(None, None, None))
+    moved.start(), ended.start()
+    with pytest.raises(ProjectError, match="removed or moved aside") as refused, claimed(folder):
+        pass
+    assert (refused.value.code, refused.value.exit_code) == ("run-vanished", 1)
+    with pytest.raises(ProjectError, match="cannot be opened"), claimed(Path("/dev/null/run")):
+        pass
+
+
 def earlier_run(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "resolved.json").write_text("{}", encoding="utf-8")

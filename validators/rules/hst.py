@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from neobert.counting import counted
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -146,7 +147,7 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("", f"only {host.open_files_limit:,} files may be open at once", "ulimit -n 4096")
     threads = processes * run.config.dataset.num_workers
     if threads > host.cpu_count:
-        message = f"{threads} threads build batches on {host.cpu_count} processors"
+        message = f"{threads} threads build batches on {counted(host.cpu_count, 'processor')}"
         yield Violation("dataset.num_workers", message, "lower dataset.num_workers")
 
 
