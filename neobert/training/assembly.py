@@ -111,5 +111,6 @@ def build_trainer(
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
     if start is None:
         return Progress(loss=LossWindow(device), cursor=Cursor())
-    is_own = start.folder.parent.resolve() == (run_dir / "checkpoints").resolve()
+    own = run_dir / "checkpoints" / str(start.state["step"])  # what was set aside has another name
+    is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)

@@ -86,6 +86,18 @@ def test_auto_starts_afresh_only_where_nothing_was_ever_saved(tmp_path):
     assert folders.find(tmp_path, "auto") is None
 
 
+def test_auto_never_starts_afresh_over_what_was_only_set_aside(tmp_path):
+    """A kill between the resume from another run's earlier step and the first save of this one."""
+    save(tmp_path, 10, 20)
+    publish.set_aside_after(tmp_path, 5)
+    with pytest.raises(ProjectError, match=r"\.superseded-10-0: set aside; \.superseded-20-0") as error:
+        folders.find(tmp_path, "auto")
+    assert error.value.code == "CKP007"
+    assert folders.find(tmp_path, str(tmp_path / ".superseded-20-0"))[1].step == 20
+    save(tmp_path, 6)
+    assert folders.find(tmp_path, "auto")[1].step == 6
+
+
 def test_auto_refuses_where_nothing_verifies(tmp_path):
     save(tmp_path, 5, 10)
     (tmp_path / "5" / "empty").unlink()

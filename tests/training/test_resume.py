@@ -291,6 +291,19 @@ def test_an_earlier_step_may_be_named(make_run, run, exact, uninterrupted):
     assert kept == {"5", "10", "12", "latest", ".superseded-12-0"}
 
 
+def test_what_was_set_aside_is_gone_on_from_and_has_its_place_again(make_run, run, struck_run):
+    run_dir = make_run()
+    root = run_dir / "checkpoints"
+    run(run_dir)
+    make_run(trainer={"resume_from_checkpoint": str(root / "5")})
+    assert struck_run(run_dir, *STEP, 1, kill) is None
+    assert folders.checkpoint_steps(root) == [5]
+    make_run(trainer={"resume_from_checkpoint": str(root / ".superseded-12-0")})
+    assert run(run_dir) == 0
+    assert folders.find(root, "auto")[1].step == 12
+    assert folders.find(root, "latest")[0].name == "12"
+
+
 def test_a_checkpoint_of_another_directory_is_gone_on_from(make_run, run, struck_run, exact, uninterrupted):
     source = make_run("source")
     struck_run(source, *STEP, 6, terminate)

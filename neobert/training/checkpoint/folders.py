@@ -30,8 +30,12 @@ CORRUPT = ".corrupt"
 COPY = ".copy"
 # A step is written in one way, so that no two folders are the same one's.
 STEP_NAME = re.compile(r"0|[1-9][0-9]*")
+SUPERSEDED_NAME = re.compile(re.escape(SUPERSEDED) + r"-([0-9]+)-[0-9]+")
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
-AFRESH_HINT = "restore one of them from a copy, or move the folder away to start afresh"
+AFRESH_HINT = (
+    "restore one of them from a copy, go on from one that was set aside by its path, or move the folder away "
+    "to start afresh"
+)
 
 Found = tuple[Path, Manifest]
 
@@ -81,6 +85,14 @@ def in_quarantine(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if path.name.startswith(f"{CORRUPT}-"))
 
 
+def set_aside_in(root: Path) -> list[tuple[int, Path]]:
+    """List the checkpoints that a resume from an earlier step renamed, with their steps."""
+    if not root.is_dir():
+        return []
+    named = ((SUPERSEDED_NAME.fullmatch(path.name), path) for path in root.iterdir())
+    return sorted((int(name[1]), path) for name, path in named if name is not None)
+
+
 def latest(root: Path) -> Path | None:
     """Follow `latest`, symlink or text file; None where there is none."""
     return follow(root, LATEST)
@@ -98,7 +110,8 @@ def follow(root: Path, name: str) -> Path | None:
 def _newest_verified(root: Path) -> tuple[Found | None, tuple[Rejected, ...]]:
     """Return the newest checkpoint that verifies, and the newer ones that do not.
 
-    Raises `ProjectError` CKP007 where there are checkpoints, here or in quarantine, and none verifies.
+    Raises `ProjectError` CKP007 where there are checkpoints, here, in quarantine or set aside, and none here
+    verifies.
     """
     rejected: list[Rejected] = []
     for step in reversed(checkpoint_steps(root)):
@@ -110,7 +123,11 @@ def _newest_verified(root: Path) -> tuple[Found | None, tuple[Rejected, ...]]:
         if manifest.step == step:
             return (root / str(step), manifest), tuple(rejected)
         rejected.append(Rejected(step, f"it was saved at step {manifest.step}"))
-    looked_at = [*map(str, rejected), *(f"{name}: in quarantine" for name in in_quarantine(root))]
+    looked_at = [
+        *map(str, rejected),
+        *(f"{name}: in quarantine" for name in in_quarantine(root)),
+        *(f"{path.name}: set aside" for _, path in set_aside_in(root)),
+    ]
     if looked_at:
         raise broken(root, f"no checkpoint verifies ({'; '.join(looked_at)})", AFRESH_HINT)
     return None, ()

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT
-from neobert.training.checkpoint.folders import BEST, SUPERSEDED, checkpoint_steps
+from neobert.training.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.training.checkpoint.manifest import add_metrics, read_manifest
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)
 
 SUPERSEDED_KEPT = 1
-SUPERSEDED_NAME = re.compile(re.escape(SUPERSEDED) + r"-([0-9]+)-[0-9]+")
 MORE_IS_BETTER = ("eval/accuracy",)
 
 
@@ -86,8 +84,7 @@ def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -
 
 def bound_superseded(root: Path) -> list[str]:
     """Remove what was set aside but for the newest, now that the run's own history has a checkpoint."""
-    named = ((path, SUPERSEDED_NAME.fullmatch(path.name)) for path in root.iterdir())
-    found = [(path.stat().st_ctime_ns, int(name[1]), path) for path, name in named if name is not None]
+    found = [(path.stat().st_ctime_ns, step, path) for step, path in set_aside_in(root)]
     return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 
 
