@@ -152,7 +152,7 @@ class Saver:
         except Exception as error:
             if not may_fail:
                 raise
-            log.error("%s; the run was asked to stop, and saves once more", error)
+            log.error("the run was asked to stop, and saves once more after this: %s", error)
             return
         if draft is not None:
             self.num_saves += 1
