@@ -36,8 +36,8 @@ FULL: dict[str, Any] = {
     "trainer": {
         "global_batch_size": None,
         "gradient_accumulation_steps": 2,
-        "save_steps": 100,
-        "eval_steps": 100,
+        "save_steps": 50,
+        "eval_steps": 50,
         "logging_steps": 5,
     },
 }
