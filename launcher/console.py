@@ -9,6 +9,7 @@ import sys
 from io import TextIOWrapper
 from typing import TextIO
 
+from launcher.ui.fold import fold
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
 OUTPUT_FAILED = "output-failed"
@@ -40,7 +41,7 @@ def write(text: str) -> None:
 def tell(text: str) -> None:
     """Put a line for people on standard error; what cannot be written there has nowhere else to go."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(fold(text, width(sys.stderr)), file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)
 
@@ -77,9 +78,12 @@ def silence(stream: TextIO) -> None:
     os.close(null)
 
 
-def width() -> int:
-    """Columns of the terminal that standard output is; 0 where it is none, and lines may be of any length."""
-    return shutil.get_terminal_size().columns if is_terminal(sys.stdout) else 0
+def width(stream: TextIO | None = None) -> int:
+    """Columns of the terminal that standard output, or this stream, is; 0 where it is none.
+
+    Lines may be of any length then.
+    """
+    return shutil.get_terminal_size().columns if is_terminal(stream or sys.stdout) else 0
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from launcher import console
 from launcher.failure import describe
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
 from launcher.records import Record, last_beat, read_json, read_metrics
 from launcher.restarts import signal_name
 from launcher.rundir import CHECKPOINTS, LOGS, MANIFEST, METRICS, OUTCOME
+from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count
 from launcher.watch import EVAL_LOSS
 from neobert.errors import (
@@ -250,4 +252,4 @@ def summary_text(ending: Ending) -> str:
         lines.append(f"checkpoint: {ending.checkpoint}")
     if ending.message:
         lines.insert(1, ending.message)
-    return "\n".join([*lines, f"next: {ending.next_command}"])
+    return "\n".join([fold("\n".join(lines), console.width()), f"next: {ending.next_command}"])

@@ -6,11 +6,14 @@ import linecache
 from collections import Counter
 from collections.abc import Iterator
 
+from launcher import console
 from launcher.console import paint
 from launcher.report import COMMAND_LINE, Report
+from launcher.ui.fold import fold
 from neobert.counting import counted
 from validators.finding import Finding, Severity, Status
 
+MOST_SHOWN = 120
 COLOUR = {Severity.FAIL: "red", Severity.WARN: "yellow"}
 
 
@@ -22,7 +25,7 @@ def render(report: Report) -> str:
 
 def finding_text(finding: Finding) -> str:
     """One finding over a few lines, with the source line and a caret where the file is at hand."""
-    return "\n".join([_head(finding), *_excerpt(finding), *_hint(finding)])
+    return fold("\n".join([_head(finding), *_excerpt(finding), *_hint(finding)]), console.width())
 
 
 def _head(finding: Finding) -> str:
@@ -40,8 +43,10 @@ def _excerpt(finding: Finding) -> Iterator[str]:
     if not source.strip():
         return
     number = str(finding.line)
-    yield f"  {number} | {source[:120]}"
-    if 0 < finding.column <= 120:
+    margin = f"  {number} | "
+    room = min(MOST_SHOWN, (console.width() or len(margin) + MOST_SHOWN) - len(margin))
+    yield f"{margin}{source[:room]}"
+    if 0 < finding.column <= room:
         indent = "".join("\t" if char == "\t" else " " for char in source[: finding.column - 1])
         yield f"  {' ' * len(number)} | {indent}{paint('^', COLOUR[finding.severity])}"
 
@@ -59,7 +64,7 @@ def summary(report: Report) -> str:
     counts = [f"{fails} fail", f"{len(standing) - fails} warn"] + ([f"{waived} waived"] if waived else [])
     colour = {"pass": "green", "fail": "red", "unknown": "yellow"}[report.verdict]
     told = ", ".join([*counts, *_check_counts(report)])
-    return f"{paint(report.verdict, colour, 'bold')}: {told}"
+    return fold(f"{paint(report.verdict, colour, 'bold')}: {told}", console.width())
 
 
 def _check_counts(report: Report) -> list[str]:

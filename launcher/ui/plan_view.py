@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from launcher import console
+from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
 from launcher.ui.table import columns
 from neobert.plan import Derived, Plan
@@ -19,7 +20,9 @@ def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
     rows = list(_rows(run, plan))
     table = columns([[name, value] for name, value, _ in rows], indent="  ")
     if verbose:
-        table = "\n".join(f"  {name}: {value}\n      {reason}" for name, value, reason in rows)
+        table = fold(
+            "\n".join(f"  {name}: {value}\n    {reason}" for name, value, reason in rows), console.width()
+        )
     return f"{plan_head(run, plan)}\n{table}"
 
 
@@ -27,7 +30,7 @@ def plan_head(run: ResolvedRun, plan: Plan) -> str:
     """Which profile on which devices, and what is assumed of them."""
     name = run.profile.name if run.profile else "no profile"
     what = f"{name} on {plan.world_size.value} x {plan.assumptions.device_name}, config {run.digest[:12]}"
-    return f"{console.paint(what, 'bold')}\n  {plan.assumptions.source}"
+    return fold(f"{console.paint(what, 'bold')}\n  {plan.assumptions.source}", console.width())
 
 
 def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:

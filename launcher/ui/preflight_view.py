@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from launcher import console
 from launcher.console import paint
 from launcher.formats.text import finding_text
 from launcher.preflight import Examination
+from launcher.ui.fold import fold
 from launcher.ui.plan_view import decision_rows, plan_head
 from launcher.ui.rehearsal_view import measured_rows
 from launcher.ui.table import columns
@@ -39,7 +41,7 @@ def _verdict(examination: Examination) -> str:
     word = paint(examination.report.verdict.upper(), colour, "bold")
     named = dict.fromkeys(check.id for check in examination.report.checks if check.status is Status.FAIL)
     told = f"{', '.join(named)} failed" if named else meaning
-    return f"{word}: {told} (exit {examination.report.exit_code})"
+    return fold(f"{word}: {told} (exit {examination.report.exit_code})", console.width())
 
 
 def _decisions(examination: Examination) -> str:
@@ -59,7 +61,8 @@ def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
         groups.setdefault((check.status, check.message), []).append(check)
     for (status, message), group in groups.items():
         named = f"{group[0].id} {group[0].name}" if len(group) == 1 else " ".join(each.id for each in group)
-        yield f"{paint(str(status), 'yellow', 'bold')} {named}: {message}"
+        told = f"{paint(str(status), 'yellow', 'bold')} {named}: {message}"
+        yield fold(told, console.width())
 
 
 def _every_check(examination: Examination) -> str:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
+from launcher.records import Record
+from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
 from launcher.watch import EVAL_LOSS, LOSS, Watch, describe, memory_mib, minutes_at_risk
 
-COLUMNS = (
-    "{task.fields[phase]}",
-    "loss {task.fields[loss]}",
-    "{task.fields[speed]} tokens/s",
-    "eta {task.fields[eta]}",
-    "{task.fields[memory]}",
-    "at risk {task.fields[risk]}",
-)
-UNKNOWN: dict[str, Any] = dict.fromkeys(("loss", "speed", "eta", "memory", "risk"), "-")
+BETWEEN = "  "
+PHASE_WIDTH = 9
+BAR_WIDTHS = ((110, 24), (80, 10))
+"""Columns of the terminal from which on the bar is as wide; it gets no smaller while a run is shown."""
+FIELDS = {
+    "count": "{}",
+    "loss": "loss {}",
+    "speed": "{} tokens/s",
+    "eta": "eta {}",
+    "memory": "{}",
+    "risk": "at risk {}",
+}
+FIRST_TO_GO = ("memory", "speed", "risk", "eta", "loss")
+UNKNOWN = dict.fromkeys(FIELDS, "-")
 
 
 class ProgressView:
@@ -29,11 +36,12 @@ class ProgressView:
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         out = Console(file=sys.stdout, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
-        texts = [TextColumn(column) for column in COLUMNS]
-        self.progress = Progress(
-            texts[0], BarColumn(bar_width=24), MofNCompleteColumn(), *texts[1:], console=out
-        )
-        self.task = self.progress.add_task("", total=None, phase="starting", **UNKNOWN)
+        self.bar_width = next((bar for columns, bar in BAR_WIDTHS if out.width >= columns), 0)
+        bar = [BarColumn(bar_width=self.bar_width)] if self.bar_width else []
+        phase, told = TextColumn("{task.fields[phase]}"), TextColumn("{task.fields[told]}")
+        self.progress = Progress(phase, *bar, told, console=out)
+        self.values = dict(UNKNOWN)
+        self.task = self.progress.add_task("", total=None, phase=_padded("starting"), told="")
         self.progress.start()
 
     def refresh(self) -> None:
@@ -41,22 +49,42 @@ class ProgressView:
         beat = self.watch.heartbeat()
         for row in self.watch.metrics.read_new():
             if row.get(EVAL_LOSS) is not None:
-                self.progress.console.print(describe(row, beat), highlight=False)
+                told = fold(describe(row, beat), self.progress.console.width, BETWEEN)
+                self.progress.console.print(told, highlight=False)
             if row.get(LOSS) is not None:
-                speed = show_count(row.get("train/tokens_per_sec"))
-                self.progress.update(self.task, loss=show_number(row[LOSS]), speed=speed)
+                self.values["loss"] = show_number(row[LOSS])
+                self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
         if beat:
-            self.progress.update(
-                self.task,
-                completed=beat.get("step"),
-                total=beat.get("max_steps"),
-                phase=str(beat.get("phase", "-")),
-                eta=show_duration(beat.get("eta_s")),
-                memory=show_mib(memory_mib(beat)),
-                risk=minutes_at_risk(beat),
-            )
+            self._show(beat)
+
+    def _show(self, beat: Record) -> None:
+        step, most = beat.get("step"), beat.get("max_steps")
+        self.values |= {
+            "count": f"{step or 0}/{most or '?'}",
+            "eta": show_duration(beat.get("eta_s")),
+            "memory": show_mib(memory_mib(beat)),
+            "risk": minutes_at_risk(beat),
+        }
+        phase = _padded(str(beat.get("phase", "-")))
+        taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
+        told = what_fits(self.values, self.progress.console.width - taken)
+        self.progress.update(self.task, completed=step, total=most, phase=phase, told=told)
 
     def close(self) -> None:
         """Leave the bar as it ended."""
         self.refresh()
         self.progress.stop()
+
+
+def what_fits(values: Mapping[str, str], room: int) -> str:
+    """As many of the values as a line has room for; the least telling ones go first."""
+    shown = {name: form.format(values[name]) for name, form in FIELDS.items()}
+    for name in FIRST_TO_GO:
+        if len(BETWEEN.join(shown.values())) <= room:
+            break
+        del shown[name]
+    return BETWEEN.join(shown.values())
+
+
+def _padded(phase: str) -> str:
+    return phase.ljust(PHASE_WIDTH)

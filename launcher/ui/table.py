@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from launcher import console
+from launcher.ui.fold import HANGING, fold
 
 NARROWEST = 28
 """Characters below which the last column goes under the one before it."""
@@ -26,16 +27,17 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int
     if not terminal or len(line) <= terminal or len(row) == 1:
         yield line
         return
-    start = len(indent) + sum(widths[:-1]) + 2 * len(cells)
-    if terminal - start >= NARROWEST:
-        first, *more = _wrapped(row[-1], terminal - start)
+    ahead = [len(indent) + sum(widths[:place]) + 2 * place for place in range(len(row))]
+    if terminal - ahead[-1] >= NARROWEST:
+        first, *more = _wrapped(row[-1], terminal - ahead[-1])
         yield indent + "  ".join([*cells, first])
-    else:
-        start = len(indent) + sum(widths[:-2]) + 2 * len(cells[:-1])
-        more = _wrapped(row[-1], max(NARROWEST, terminal - start))
-        yield (indent + "  ".join(cells)).rstrip()
-    yield from (" " * start + text for text in more)
+        yield from (" " * ahead[-1] + text for text in more)
+        return
+    below = len(indent) + len(HANGING)
+    start = max(below, ahead[-2]) if terminal - ahead[-2] >= NARROWEST else below
+    yield from fold((indent + "  ".join(cells)).rstrip(), terminal).split("\n")
+    yield from (" " * start + text for text in _wrapped(row[-1], terminal - start))
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
+    return textwrap.wrap(text, max(NARROWEST, width), break_on_hyphens=False, break_long_words=False)

@@ -21,7 +21,7 @@ from validators.facts_num import (
 from validators.numbers import count_killed
 
 COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
-HEAD = ["path", "ran", "leaks", "cross gradient", "error forward", "backward", "repeats", "mutants"]
+HEAD = ["path", "ran", "leaks", "cross grad", "error forward", "backward", "repeats", "mutants"]
 NONE = "-"
 
 

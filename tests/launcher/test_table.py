@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import console
+from launcher.ui.fold import fold
 from launcher.ui.table import columns
 
 ROWS = [
@@ -47,6 +48,50 @@ def test_it_goes_under_the_one_before_where_there_is_no_room(terminal):
         "          rehearsal measured",
         "  memory  24 of 79 GiB  measured",
     ]
+
+
+def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
+    terminal(32)
+    rows = [["time", "unknown (no price is set)", "50,000 steps of 3 s each"], *ROWS[1:]]
+    assert columns(rows, indent="  ").splitlines() == [
+        "  time    unknown (no price is",
+        "    set)",
+        "      50,000 steps of 3 s each",
+        "  memory  24 of 79 GiB",
+        "      measured",
+    ]
+
+
+def test_a_value_stands_deeper_than_its_name(terminal):
+    terminal(40)
+    rows = [["memory per device", "24 of 79 GiB (30%, headroom 55 GiB)"]]
+    assert columns(rows, indent="  ") == "  memory per device\n      24 of 79 GiB (30%, headroom 55 GiB)"
+
+
+def test_what_cannot_be_broken_stays_whole(terminal):
+    terminal(40)
+    path = "/a/path/that/is/longer/than/the/terminal/is/wide"
+    assert path in columns([["a", "b", f"written to {path}"]])
+    assert path in fold(f"it was written to {path} in the end", 40).splitlines()[1]
+
+
+def test_a_sentence_is_broken_between_words_and_an_excerpt_is_not():
+    excerpt = "  3 |   save_steps: 0  # every now and then"
+    text = f"\x1b[1mrun.yaml:3\x1b[0m: fail CKP001: nothing is saved\n{excerpt}\n  = hint: set it"
+    assert fold(text, 30).splitlines() == [
+        "\x1b[1mrun.yaml:3\x1b[0m: fail CKP001:",
+        "    nothing is saved",
+        excerpt,
+        "  = hint: set it",
+    ]
+    assert fold(text, 0) == text
+
+
+@given(st.lists(WORD, min_size=1, max_size=30), st.integers(20, 100))
+def test_folding_loses_no_word_and_keeps_to_the_width(words, width):
+    text = fold(" ".join(words), width)
+    assert text.split() == words
+    assert max(map(len, text.splitlines())) <= width
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

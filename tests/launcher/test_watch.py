@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from io import StringIO
@@ -122,6 +123,35 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.Monke
         "eval loss 3.5",
     ):
         assert words in shown
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(40, 0), (80, 10), (120, 24)])
+@pytest.mark.parametrize("steps", [40, 1_000_000])
+def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
+    columns: int, bar: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = StringIO()
+    terminal = Console(file=out, force_terminal=True, width=columns, no_color=True)
+    monkeypatch.setattr(progress, "Console", lambda **_: terminal)
+    view = progress.ProgressView(Watch(tmp_path, -1))
+    append(tmp_path / "metrics.jsonl", ROW)
+    beat = {**BEAT, "phase": "data_wait", "max_steps": steps, "step": steps, "eta_s": 72_600}
+    append(tmp_path / "heartbeat_rank0.jsonl", beat)
+    view.close()
+    lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").split("\n")
+    last = next(line for line in reversed(lines) if "data_wait" in line)
+    assert last.count("━") == bar
+    assert f"{steps}/{steps}" in last
+    assert "…" not in last
+    assert max(map(len, lines)) <= columns
+
+
+def test_the_least_telling_values_go_first() -> None:
+    values = {"count": "7/9", "loss": "1", "speed": "2k", "eta": "3 s", "memory": "4 GiB", "risk": "5 min"}
+    assert progress.what_fits(values, 200) == "7/9  loss 1  2k tokens/s  eta 3 s  4 GiB  at risk 5 min"
+    assert progress.what_fits(values, 50) == "7/9  loss 1  2k tokens/s  eta 3 s  at risk 5 min"
+    assert progress.what_fits(values, 40) == "7/9  loss 1  eta 3 s  at risk 5 min"
+    assert progress.what_fits(values, 4) == "7/9"
 
 
 def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
