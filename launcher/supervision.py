@@ -145,7 +145,7 @@ def run_session(
         with _if_there_is_room("the trainer's process in manifest.json"):
             record_trainer(launch.folder, child.pid)
     code, stall = watch(launch, child, on_tick, before)
-    num_stuck = end_those_left(launch) if launch.has_agent or stall is not None else 0
+    num_stuck = end_those_left(launch) + (child.poll() is None)
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
     with launch.log.open("rb") as log:
         log.seek(said_before)

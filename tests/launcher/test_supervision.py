@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,8 @@ import pytest
 from launcher import process, workers
 from launcher.ending import Ending
 from launcher.files import writing
-from launcher.orphans import end_orphans
+from launcher.orphans import AGENT, STARTED_BY_AGENT, end_orphans
+from launcher.probes.child import kill_family
 from launcher.process import Topology
 from launcher.records import read_json
 from launcher.supervision import Launch, Session, _code_of, lost_rank, supervise
@@ -253,13 +255,14 @@ time.sleep(60)
 
 
 @pytest.fixture
-def orphan(tmp_path: Path) -> Callable[[Path], Path]:
+def orphan(tmp_path: Path) -> Callable[..., Path]:
     """A rank that trains by a resolved config, and whose parent is gone; asked to end, it writes."""
 
-    def leave(resolved: Path) -> Path:
+    def leave(resolved: Path, *, is_of_torchrun: bool = True) -> Path:
         note = tmp_path / f"orphan of {resolved.parent.name}"
         command = [sys.executable, "-c", ORPHAN, process.TRAINER_MODULE, str(resolved), str(note)]
-        subprocess.run(command, check=True)
+        told = {STARTED_BY_AGENT: "none"} if is_of_torchrun else {}
+        subprocess.run(command, check=True, env={**os.environ, **told})
         deadline_s = time.monotonic() + 20
         while not note.exists() and time.monotonic() < deadline_s:
             time.sleep(0.01)
@@ -269,7 +272,7 @@ def orphan(tmp_path: Path) -> Callable[[Path], Path]:
 
 
 def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_writes(
-    launched: Callable[..., Ending], orphan: Callable[[Path], Path], tmp_path: Path
+    launched: Callable[..., Ending], orphan: Callable[..., Path], tmp_path: Path
 ) -> None:
     ours, others = orphan(tmp_path / "resolved.json"), orphan(tmp_path / "other" / "resolved.json")
     ending = launched(
@@ -279,6 +282,26 @@ def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_wri
     assert (ending.status, ending.exit_code) == ("finished", 0)
     assert others.read_text() == ""
     assert end_orphans(tmp_path / "other" / "resolved.json", 20) == (1, 0)
+
+
+def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(
+    orphan: Callable[..., Path], tmp_path: Path
+) -> None:
+    note = orphan(tmp_path / "resolved.json", is_of_torchrun=False)
+    agent = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[2:])", AGENT]
+    kept = tmp_path / "kept"
+    rank = [sys.executable, "-c", ORPHAN.replace("if os.fork():", "if False:").replace("os.setsid()", "")]
+    words = [process.TRAINER_MODULE, str(tmp_path / "resolved.json"), str(kept)]
+    with subprocess.Popen([*agent, *rank, *words], env={**os.environ, STARTED_BY_AGENT: "none"}) as parent:
+        while not kept.exists():
+            time.sleep(0.01)
+        assert end_orphans(tmp_path / "resolved.json", 0.1) == (0, 0)
+        kill_family(parent)
+    assert note.read_text() == kept.read_text() == ""
+    for each in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(note) in each.cmdline():
+                each.kill()
 
 
 def test_beside_what_cannot_be_killed_nothing_begins(
