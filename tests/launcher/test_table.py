@@ -63,7 +63,7 @@ def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
 
 
 def test_a_value_stands_deeper_than_its_name(terminal):
-    terminal(40)
+    terminal(42)
     rows = [["memory per device", "24 of 79 GiB (30%, headroom 55 GiB)"]]
     assert columns(rows, indent="  ") == "  memory per device\n      24 of 79 GiB (30%, headroom 55 GiB)"
 
