@@ -1,6 +1,7 @@
 """The share of edits of rules and probes that some test notices: python benchmarks/mutation_score.py
 
-Half an hour of two cores. The tests are read while it goes, so it belongs on a checkout that nobody edits.
+Ten minutes of two cores, longer where much survives. The tests are read while it goes, so it belongs on a
+checkout that nobody edits.
 """
 
 from __future__ import annotations
