@@ -248,10 +248,15 @@ def record_trainer(folder: Path, pid: int) -> None:
     """Say which process trains, so that `status` can see whether it lives."""
     manifest = read_json(folder / MANIFEST)
     try:
-        started = psutil.Process(pid).create_time()
+        started = _after_boot_s(psutil.Process(pid))
     except psutil.Error:
         return
-    write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started": started})
+    write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started_after_boot_s": started})
+
+
+def _after_boot_s(process: psutil.Process) -> float:
+    """When a process was started: the time of day would move with the clock, and the boot with it."""
+    return process.create_time() - psutil.boot_time()
 
 
 def record_restart(folder: Path, told: Mapping[str, Any]) -> None:
@@ -271,7 +276,7 @@ def is_alive(manifest: Record) -> bool | None:
         return None
     try:
         process = psutil.Process(int(manifest.get("trainer_pid") or 0))
-        is_same = abs(process.create_time() - float(manifest.get("trainer_started") or 0)) < 1
+        is_same = abs(_after_boot_s(process) - float(manifest.get("trainer_started_after_boot_s") or 0)) < 1
     except (psutil.Error, ValueError):
         return False
     return is_same and process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from launcher import rundir
@@ -197,9 +198,17 @@ def test_alive_or_not(tmp_path: Path) -> None:
     record_trainer(tmp_path, os.getpid())
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert is_alive(manifest) is True
-    assert is_alive({**manifest, "trainer_started": 1.0}) is False
+    assert is_alive({**manifest, "trainer_started_after_boot_s": 1.0}) is False
     assert is_alive({**manifest, "trainer_pid": 2**22 + 1}) is False
     assert is_alive({**manifest, "hostname": "elsewhere"}) is None
+
+
+def test_a_clock_that_is_set_anew_ends_no_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_manifest(tmp_path, {"hostname": os.uname().nodename})
+    record_trainer(tmp_path, os.getpid())
+    boot_s = psutil.boot_time()
+    monkeypatch.setattr("psutil._psplatform.boot_time", lambda: boot_s + 3600)
+    assert is_alive(json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))) is True
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
