@@ -32,7 +32,7 @@ def asked_format(arguments: Sequence[str]) -> str:
     """The output format that a command line names, also where the rest of it cannot be understood."""
     ours, _ = split_passthrough(arguments)
     found = "text"
-    for token, following in zip(ours, [*ours[1:], ""], strict=True):
+    for token, following in zip(ours, [*ours, ""][1:], strict=True):
         name, equals, value = token.partition("=")
         if name.replace("_", "-") == FORMAT_OPTION:
             found = value if equals else following

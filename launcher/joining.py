@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.process import Topology
+from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.receipt import FILE_NAME, explain_mismatch, read_receipt, utc_now
 
@@ -18,8 +19,10 @@ LOOK_EVERY_S = 1.0
 
 
 def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
-    """Know which node this is. Raises ProjectError where there are several and nobody says."""
-    if topology.nnodes == 1 or topology.node_rank is not None:
+    """Know which node this is. Raises ProjectError where nobody says, or says what cannot be."""
+    if topology.node_rank is not None:
+        return _within(topology)
+    if topology.nnodes == 1:
         return topology
     declared = environment.get(NODE_ID_ENV, "")
     if not declared.isdigit():
@@ -30,7 +33,21 @@ def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.envir
             place="--node-rank",
             exit_code=EXIT_USAGE,
         )
-    return replace(topology, node_rank=int(declared))
+    return _within(replace(topology, node_rank=int(declared)))
+
+
+def _within(topology: Topology) -> Topology:
+    """Another number would wait for a first node that never comes, or is never waited for."""
+    number, nodes = topology.node_rank, topology.nnodes
+    if number not in range(nodes):
+        raise ProjectError(
+            code="unknown-node",
+            message=f"there is no node {number}: the run has {counted(nodes, 'node')}, numbered from 0",
+            hint="mend --node-rank, or say how many nodes there are: --nnodes N",
+            place="--node-rank",
+            exit_code=EXIT_USAGE,
+        )
+    return topology
 
 
 def wait_for_first_node(folder: Path, config_digest: str, patience_s: float = PATIENCE_S) -> None:

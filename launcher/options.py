@@ -87,7 +87,9 @@ NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", hel
 Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Nodes.")]
 NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Number of this node.")]
 MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Where rank 0 runs.")]
-MasterPort = Annotated[int | None, Option("--master-port", metavar="PORT", help="Its port.")]
+MasterPort = Annotated[
+    int | None, Option("--master-port", metavar="PORT", min=1, max=65535, help="Its port.")
+]
 RdzvEndpoint = Annotated[str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet.")]
 
 # bench

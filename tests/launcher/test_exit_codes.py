@@ -185,6 +185,12 @@ def test_a_command_that_cannot_be_understood_is_one_object_too(
     assert (plain.code, plain.out) == (2, "")
 
 
+def test_nothing_at_all_shows_the_help(command: Callable[..., Any]) -> None:
+    answer = command()
+    assert (answer.code, answer.out) == (2, "")
+    assert "Start with: neobert-launch profiles list" in answer.err
+
+
 def test_a_format_that_torchrun_is_told_is_not_ours(command: Callable[..., Any]) -> None:
     assert command("train", "--nnodes", "two", "--", "--output-format", "json").out == ""
 

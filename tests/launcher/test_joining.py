@@ -25,6 +25,23 @@ def test_a_node_s_number_is_given_or_slurm_s() -> None:
         with_node_rank(TWO, {})
 
 
+@pytest.mark.parametrize(("nodes", "number"), [(1, 1), (2, 2), (2, -1)])
+def test_a_node_that_the_run_has_not_waits_for_nobody(
+    nodes: int, number: int, command: Callable[..., Any]
+) -> None:
+    answer = command("train", "-p", "cpu-demo", "--nnodes", str(nodes), "--node-rank", str(number))
+    assert answer.code == 2
+    assert f"there is no node {number}" in answer.err
+
+
+def test_slurm_s_number_is_of_this_run_too() -> None:
+    assert with_node_rank(Topology(), {"SLURM_NODEID": "7"}).node_rank is None, (
+        "a job has room for several runs"
+    )
+    with pytest.raises(ProjectError, match="there is no node 7"):
+        with_node_rank(TWO, {"SLURM_NODEID": "7"})
+
+
 def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no receipt"):
         wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
