@@ -29,13 +29,18 @@ def write(text: str) -> None:
     except BrokenPipeError:
         silence(sys.stdout)
     except OSError as error:
-        silence(sys.stdout)
-        raise ProjectError(
-            code=OUTPUT_FAILED,
-            message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
-            hint="free space, or send the output elsewhere",
-            exit_code=EXIT_CHECK_FAILED,
-        ) from error
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> ProjectError:
+    """What to say where standard output took nothing; it is given nothing any more."""
+    silence(sys.stdout)
+    return ProjectError(
+        code=OUTPUT_FAILED,
+        message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
+        hint="free space, or send the output elsewhere",
+        exit_code=EXIT_CHECK_FAILED,
+    )
 
 
 def tell(text: str) -> None:

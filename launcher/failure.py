@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from launcher.stopping import TerminatedError
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 STOPPED = "ended before there was a result; nothing is left running"
@@ -42,7 +44,10 @@ def asked_format(arguments: Sequence[str]) -> str:
 def deliver(error: BaseException, output_format: str) -> int:
     """Report whatever ended a command. Returns the exit code."""
     if isinstance(error, UsageError) and output_format == "text":
-        error.show()
+        try:
+            error.show()
+        except OSError:
+            console.silence(sys.stderr)
         return EXIT_USAGE
     told = _as_told(error)
     if told is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
@@ -62,7 +67,21 @@ def _as_told(error: BaseException) -> ProjectError | None:
     if isinstance(error, TerminatedError):
         name = signal_name(error.number)
         return ProjectError("terminated", f"{name}: {STOPPED}", exit_code=error.exit_code)
+    if isinstance(error, OSError | UnicodeEncodeError):
+        return _of_the_system(error)
     return None
+
+
+def _of_the_system(error: OSError | UnicodeEncodeError) -> ProjectError | None:
+    """What a file system or a locale refuses is nobody's fault here."""
+    if isinstance(error, UnicodeEncodeError):
+        message = f"a name in this run cannot be written in this locale: {error.object!a}"
+        return ProjectError("locale", message, "set PYTHONUTF8=1, or LC_ALL=C.UTF-8", exit_code=EXIT_USAGE)
+    if error.filename is not None:
+        place = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
+        message, hint = f"cannot be used: {error.strerror}", "mend its permissions, or name another place"
+        return ProjectError("unusable-path", message, hint, place)
+    return console.unwritten(error) if error.errno in NO_ROOM else None
 
 
 def deliver_error(error: ProjectError, output_format: str) -> int:

@@ -16,6 +16,21 @@ from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 ANOTHER_PLACE = "make room or choose another folder"
 
 
+def absolute(path: str, key: str) -> Path:
+    """The place that a key names. Raises ProjectError where no file system could have it."""
+    try:
+        found = Path(path).expanduser().absolute()
+        found.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return found
+    except UnicodeEncodeError:  # the locale's fault, and told as such
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ProjectError("unusable-path", f"names no place: {reason}", "name another folder", key) from None
+    return found
+
+
 @contextmanager
 def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
     """Turn what the file system refuses into one sentence. Raises ProjectError."""

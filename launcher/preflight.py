@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import console
-from launcher.files import make_folder, require_writable, write_json, write_text, writing
+from launcher.files import absolute, make_folder, require_writable, write_json, write_text, writing
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
@@ -67,7 +67,7 @@ def examine(
     """
     plan = plan_run(run)
     if facts is None:
-        output_dir = Path(run.config.trainer.output_dir).expanduser().absolute()
+        output_dir = absolute(run.config.trainer.output_dir, "trainer.output_dir")
         diff_file = folder / DIFF if folder else None
         needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
         probes = probes_for(levels, needed)

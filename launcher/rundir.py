@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from launcher.files import make_folder, write_bytes, write_json, write_text, writing
+from launcher.files import absolute, make_folder, write_bytes, write_json, write_text, writing
 from launcher.preflight import DIFF, Examination, write_results
 from launcher.receipts import code_version
 from launcher.records import Record, read_json
@@ -42,7 +42,7 @@ LOCK_PATIENCE_S = 30.0
 
 def run_directory(run: ResolvedRun) -> Path:
     """Where the run lives, absolute."""
-    return Path(run.config.trainer.output_dir).expanduser().absolute()
+    return absolute(run.config.trainer.output_dir, "trainer.output_dir")
 
 
 def is_run_directory(folder: Path) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
-from launcher.files import require_writable, write_text
+from launcher.files import absolute, require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.numerical import devices_probe, numerics_probe
@@ -73,7 +73,7 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
             Probe("gpu_health", lambda _: probe_gpu_health()),
             devices_probe(),
         ]
-    output_dir = Path(resolved.config.trainer.output_dir).expanduser().absolute()
+    output_dir = absolute(resolved.config.trainer.output_dir, "trainer.output_dir")
     return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), console.announce)
 
 

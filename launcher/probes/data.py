@@ -46,7 +46,7 @@ def probe_data(subject: Subject) -> DataFacts:
 
 def _text(dataset: DatasetConfig) -> Text:
     if dataset.path is not None:
-        return _local(Path(dataset.path).expanduser())
+        return _local(_expanded(dataset.path))
     name = dataset.name or ""
     if not name or name.startswith(BUILTIN):
         return Text(
@@ -59,6 +59,14 @@ def _text(dataset: DatasetConfig) -> Text:
     return Text(
         name, found, found, reason="" if found else "neither in the local cache nor to be had from the hub"
     )
+
+
+def _expanded(text: str) -> Path:
+    """A home of nobody (`~nouser`) is a path that is not there."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
 
 
 def _local(path: Path) -> Text:
@@ -96,7 +104,7 @@ def _why_unreadable(file: Path) -> str:
 def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     """Without a path and a name it is trained from the text, so there is nothing to miss."""
     if tokenizer.path is not None:
-        path = Path(tokenizer.path).expanduser()
+        path = _expanded(tokenizer.path)
         return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)

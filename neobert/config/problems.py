@@ -81,7 +81,7 @@ def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
         expected = type_text(annotation_at(path[:-1], schema))
         return Flaw("CFG003", path[:-1], f"{parent} expects {expected}", "", node.origin)
     info = describe_field(path, schema)
-    hint = f"{info.description} It is {info.type}." if info else ""
+    hint = f"{info.description} It is {info.type}.".lstrip() if info else ""
     return Flaw("CFG003", path, f"{parent} lacks {path[-1]}", hint, node.origin)
 
 

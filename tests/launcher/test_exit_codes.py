@@ -214,6 +214,53 @@ def test_a_fault_that_nobody_foresaw_is_told_in_every_format(
         command("lint", "run.yaml", "--output-format", output_format)
 
 
+@pytest.mark.parametrize(
+    "place", ["~nobody-of-this-name/run", "x" * 400, "a\0b"], ids=["no-home", "too-long", "null"]
+)
+def test_a_place_that_cannot_be(place: str, command: Callable[..., Any], run_file: Any) -> None:
+    path = run_file(json.dumps({"profile": "cpu-demo", "trainer": {"output_dir": place}}))
+    for words in (["train"], ["preflight"], ["validate-gpu"]):
+        answer = command(*words, "-c", path, "--output-format", "json")
+        (finding,) = answer.json["findings"]
+        assert (answer.code, finding["code"], finding["path"]) == (1, "unusable-path", "trainer.output_dir")
+
+
+def test_text_in_a_home_of_nobody_is_not_there(command: Callable[..., Any], run_file: Any) -> None:
+    path = run_file("profile: cpu-demo\ndataset: {name: null, path: ~nobody-of-this-name/text}\n")
+    answer = command("preflight", "-c", path, "--level", "host")
+    assert (answer.code, "DAT001 failed" in answer.out) == (1, True)
+
+
+def test_a_path_that_the_file_system_refuses_is_told(command: Callable[..., Any]) -> None:
+    answer = command("status", "x" * 400)
+    assert answer.code == 1
+    assert "cannot be used: File name too long [unusable-path]" in answer.err
+
+
+def test_a_name_that_the_locale_lacks_is_told(
+    run_child: Callable[..., Any], run_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_file("profile: cpu-demo\ntrainer: {output_dir: l\u00e4ufe}\n")
+    for name, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(name, value)
+    answer = run_child("train", "-c", "run.yaml", "--dry-run")
+    assert answer.code == 2
+    assert "[locale]" in answer.err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["plan", "-p", "cpu-demo"]])
+def test_a_full_standard_output_is_told(words: list[str], run_child: Callable[..., Any]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        answer = run_child(*words, stdout=full)
+    assert answer.code == 1
+    assert "No space left on device [output-failed]" in answer.err
+
+
+def test_what_cannot_be_said_at_all_still_has_its_code(run_child: Callable[..., Any]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        assert run_child("plann", stdout=full, stderr=full).code == 2
+
+
 def test_a_reader_of_help_that_goes_away_is_no_error(run_child: Callable[..., Any]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
