@@ -8,6 +8,7 @@ gets through. Every rank is asked twice, as a scheduler does.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.parallel import World
 from neobert.training import session
+from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.folders import find
 from neobert.training.checkpoint.save import Saver
 from tests.faults import nursery
@@ -32,6 +34,7 @@ from tests.training.conftest import write_corpus, write_run
 PATIENCE_S = 60.0
 SECOND_S = 0.1  # for the second request, which a process that is slow to run takes for the first
 RUN = {"max_steps": 12, "save_steps": 4, "eval_steps": 6, "logging_steps": 1}
+ANSWERED_S = 1.0
 NOWHERE = "nowhere"
 FIRST = "first"  # where the first rank dwells, and not the last one
 
@@ -119,6 +122,20 @@ def wait_for_a_request() -> None:
     signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
+def fail_a_save(ready: Path) -> None:
+    """Have the disk refuse the first save, after the request has come; the next save waits for this one."""
+    real, calls = publish.seal, iter(range(10**6))
+
+    def seal(*args: Any) -> None:
+        if next(calls) == 0:
+            ready.touch()
+            time.sleep(ANSWERED_S)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(*args)
+
+    publish.seal = seal
+
+
 PLACES: dict[str, Callable[[Path], None]] = {
     f"{FIRST} preparation": lambda ready: dwell(session, "prepare", ready, 0),
     "preparation": lambda ready: dwell(session, "prepare", ready, 0),
@@ -127,6 +144,7 @@ PLACES: dict[str, Callable[[Path], None]] = {
     "step": lambda ready: dwell(MaskedLMObjective, "forward", ready, 11),
     "evaluation": lambda ready: dwell(MaskedLMObjective, "evaluate", ready, 5),
     "save": lambda ready: dwell(Saver, "begin", ready, 0),
+    f"{FIRST} failed save": fail_a_save,
     "data wait": lambda ready: dwell(TrainStream, "__next__", ready, 10),
     "collective": lambda ready: dwell(World, "sum_over_ranks", ready, 9),
 }

@@ -28,5 +28,6 @@ def test_a_stop_in_any_phase_is_saved_on_one_process_and_on_two(report, memory_p
         steps = {phase: found[f"{phase}, {ranks}"]["outcome"]["step"] for phase in PLACES}
         assert (steps["start"], steps["warm-up"], steps["save"]) == (0, 1, SAVED_AT)
         assert steps["evaluation"] % EVALUATED_EVERY == 0
+        assert SAVED_AT <= steps["first failed save"] <= 2 * SAVED_AT
         assert 0 < steps["step"] < STEPS
         assert 0 < steps["collective"] < STEPS
