@@ -28,7 +28,7 @@ from neobert.errors import (
     ProjectError,
     read_error_file,
 )
-from neobert.training.checkpoint.folders import latest
+from neobert.training.checkpoint.folders import checkpoint_steps, latest
 
 TAIL_BYTES = 8192
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
@@ -130,8 +130,9 @@ def _without_a_word(folder: Path, code: int, signals: Sequence[int], has_begun: 
 
 
 def _is_saved_to_the_end(folder: Path) -> bool:
+    """By its folders: where there was no room for an outcome, there may have been none for a link."""
     max_steps = last_beat(folder, 0).get("max_steps")
-    return max_steps is not None and saved_step(folder) >= max_steps
+    return max_steps is not None and max(checkpoint_steps(folder / CHECKPOINTS), default=-1) >= max_steps
 
 
 def saved_step(folder: Path) -> int:
