@@ -10,7 +10,7 @@ from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import checkpoint_steps, find
+from neobert.training.checkpoint.folders import find
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
 
@@ -24,7 +24,9 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     try:
         found = find(root, selector)
     except ProjectError as error:
-        return _facts(selector, error.place, exists=_exists(root, selector), reason=error.message)
+        # auto refuses nothing but what is there: broken, in quarantine or set aside.
+        exists = selector == "auto" or Path(selector).expanduser().exists()
+        return _facts(selector, error.place, exists=exists, reason=error.message)
     if found is None:
         return _facts(selector, "", exists=False)
     folder, manifest = found
@@ -37,10 +39,6 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         step=manifest.step,
         differences=_differences(saved, to_dict(subject.config)),
     )
-
-
-def _exists(root: Path, selector: str) -> bool:
-    return bool(checkpoint_steps(root)) if selector == "auto" else Path(selector).expanduser().exists()
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:

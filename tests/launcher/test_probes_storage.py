@@ -125,6 +125,18 @@ def test_resume_takes_the_newest_that_verifies(configured: Any, subject: Subject
     assert "weights" in broken.reason
 
 
+@pytest.mark.parametrize("name", [".corrupt-10-0", ".superseded-10-0"])
+def test_what_the_trainer_would_not_start_afresh_over_is_no_fresh_start_here(
+    name: str, configured: Any, subject: Subject
+) -> None:
+    checkpoint(subject.output_dir / "checkpoints", 10, subject.config).rename(
+        subject.output_dir / "checkpoints" / name
+    )
+    found = probe_resume(configured({SELECTOR: "auto"}))
+    assert (found.exists, found.is_verified) == (True, False)
+    assert name in found.reason
+
+
 def test_resume_from_a_path(configured: Any, subject: Subject) -> None:
     folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     named = configured({SELECTOR: str(folder)})
