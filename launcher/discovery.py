@@ -31,7 +31,7 @@ def discover(paths: Sequence[Path]) -> Discovered:
     files: dict[Path, None] = {}
     num_skipped = 0
     for path in paths:
-        if not path.is_dir():
+        if not os.path.isdir(path):  # `Path.is_dir` raises where nobody may look
             files[path] = None
             continue
         for candidate in _candidates(path):

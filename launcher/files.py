@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ def absolute(path: str, key: str) -> Path:
     """The place that a key names. Raises ProjectError where no file system could have it."""
     try:
         found = Path(path).expanduser().absolute()
-        found.lstat()
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return found
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
     except UnicodeEncodeError:  # the locale's fault, and told as such
         raise
     except (OSError, RuntimeError, ValueError) as error:

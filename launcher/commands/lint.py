@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -89,7 +90,7 @@ def run(asked: Asked, output_format: str) -> int:
         _fix(found.files)
     profiles: dict[str, Loaded] = {}
     judged = [_chosen(judge_file(path, profiles), asked.choice) for path in found.files]
-    report = combine(judged, strict=asked.strict, has_folder=any(path.is_dir() for path in asked.paths))
+    report = combine(judged, strict=asked.strict, has_folder=any(map(os.path.isdir, asked.paths)))
     console.write(render(report, output_format))
     if output_format == "text":
         _tell_more(asked, found, report)

@@ -237,6 +237,25 @@ def test_a_path_that_the_file_system_refuses_is_told(command: Callable[..., Any]
     assert "cannot be used: File name too long [unusable-path]" in answer.err
 
 
+def test_a_folder_that_was_removed_under_the_command(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for words in (["train"], ["preflight"]):
+        answer = command(*words, "-p", "cpu-demo")
+        assert (answer.code, "No such file or directory" in answer.err) == (1, True)
+
+
+def test_a_file_that_cannot_be_looked_at_keeps_no_other_from_being_judged(
+    command: Callable[..., Any], run_file: Any
+) -> None:
+    answer = command("lint", "x" * 400, run_file("profile: cpu-demo\ntrainer: {save_step: 5}\n"))
+    assert (answer.code, "CFG011" in answer.out, "CFG001" in answer.out) == (2, True, True)
+
+
 def test_a_name_that_the_locale_lacks_is_told(
     run_child: Callable[..., Any], run_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
