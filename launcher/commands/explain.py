@@ -10,6 +10,7 @@ from typing import Any
 
 from launcher import console
 from launcher.selection import Selection
+from launcher.ui.fold import fold
 from launcher.ui.table import columns
 from launcher.ui.values import flatten, origin_text, show_value
 from neobert.config import KeyInfo, all_keys, describe, to_dict
@@ -73,7 +74,7 @@ def _deliver(content: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
         console.write(json.dumps(content, indent=2, ensure_ascii=False))
     else:
-        console.write("\n".join(_lines(content)))
+        console.write(fold("\n".join(_lines(content)), console.width()))
 
 
 def _lines(content: dict[str, Any]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from launcher import console
+from launcher.ui.fold import fold
 from launcher.ui.table import columns
 from launcher.ui.values import flatten, origin_text, show_value
 from neobert.config import to_dict
@@ -40,7 +41,8 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
-    console.write("\n".join([*_head(profile), columns(rows, indent="  ")]))
+    head = fold("\n".join(_head(profile)), console.width())
+    console.write(f"{head}\n{columns(rows, indent='  ')}")
     return EXIT_OK
 
 

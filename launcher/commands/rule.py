@@ -8,6 +8,7 @@ from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher import console
+from launcher.ui.fold import reflow
 from launcher.ui.table import columns
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from validators.rule import RULES, Rule
@@ -44,7 +45,7 @@ def page_text(rule: Rule) -> str:
     waivable = "waivable" if rule.waivable else "cannot be waived"
     scope = "production runs" if rule.production_only else "every run"
     head = f"{rule.code} {rule.name}\n{rule.severity} · {rule.level} · {scope} · {waivable}"
-    return f"{console.paint(head, 'bold')}\n\n{rule.page.strip()}"
+    return f"{console.paint(head, 'bold')}\n\n{reflow(rule.page.strip(), console.width())}"
 
 
 def _list(rules: list[Rule]) -> str:

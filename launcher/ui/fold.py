@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
 EXCERPT = re.compile(r"\s+\d* \| ")
+CODE_BLOCK = re.compile(r"(```.*?```)", re.DOTALL)
+PARAGRAPH = re.compile(r"^(?!#).+(?:\n(?!#).+)*", re.MULTILINE)
 NARROWEST = 20
 HANGING = "    "
 
@@ -38,6 +41,22 @@ def _parts(line: str, width: int, between: str) -> Iterator[str]:
         else:
             begun += between + word
     yield begun
+
+
+def reflow(page: str, terminal: int) -> str:
+    """Fill the paragraphs of a page anew where a line of it is too long for the terminal; code stays."""
+    if not terminal or max(map(len, page.split("\n"))) <= terminal:
+        return page
+    width = max(NARROWEST, terminal)
+    parts = enumerate(CODE_BLOCK.split(page))
+    return "".join(
+        part if number % 2 else PARAGRAPH.sub(lambda found: _filled(found[0], width), part)
+        for number, part in parts
+    )
+
+
+def _filled(paragraph: str, width: int) -> str:
+    return textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
 
 
 def shown_length(text: str) -> int:

@@ -15,7 +15,7 @@ from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
 from launcher.watch import EVAL_LOSS, LOSS, Watch, describe, memory_mib, minutes_at_risk
 
 BETWEEN = "  "
-PHASE_WIDTH = 9
+PHASE_WIDTH = len("interrupted")
 BAR_WIDTHS = ((110, 24), (80, 10))
 """Columns of the terminal from which on the bar is as wide; it gets no smaller while a run is shown."""
 FIELDS = {

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher import console
-from launcher.ui.fold import fold
+from launcher.ui.fold import fold, reflow
 from launcher.ui.table import columns
 
 ROWS = [
@@ -85,6 +85,17 @@ def test_a_sentence_is_broken_between_words_and_an_excerpt_is_not():
         "  = hint: set it",
     ]
     assert fold(text, 0) == text
+
+
+def test_the_paragraphs_of_a_page_are_filled_and_its_code_is_not():
+    code = "```yaml\ntrainer:\n  save_steps: 250  # as often as that\n```"
+    page = f"A run that saves\nnothing at all.\n\n## Why is that so bad for you\nIt is.\n\n{code}\n"
+    assert reflow(page, 24).split("\n\n") == [
+        "A run that saves nothing\nat all.",
+        "## Why is that so bad for you\nIt is.",
+        f"{code}\n",
+    ]
+    assert reflow(page, 40) == reflow(page, 0) == page
 
 
 @given(st.lists(WORD, min_size=1, max_size=30), st.integers(20, 100))
