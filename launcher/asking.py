@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher.files import write_json
 from launcher.probes.child import family_of, kill_all
-from launcher.process import child_environment, dying_with_parent
+from launcher.process import child_environment
 from launcher.restarts import signal_name
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 
@@ -38,7 +38,6 @@ def ask(
             stdout=subprocess.PIPE,
             env=child_environment(error_file),
             start_new_session=True,
-            preexec_fn=dying_with_parent(signal.SIGINT),
         )
         with stopped_with_us(child):
             answer, _ = child.communicate()

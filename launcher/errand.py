@@ -1,18 +1,23 @@
-"""`python -m launcher.errand MODULE ...` is `python -m MODULE ...` whose end by Ctrl-C is no traceback.
+"""`python -m launcher.errand MODULE ...` is `python -m MODULE ...` that ends with the launcher, and in order.
 
-Its packages may take seconds to import, and nothing of the module could answer then.
+Its packages may take seconds to import, and nothing of the module itself could answer a Ctrl-C then.
 """
 
 from __future__ import annotations
 
 import runpy
+import signal
 import sys
 
+from launcher.process import dying_with_parent
 from neobert.errors import EXIT_INTERRUPTED
 
 
 def main() -> None:
     """Run the module that the first argument names, with the arguments behind it."""
+    # A job in the background of a shell ignores Ctrl-C, and has inherited that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    dying_with_parent(signal.SIGINT)()
     del sys.argv[0]
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

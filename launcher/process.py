@@ -119,17 +119,9 @@ def log_of(topology: Topology, logs: Path) -> Path:
 
 
 def dying_with_parent(number: int) -> Callable[[], object]:
-    """A launcher that is killed forwards nothing: the kernel then sends its child this signal instead.
-
-    A job in the background of a shell ignores Ctrl-C, and its children would inherit that.
-    """
+    """A launcher that is killed forwards nothing: the kernel then sends its child this signal instead."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-    def prepare() -> None:
-        signal.signal(number, signal.SIG_DFL)
-        prctl(PR_SET_PDEATHSIG, number)
-
-    return prepare
+    return lambda: prctl(PR_SET_PDEATHSIG, number)
 
 
 class Forwarder:

@@ -123,6 +123,23 @@ def test_what_is_ended_says_so_to_people_too(begin: Callable[..., Any]) -> None:
 
 
 @pytest.mark.e2e
+def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(
+    begin: Callable[..., Any], tmp_path: Path
+) -> None:
+    child = begin("bench", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    child.kill()
+    (pids,) = tmp_path.rglob("pids")
+    asked = int(pids.read_text().split()[0])
+    until_s = time.monotonic() + PATIENCE_S
+    while is_running(asked):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    assert not list((tmp_path / "scratch").glob("fake-child-*")), (
+        "it was stopped, and tidied up behind itself"
+    )
+
+
+@pytest.mark.e2e
 def test_a_signal_that_is_ignored_stays_ignored(begin: Callable[..., Any]) -> None:
     child = begin("bench", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     child.send_signal(signal.SIGHUP)
