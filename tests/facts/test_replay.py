@@ -105,7 +105,11 @@ def made_up() -> dict[str, Any]:
     }  # fmt: skip
 
 
-WITH_GPUS = {name: recorded for name, recorded in RECORDED.items() if recorded["facts"]["gpus"]}
+WITH_GPUS = {
+    name: recorded
+    for name, recorded in RECORDED.items()
+    if "gpu" in recorded["levels"] and recorded["facts"]["gpus"]
+}
 MACHINES = WITH_GPUS | {"made-up": made_up()}
 FOREIGN = [{"pid": 4711, "name": "python", "memory_mib": 20480}]
 NO_NVML = "nvidia-ml-py is not installed"
