@@ -2,10 +2,11 @@
 
     python benchmarks/scaling.py WORK_DIR                     # all GPUs, both modes, into scaling-Ngpu.json
     python benchmarks/scaling.py WORK_DIR --counts 2 4 --kernels triton --rounds 5 --output DIR
+    python benchmarks/scaling.py WORK_DIR --microbatches 2    # as h200-prod on four: its batch is 256 rows
     python benchmarks/scaling.py WORK_DIR --tiny --counts 2   # a dry run on any machine
 
-NeoBERT-250M, packed 1024, T = 32,768 a device, as h200-prod runs it. Every team of processes is started and
-compiled once and stays; the rounds then go from team to team, each forth and back in turn, while the others
+NeoBERT-250M, packed 1024, microbatches of T = 32,768 a device, as h200-prod runs it. Every team of processes is
+started and compiled once and stays; the rounds then go from team to team, each forth and back in turn, while the others
 stand still: all meet the same temperature and the same power limit, behind --soak steps that are not counted.
 "apart" is every card by itself at once: what the slowest card and the host cost without any exchange.
 In the end three steps of each team are profiled: how long collectives ran, and how long nothing else did.
@@ -48,6 +49,8 @@ ANSWER = "answer "
 ENOUGH_STEPS = 1_000_000
 MIB = 2**20
 
+Chosen = argparse.Namespace
+
 
 @dataclass(frozen=True)
 class Team:
@@ -74,11 +77,13 @@ def answer_of(rank: subprocess.Popen[str]) -> dict[str, Any]:
     raise SystemExit(f"a rank of {rank.args} ended; its words are in WORK_DIR/*/rank*.txt")
 
 
-def start(work: Path, name: str, devices: list[int], mode: str, size: Size, kernels: dict[str, str]) -> Team:
+def start(work: Path, name: str, devices: list[int], mode: str, size: Size, chosen: Chosen) -> Team:
     """Start a team of ranks, one a device; each compiles its step, and says so when it has."""
     run_dir = work / f"{name}-{time.time_ns()}"
-    content = to_dict(run_config(work, run_dir, size, steps=ENOUGH_STEPS, **kernels))
-    write_run(run_dir, from_dict({**content, "distributed": {"nproc_per_node": len(devices), "mode": mode}}))
+    content = to_dict(run_config(work, run_dir, size, steps=ENOUGH_STEPS, **kernels_of(chosen)))
+    trainer = {**content["trainer"], "gradient_accumulation_steps": chosen.microbatches}
+    distributed = {"nproc_per_node": len(devices), "mode": mode}
+    write_run(run_dir, from_dict({**content, "trainer": trainer, "distributed": distributed}))
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(len(devices))}
     ranks = []
     for rank, device in enumerate(devices):
@@ -97,6 +102,10 @@ def start(work: Path, name: str, devices: list[int], mode: str, size: Size, kern
                 )
             )
     return Team(name, tuple(ranks))
+
+
+def kernels_of(chosen: Chosen) -> dict[str, str]:
+    return {} if chosen.tiny else {"kernel_backend": chosen.kernels}
 
 
 def free_port() -> int:
@@ -212,12 +221,17 @@ def report(output: Path, seen: list[Any], members: dict[str, int], settings: dic
         names = [name for name, size in members.items() if size == count and name != "apart"]
         best = max(names, key=scaling.__getitem__)
         detail = {**settings, "mode": best, "scaling": scaling, "tokens_per_s": rates, "rounds": seen}
-        path = output / f"scaling-{count}gpu.json"
+        path = output / f"{figure(count, settings['microbatches'])}.json"
         write_measurement(path, round(scaling[best], 4), "share of linear in tokens/s", TARGET, detail)
         print(path.name, best, scaling, rates, flush=True)
 
 
-def line_up(chosen: argparse.Namespace) -> Iterator[tuple[str, list[int], str]]:
+def figure(num_devices: int, num_microbatches: int) -> str:
+    more = f"-{num_microbatches}microbatches" if num_microbatches > 1 else ""
+    return f"scaling-{num_devices}gpu{more}"
+
+
+def line_up(chosen: Chosen) -> Iterator[tuple[str, list[int], str]]:
     """Yield name, devices and mode: every card by itself, then the teams of several."""
     for device in range(max(chosen.counts)):
         yield f"card{device}", [device], "replicated"
@@ -226,17 +240,16 @@ def line_up(chosen: argparse.Namespace) -> Iterator[tuple[str, list[int], str]]:
             yield f"{mode}-{count}", list(range(count)), mode
 
 
-def measure(chosen: argparse.Namespace, work: Path) -> None:
+def measure(chosen: Chosen, work: Path) -> None:
     size = TINY if chosen.tiny else FULL
-    kernels = {} if chosen.tiny else {"kernel_backend": chosen.kernels}
     write_text(work, size)
-    prepare(run_config(work, work / "unused", size, steps=ENOUGH_STEPS, **kernels))
+    prepare(run_config(work, work / "unused", size, steps=ENOUGH_STEPS, **kernels_of(chosen)))
     most = max(chosen.counts)
     members = {"apart": most} | {f"{mode}-{count}": count for count in chosen.counts for mode in chosen.modes}
     started = []
     try:
         for name, devices, mode in line_up(chosen):
-            started.append(start(work, name, devices, mode, size, kernels))
+            started.append(start(work, name, devices, mode, size, chosen))
         for team in started:
             team.wait_for_start()
         singles, several = started[:most], started[most:]
@@ -247,6 +260,7 @@ def measure(chosen: argparse.Namespace, work: Path) -> None:
         settings = {
             "soak": chosen.soak,
             "steps": chosen.steps,
+            "microbatches": chosen.microbatches,
             "kernels": chosen.kernels,
             "profiles": profiles,
         }
@@ -263,6 +277,7 @@ def main() -> None:
     parser.add_argument("--counts", nargs="+", type=int, default=[max(2, torch.cuda.device_count())])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--kernels", choices=("fused", "triton", "torch"), default="fused")
+    parser.add_argument("--microbatches", type=int, default=1, help="of each device between two exchanges")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--soak", type=int, default=15)
     parser.add_argument("--steps", type=int, default=40)

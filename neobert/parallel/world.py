@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from math import ceil
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from neobert.parallel import sharding
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
 
 T = TypeVar("T")
+MIB = 2**20
 
 ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
 # Tokenising a large text takes hours; torch gives up on a silent rank after half an hour.
@@ -37,10 +39,11 @@ class World:
 
     def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
         refuse_foreign_strategies(os.environ)
+        self._buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
         self._accelerator = Accelerator(
             mixed_precision=ACCELERATE_PRECISION[mixed_precision],
             cpu=not torch.cuda.is_available(),
-            kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)],
+            kwargs_handlers=[self._buckets],
         )
         self.device = self._accelerator.device
         self.rank = self._accelerator.process_index
@@ -68,12 +71,15 @@ class World:
         """Whether each rank holds a part of every parameter, and not a replica of the model."""
         return self.mode == "fsdp2"
 
-    def prepare(self, module: nn.Module) -> nn.Module:
+    def prepare(self, module: nn.Module, *, overlaps_exchange: bool = True) -> nn.Module:
         """Move a module to the device and, with several ranks, average its gradients over them.
 
+        Replicas exchange gradients in buckets while the backward pass goes on, or all at once behind it.
         Where the model is sharded its parameters are others afterwards: an optimizer comes after this.
         """
         if not self.is_sharded:
+            if not overlaps_exchange:
+                self._buckets.bucket_cap_mb = gradients_mib(module)
             # The objective is compiled in parts already. DDP's way, to cut a graph where a bucket is full,
             # would miss the parameters that an operator takes as a list.
             torch._dynamo.config.optimize_ddp = False
@@ -157,6 +163,11 @@ class World:
         """Wait until every rank has come this far."""
         if self.size > 1:
             dist.barrier(group=self._host_group)
+
+
+def gradients_mib(module: nn.Module) -> int:
+    """Return what a module's gradients take, rounded up: a bucket that holds them all."""
+    return ceil(sum(each.numel() * each.element_size() for each in module.parameters()) / MIB)
 
 
 def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:

@@ -53,6 +53,7 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
         attention_ran=objective.attention_ran,
+        overlaps_exchange=kernels.name != "fused",  # its products wait for multiprocessors that NCCL holds
     )
 
 

@@ -79,7 +79,7 @@ def build_trainer(
     """Build optimizer and schedule around a task, and restore the start's state into them."""
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity)
-    module = world.prepare(task.objective)
+    module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
     optimizer = build_optimizer(config.optimizer, task.model)
     progress = _progress(start, run_dir, world.device)
     trainer = Trainer(

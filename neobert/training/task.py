@@ -49,6 +49,7 @@ class Task:
         identity: digests that a resumed run must share, by name.
         attention_kernel: kernel that was resolved for this device.
         attention_ran: the kernel that each block ran in training, by its number; filled while it runs.
+        overlaps_exchange: whether ranks exchange gradients beside the backward pass, and not behind it.
     """
 
     model: nn.Module
@@ -63,3 +64,4 @@ class Task:
     identity: Mapping[str, str]
     attention_kernel: str
     attention_ran: Mapping[int, str] = field(default_factory=dict)
+    overlaps_exchange: bool = True

@@ -25,13 +25,43 @@ print("through", world.rank)
 """
 
 
-@pytest.mark.e2e
-def test_the_others_wait_for_the_data_longer_than_for_a_step():
+# Two layers of 16 MiB: a bucket of DDP's own size is full after one of them.
+BUCKETS = """
+import torch
+from torch import nn
+from neobert.parallel import World
+world = World("no")
+for overlaps in (True, False):
+    layers = nn.Sequential(nn.Linear(2048, 2048, bias=False), nn.Linear(2048, 2048, bias=False))
+    module = world.prepare(layers, overlaps_exchange=overlaps)
+    for _ in range(3):  # after the first pass buckets are laid out anew, in the order of the gradients
+        module(torch.full((1, 2048), world.rank + 1.0)).sum().backward()
+        gradients = [each.grad.clone() for each in layers.parameters()]
+        module.zero_grad()
+    sizes = module._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+    same = all(torch.equal(world.add_up(each.clone()), 2 * each) for each in gradients)
+    print(world.rank, overlaps, len(sizes.split(",")), same)
+"""
+
+
+def run_two(script):
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    command = [*torchrun, "--no-python", sys.executable, "-c", RANK]
+    command = [*torchrun, "--no-python", sys.executable, "-c", script]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert sorted(ended.stdout.splitlines()) == ["through 0", "through 1"], ended.stderr
+    return sorted(ended.stdout.splitlines()), ended.stderr
+
+
+@pytest.mark.e2e
+def test_the_others_wait_for_the_data_longer_than_for_a_step():
+    said, errors = run_two(RANK)
+    assert said == ["through 0", "through 1"], errors
+
+
+@pytest.mark.e2e
+def test_gradients_are_exchanged_beside_the_backward_pass_or_all_at_once_behind_it():
+    said, errors = run_two(BUCKETS)
+    assert said == ["0 False 1 True", "0 True 2 True", "1 False 1 True", "1 True 2 True"], errors
 
 
 @pytest.mark.parametrize(
