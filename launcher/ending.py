@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher import console
 from launcher.failure import describe
-from launcher.process import AGENT_LOG
+from launcher.process import AGENT_LOG, STOPS
 from launcher.rank_log import log_path
 from launcher.records import Record, last_beat, read_json, read_metrics
 from launcher.restarts import signal_name
@@ -143,7 +143,7 @@ def saved_step(folder: Path) -> int:
 
 def _was_stopped_early(code: int, signals: Sequence[int], has_begun: bool) -> bool:
     """Whether it ended because it was asked to, before it could answer: there was nothing to save yet."""
-    was_asked = signal.SIGTERM in signals or signal.SIGUSR1 in signals
+    was_asked = not set(STOPS).isdisjoint(signals)
     return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
 
 

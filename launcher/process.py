@@ -23,7 +23,8 @@ TRAINER_MODULE = "neobert.train"
 # Has the trainer go on from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# A scheduler's word, its early warning, a terminal that closes: save and stop.
+STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 PATIENCE = 2
 POLL_S = 0.25
 # Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
@@ -133,7 +134,7 @@ class Forwarder:
         self.seen: list[int] = []
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Forward one signal. A scheduler's warning, SIGUSR1, asks for the same as SIGTERM: save and stop."""
+        """Forward one signal; the trainer knows SIGTERM for all that ask it to save and stop."""
         self.seen.append(number)
         self._pass_on(number)
 
@@ -144,7 +145,7 @@ class Forwarder:
             self._pass_on(self.seen[-1])
 
     def _pass_on(self, number: int) -> None:
-        wanted = signal.SIGTERM if number == signal.SIGUSR1 else number
+        wanted = signal.SIGTERM if number in STOPS else number
         self._send(wanted if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
 
     def _send(self, number: int) -> None:
@@ -187,14 +188,23 @@ def _stop_early(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 @contextmanager
-def stopping_early() -> Iterator[None]:
-    """Let a scheduler's signals end the block at once, until there is a trainer to pass them on to."""
-    before = {number: signal.signal(number, _stop_early) for number in (signal.SIGTERM, signal.SIGUSR1)}
+def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Answer signals while the block runs; a closed terminal that is ignored (`nohup`) stays so."""
+    has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    heard = [number for number in numbers if number != signal.SIGHUP or has_terminal]
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
+def stopping_early() -> Iterator[None]:
+    """Let a scheduler's signals end the block at once, until there is a trainer to pass them on to."""
+    with _handled(STOPS, _stop_early):
+        yield
 
 
 @contextmanager
@@ -204,12 +214,8 @@ def forwarding(child: subprocess.Popen[bytes] | None, has_agent: bool) -> Iterat
     A child may come later, and another one after it.
     """
     forwarder = Forwarder(child, has_agent)
-    before = {number: signal.signal(number, forwarder) for number in FORWARDED}
-    try:
+    with _handled((signal.SIGINT, *STOPS), forwarder):
         yield forwarder
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def wait(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:

@@ -41,6 +41,12 @@ COMMANDS = {
 PROBES = ("validate-gpu", "rehearsal", "train")
 
 
+def heed() -> None:
+    """The tests may run under nohup, or in the background."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a command whose child has started one of its own."""
@@ -62,7 +68,7 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         patch, words = COMMANDS[name]
         command = [sys.executable, "-c", WITH_FAKE_CHILD, *patch, *words, *more]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, env=environment, **pipes, **how))
+        started.append(subprocess.Popen(command, env=environment, **pipes, **{"preexec_fn": heed} | how))
         until_s = time.monotonic() + PATIENCE_S
         while not family():
             assert started[-1].poll() is None, started[-1].communicate()
@@ -165,7 +171,7 @@ def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("number", "code", "finds"),
     [(signal.SIGTERM, 75, "stopped-early"), (signal.SIGUSR1, 75, "stopped-early"),
-     (signal.SIGINT, 130, "interrupted")],
+     (signal.SIGHUP, 75, "stopped-early"), (signal.SIGINT, 130, "interrupted")],
 )  # fmt: skip
 def test_a_launch_that_is_stopped_before_it_trains(
     number: int, code: int, finds: str, output_format: str, begin: Callable[..., Any], tmp_path: Path

@@ -122,12 +122,13 @@ def test_an_end_is_one_message_and_its_code(
         (signal.SIGTERM, signal.SIGTERM, 75),
         (signal.SIGINT, signal.SIGINT, 130),
         (signal.SIGUSR1, signal.SIGTERM, 75),
+        (signal.SIGHUP, signal.SIGTERM, 75),
     ],
 )
 def test_signals_are_forwarded_and_their_codes_returned(
     number: int, received: int, code: int, start_child: Callable[..., Any]
 ) -> None:
-    child = start_child(*TRAIN, fake="stop")
+    child = start_child(*TRAIN, fake="stop", preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     wait_until_ready(child)
     child.send_signal(number)
     out, err = child.communicate(timeout=PATIENCE_S)
@@ -135,6 +136,15 @@ def test_signals_are_forwarded_and_their_codes_returned(
     assert (RUN / "received").read_text(encoding="utf-8") == str(int(received))
     assert "next: neobert-launch train --resume auto -p cpu-demo" in out
     assert "Traceback" not in err
+
+
+def test_a_launch_under_nohup_outlives_its_terminal(start_child: Callable[..., Any]) -> None:
+    child = start_child(*TRAIN, fake="stop", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_until_ready(child)
+    child.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert child.poll() is None
+    assert not (RUN / "received").exists()
 
 
 def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
