@@ -5,10 +5,11 @@
     python benchmarks/scaling.py WORK_DIR --microbatches 2    # as h200-prod on four: its batch is 256 rows
     python benchmarks/scaling.py WORK_DIR --tiny --counts 2   # a dry run on any machine
 
-NeoBERT-250M, packed 1024, microbatches of T = 32,768 a device, as h200-prod runs it. Every team of processes is
-started and compiled once and stays; the rounds then go from team to team, each forth and back in turn, while the others
-stand still: all meet the same temperature and the same power limit, behind --soak steps that are not counted.
-"apart" is every card by itself at once: what the slowest card and the host cost without any exchange.
+NeoBERT-250M, packed 1024, microbatches of T = 32,768 a device, as h200-prod runs it. Every team of processes
+is started and compiled once and stays; the rounds then go from team to team, each forth and back in turn,
+while the others stand still: all meet the same temperature and the same power limit, behind --soak steps that
+are not counted. "apart" is every card by itself at once: what the slowest card and the host cost without any
+exchange.
 In the end three steps of each team are profiled: how long collectives ran, and how long nothing else did.
 Figure: tokens/s of N over N times those of the first card alone, the median of rounds, in the better mode.
 """
