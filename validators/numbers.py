@@ -21,7 +21,7 @@ MAX_ERROR_RATIO = 2.0
 ROTATION_ERROR = 2.0**-10
 ROTATION_ERROR_PER_POSITION = 2.0**-22
 # Their backward pass adds to the gradient of the queries by atomics, in whatever order the blocks arrive.
-ATOMIC_GRADIENTS = ("flash_attn_4", "flash_attn_3", "flash_attn_2", "torch_varlen", "flex", "sdpa")
+ATOMIC_GRADIENTS = ("flash_attn_4", "flash_attn_3", "flash_attn_2", "torch_varlen", "sdpa")
 MOST_NAMED = 2
 
 Faults = Iterator[str]

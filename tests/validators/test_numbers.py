@@ -43,6 +43,7 @@ FAULTS = [
     ("NUM003", {f"{PROBES}.direction.early_moved": 0, f"{PROBES}.direction.late_moved": 0},
      f"{PROBES}.direction.documents", 0, 0, "does not hear of early ones"),
     ("NUM004", ATOMS, f"{FIRST}.attention", "triton_packed", "torch_varlen", "differ in 4 gradients"),
+    ("NUM004", ATOMS, f"{FIRST}.attention", "flex", "sdpa", "differ in 4 gradients"),
     ("GPU005", {"facts.devices.0.burst_flops": 2.33e14},
      "facts.devices.0.name", "NVIDIA A100-SXM4-80GB", "NVIDIA A40",
      "233 TFLOP/s at best, 75% of the data sheet's 312"),

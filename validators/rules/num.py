@@ -205,15 +205,15 @@ def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """Two identical steps that differ.
 
     ## What it does
-    Warns where the same step twice has another loss, or other gradients. FlashAttention, torch's varlen
-    kernel, flex and SDPA declare that their gradient of the queries is added up by atomics: for them only the
-    loss has to repeat. Gradients that moved are named.
+    Warns where the same step twice has another loss, or other gradients; those that moved are named. Of the
+    attention kernels, triton_packed and flex repeat to the last bit, and with them a step on the kernels
+    triton and fused, eager or compiled. FlashAttention, torch's varlen kernel and SDPA on a GPU add up the
+    gradient of the queries by atomics, which moves that and what follows from it by up to half a percent of
+    the largest entry: for them only the loss has to repeat. A compiled encoder of padded rows is not probed;
+    there torch.compile adds up the gradient of the embedding by atomics.
 
     ## Why is this bad?
-    A run that does not repeat cannot be compared bit by bit after a resume, and hides a failing device. One
-    case is known and sound: `model.encoder.weight` alone, in a compiled step, by less than 1e-6. There
-    torch.compile adds up what the places of one token give its row by atomics, in whatever order they
-    arrive, where an eager step sorts the places first. It stays a warning, because the run does not repeat.
+    A run that does not repeat cannot be compared bit by bit after a resume, and hides a failing device.
 
     ## Example
     ```text
@@ -222,10 +222,10 @@ def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## Use instead
     ```text
-    model.encoder.weight in a compiled step: trainer.torch_compile=false, for runs to compare bit by bit
-    any other: look for memory that is read before it is written, then for a failing device (GPU007)
+    look for memory that is read before it is written, then for a failing device (GPU007)
+    for runs to compare bit by bit: model.kernel_backend triton or fused, and rows of 2,048 tokens at most
     ```
     """
     yield from _judge(run, facts, ("repeats",)).conclude(
-        "known of model.encoder.weight in a compiled step, see the rule's page; of any other see GPU007"
+        "what moved has to repeat here, see the rule's page; run it again, and look at GPU007"
     )
