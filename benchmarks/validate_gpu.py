@@ -1,6 +1,7 @@
 """How long `validate-gpu --full` takes on this machine, and what it found: DIR/validate-gpu-full.json.
 
-With --resolved-only, the path that the run takes alone: DIR/validate-gpu-resolved.json.
+With --resolved-only, the path that the run takes alone: DIR/validate-gpu-resolved.json. With --ranks N, what N
+ranks say of each other too: DIR/validate-gpu-full-Ngpu.json.
 
 python benchmarks/validate_gpu.py --profile h200-prod --output docs/measurements
 """
@@ -25,19 +26,20 @@ def main() -> int:
     parser.add_argument("--profile", default="h200-prod")
     parser.add_argument("--output", type=Path, default=Path("docs/measurements"))
     parser.add_argument("--resolved-only", action="store_true", help="the path that the run takes alone")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of the run, one a GPU")
     asked = parser.parse_args()
     full = [] if asked.resolved_only else ["--full"]
     started = time.perf_counter()
     answer = subprocess.run(
         [sys.executable, "-m", "launcher", "validate-gpu", "--profile", asked.profile, *full,
-         "--output-format", "json"],
+         "--set", f"distributed.nproc_per_node={asked.ranks}", "--output-format", "json"],
         stdout=subprocess.PIPE,
         check=False,
     )  # fmt: skip
     took_s = time.perf_counter() - started
     report = json.loads(answer.stdout)
     write_measurement(
-        asked.output / f"validate-gpu-{'full' if full else 'resolved'}.json",
+        asked.output / f"{figure(asked)}.json",
         round(took_s, 1),
         "s",
         TARGET_FULL_S if full else TARGET_S,
@@ -50,6 +52,11 @@ def main() -> int:
     return answer.returncode
 
 
+def figure(asked: argparse.Namespace) -> str:
+    ranks = f"-{asked.ranks}gpu" if asked.ranks > 1 else ""
+    return f"validate-gpu-{'resolved' if asked.resolved_only else 'full'}{ranks}"
+
+
 def detail_of(report: dict[str, Any]) -> dict[str, Any]:
     facts = report["facts"]
     return {
@@ -59,6 +66,7 @@ def detail_of(report: dict[str, Any]) -> dict[str, Any]:
         "probes_s": {probe["name"]: probe["duration_s"] for probe in facts["probes"]},
         "devices": facts["devices"],
         "numerics": without_mutants(facts["numerics"]),
+        "distributed": facts["distributed"],
     }
 
 

@@ -14,7 +14,7 @@ from launcher.probes.host import probe_host
 from launcher.probes.numerical import devices_probe, numerics_probe
 from launcher.probes.output import probe_output
 from launcher.probes.probe import Probe
-from launcher.probes.ranks import RANKS_S, probe_distributed
+from launcher.probes.ranks import ranks_probe
 from launcher.probes.resume import probe_resume
 from launcher.probes.scheduler import probe_scheduler
 from launcher.probes.software import probe_software
@@ -62,7 +62,7 @@ HEAVY_PROBES = (
     Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
     devices_probe(),
     numerics_probe(needs_gpu=True, every=False),
-    Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True),
+    ranks_probe(),
     Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
     Probe("rehearsal", probe_rehearsal, REHEARSAL_S + MARGIN_S, is_heavy=True),
 )

@@ -13,6 +13,7 @@ from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.numerical import devices_probe, numerics_probe
 from launcher.probes.probe import Probe, Subject
+from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
 from launcher.report import Report, report_of_run
 from launcher.selection import Selection
@@ -73,16 +74,25 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
             Probe("gpu_health", lambda _: probe_gpu_health()),
             devices_probe(),
         ]
+    if has_ranks(resolved):
+        probes.append(ranks_probe())
     output_dir = absolute(resolved.config.trainer.output_dir, "trainer.output_dir")
     return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), console.announce)
 
 
 def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Report:
-    """Judge by the rules of this command; the others of the level are the preflight's."""
-    findings, checks = judge(resolved, plan_run(resolved), facts, (Level.GPU,))
+    """Judge by the rules of this command; the others of its levels are the preflight's."""
+    levels = (Level.GPU, Level.DISTRIBUTED) if has_ranks(resolved) else (Level.GPU,)
+    findings, checks = judge(resolved, plan_run(resolved), facts, levels)
+    ours = {*CODES, *(check.id for check in checks if check.level is Level.DISTRIBUTED)}
     return report_of_run(
         resolved,
-        (finding for finding in findings if finding.code in CODES),
-        (check for check in checks if check.id in CODES),
+        (finding for finding in findings if finding.code in ours),
+        (check for check in checks if check.id in ours),
         strict=strict,
     )
+
+
+def has_ranks(resolved: ResolvedRun) -> bool:
+    """Whether several processes of this node would train together."""
+    return resolved.config.distributed.nproc_per_node > 1

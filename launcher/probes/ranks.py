@@ -11,16 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from launcher.probes.child import ask
-from launcher.probes.probe import IncompleteError, Subject, TimedOutError
+from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.probes.trials import resolved_file
 from launcher.process import child_environment
 from launcher.records import read_json
 from validators.facts_run import CollectiveFacts, DistributedFacts, LossFacts, ParameterFacts, RankFacts
 
 RANKS_S = 85.0
+MARGIN_S = 10.0
 PATIENCE_S = 25.0
 MODULE = "neobert.probes.distributed"
 Answers = Mapping[int, Mapping[str, Any]]
+
+
+def ranks_probe() -> Probe:
+    """Probe what the ranks of this node say of each other."""
+    return Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True)
 
 
 def probe_distributed(subject: Subject) -> DistributedFacts:

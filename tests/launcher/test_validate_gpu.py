@@ -6,13 +6,14 @@ import copy
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.commands import validate_gpu
-from launcher.probes import numerical
+from launcher.probes import numerical, ranks
 from launcher.probes.probe import IncompleteError, Probe, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
@@ -82,6 +83,20 @@ def test_the_numbers_are_shown_with_their_path(command: Run, answer: dict[str, A
     assert "torch, torch_varlen" in out
     assert "24/24 known products right" in out
     assert "mutants killed 6/6" in out
+
+
+def test_ranks_that_would_train_together_are_held_to_each_other(
+    command: Run, answer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = facts_from_json(json.dumps(RECORDED)).distributed
+    assert said is not None
+    wrong = replace(said, collectives=(replace(said.collectives[0], wrong_at=(1,), wrong_from=(1,)),))
+    words = ("validate-gpu", "-p", "a100-prod", "--output-format", "json")
+    for found, status in ((said, "pass"), (wrong, "fail")):
+        monkeypatch.setattr(ranks, "probe_distributed", lambda _, found=found: found)
+        judged = statuses(command(*words, "--set", "distributed.nproc_per_node=2").json)
+        assert judged["DST002"] == status
+    assert "DST002" not in statuses(command(*words).json)
 
 
 @pytest.mark.parametrize(
