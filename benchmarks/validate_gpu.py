@@ -1,7 +1,7 @@
 """How long `validate-gpu --full` takes on this machine, and what it found: DIR/validate-gpu-full.json.
 
-With --resolved-only, the path that the run takes alone: DIR/validate-gpu-resolved.json. With --ranks N, what N
-ranks say of each other too: DIR/validate-gpu-full-Ngpu.json.
+With --resolved-only, the path that the run takes alone: DIR/validate-gpu-resolved.json. With --ranks N, what
+N ranks say of each other too: DIR/validate-gpu-full-Ngpu.json.
 
 python benchmarks/validate_gpu.py --profile h200-prod --output docs/measurements
 """
