@@ -31,9 +31,9 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        waiting_since = time.time()
+        owner = _Owner(handle, path)
         while not _try_lock(handle, path):
-            _check_owner(path, handle, waiting_since, silence_limit_s)
+            owner.check(silence_limit_s)
             time.sleep(POLL_S)
         with writing(path.parent):
             os.ftruncate(handle, 0)
@@ -58,13 +58,25 @@ def _try_lock(handle: int, path: Path) -> bool:
     return True
 
 
-def _check_owner(path: Path, handle: int, waiting_since: float, silence_limit_s: float) -> None:
-    last_sign = max(waiting_since, os.fstat(handle).st_mtime)
-    if time.time() - last_sign > silence_limit_s:
-        owner = os.pread(handle, 200, 0).decode("utf-8", "replace") or "another process"
-        raise ProjectError(
-            "DAT009",
-            f"{owner} has been preparing this data without a sign of progress for {silence_limit_s:.0f} s",
-            "stop that process and start again",
-            str(path),
-        )
+class _Owner:
+    """The process that holds the lock, and when it last gave a sign, by a clock that nobody sets."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self._handle, self._path = handle, path
+        self._sign, self._heard_at_s = self._touched(), time.monotonic()
+
+    def check(self, silence_limit_s: float) -> None:
+        """Raise DAT009 where it has been silent for longer than that."""
+        if (sign := self._touched()) != self._sign:
+            self._sign, self._heard_at_s = sign, time.monotonic()
+        if time.monotonic() - self._heard_at_s > silence_limit_s:
+            name = os.pread(self._handle, 200, 0).decode("utf-8", "replace") or "another process"
+            raise ProjectError(
+                "DAT009",
+                f"{name} has been preparing this data without a sign of progress for {silence_limit_s:.0f} s",
+                "stop that process and start again",
+                str(self._path),
+            )
+
+    def _touched(self) -> int:
+        return os.fstat(self._handle).st_mtime_ns

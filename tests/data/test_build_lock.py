@@ -1,0 +1,54 @@
+"""Those that wait for the process that prepares believe in it as long as it shows progress."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from neobert.data.build_lock import build_lock
+
+LIMIT_S = 10.0
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that each look at the owner moves on by a second, and what happens then."""
+    now = {"s": 0.0, "happens": lambda: None}
+
+    def sleep(_):
+        now["s"] += 1.0
+        now["happens"]()
+
+    monkeypatch.setattr(time, "monotonic", lambda: now["s"])
+    monkeypatch.setattr(time, "sleep", sleep)
+    return now
+
+
+def test_an_owner_that_goes_on_is_waited_for(tmp_path, clock):
+    owner = build_lock(tmp_path / "lock")
+    tell = owner.__enter__()
+
+    def goes_on():
+        tell()
+        if clock["s"] == 5 * LIMIT_S:
+            owner.__exit__(None, None, None)
+
+    clock["happens"] = goes_on
+    with build_lock(tmp_path / "lock", LIMIT_S):
+        assert clock["s"] == 5 * LIMIT_S
+
+
+def test_a_clock_that_is_set_ends_no_wait(tmp_path, clock, monkeypatch):
+    owner = build_lock(tmp_path / "lock")
+    owner.__enter__()
+    real = time.time
+
+    def is_set():
+        monkeypatch.setattr(time, "time", lambda: real() + 86_400)
+        if clock["s"] == 3:
+            owner.__exit__(None, None, None)
+
+    clock["happens"] = is_set
+    with build_lock(tmp_path / "lock", LIMIT_S):
+        assert clock["s"] == 3
