@@ -22,6 +22,9 @@ from launcher.stopping import TerminatedError
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 
+SHADOWED = "HST006"
+# What writes the other formats is not to be had then: its output, or its own modules.
+UNFORMATTED = (console.OUTPUT_FAILED, SHADOWED)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
@@ -86,7 +89,7 @@ def _of_the_system(error: OSError | UnicodeEncodeError) -> ProjectError | None:
 
 def deliver_error(error: ProjectError, output_format: str) -> int:
     """Print an error: as a report for machines, else as text on standard error. Returns the exit code."""
-    if output_format == "text" or error.code == console.OUTPUT_FAILED:
+    if output_format == "text" or error.code in UNFORMATTED:
         console.tell(str(error) if isinstance(error, ConfigError) else describe(error))
         return error.exit_code
     from launcher.formats import render
@@ -122,7 +125,7 @@ def _unexpected(error: BaseException) -> ProjectError:
     if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
         named = ", ".join(f"{module} comes from {file}" for module, file in foreign.items())
         hint = "install the project into an environment of its own"
-        return ProjectError("HST006", named, hint, exit_code=EXIT_CHECK_UNKNOWN)
+        return ProjectError(SHADOWED, named, hint, exit_code=EXIT_CHECK_UNKNOWN)
     kept = _keep_traceback(error)
     where = f"the traceback is in {kept}" if kept else "NEOBERT_TRACEBACK=1 prints the traceback"
     message = f"neobert-launch failed: {type(error).__name__}: {error}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,6 +280,21 @@ def test_a_full_standard_output_is_told(words: list[str], run_child: Callable[..
 def test_what_cannot_be_said_at_all_still_has_its_code(run_child: Callable[..., Any]) -> None:
     with Path("/dev/full").open("wb") as full:
         assert run_child("plann", stdout=full, stderr=full).code == 2
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "sarif"])
+def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path: Path) -> None:
+    foreign = tmp_path / "elsewhere" / "validators" / "__init__.py"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+    place = f"import sys; sys.path.insert(0, {str(foreign.parents[1])!r})"
+    program = f"{place}; from launcher.cli import main; main()"
+    words = ["lint", "run.yaml", "--output-format", output_format]
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stdout) == (3, "")
+    assert f"validators comes from {foreign} [HST006]" in answer.stderr
 
 
 def test_a_reader_of_help_that_goes_away_is_no_error(run_child: Callable[..., Any]) -> None:
