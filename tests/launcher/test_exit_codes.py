@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,7 +200,7 @@ def test_a_format_that_torchrun_is_told_is_not_ours(command: Callable[..., Any])
 
 @pytest.mark.parametrize("output_format", FORMATS)
 def test_a_fault_that_nobody_foresaw_is_told_in_every_format(
-    output_format: str, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    output_format: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from launcher.commands import lint
 
@@ -207,6 +208,7 @@ def test_a_fault_that_nobody_foresaw_is_told_in_every_format(
         raise RuntimeError("a fault of its own")
 
     monkeypatch.setattr(lint, "run", broken)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     answer = command("lint", "run.yaml", "--output-format", output_format)
     assert answer.code == 3
     assert "RuntimeError: a fault of its own" in (answer.err if output_format == "text" else answer.out)
