@@ -5,21 +5,12 @@ The better choice once segments are thousands of rows long.
 T packed tokens, H heads, E head size. Needs the flash-attn-4 package and a Hopper card or newer.
 """
 
-import importlib.util
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neobert.kernels.attention import rotate
-
-
-def is_installed() -> bool:
-    """Say whether the package can be found, without importing it."""
-    try:
-        return importlib.util.find_spec("flash_attn.cute") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Which kernels run, and why: attention over packed input, norm, activation. Copied into every checkpoint."""
+"""What each kernel needs, and which attention kernel runs over packed input. Copied into every checkpoint."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _load_flash_attn_4() -> Callable[..., Any]:
 
         from .flash4 import flash4_varlen
     except ImportError as error:
-        raise _not_installed("flash-attn-4", error, "pip install 'neobert-launch[fused]'") from error
+        raise _not_installed("flash_attn_4", "flash-attn-4", error, "'neobert-launch[fused]'") from error
     return flash4_varlen
 
 
@@ -180,7 +180,7 @@ def _load_flash_attn_3() -> Callable[..., Any]:
     try:
         from flash_attn_interface import flash_attn_varlen_func
     except ImportError as error:
-        raise _not_installed("flash-attn-3", error, "pip install flash-attn-3") from error
+        raise _not_installed("flash_attn_3", "flash-attn-3", error, "flash-attn-3") from error
     return flash_attn_varlen_func  # type: ignore[no-any-return]
 
 
@@ -188,14 +188,14 @@ def _load_flash_attn_2() -> Callable[..., Any]:
     try:
         from flash_attn import flash_attn_varlen_func
     except ImportError as error:
-        raise _not_installed("flash-attn", error, "pip install 'neobert-launch[flash]'") from error
+        raise _not_installed("flash_attn_2", "flash-attn", error, "'neobert-launch[flash]'") from error
     return flash_attn_varlen_func  # type: ignore[no-any-return]
 
 
-def _not_installed(package: str, error: ImportError, install: str) -> BackendError:
+def _not_installed(name: str, package: str, error: ImportError, source: str) -> BackendError:
     return BackendError(
-        f"flash_attn_varlen would take {package}, which does not import ({error}).",
-        f"{install}, or use attn_backend torch_varlen.",
+        f"{name} needs {package}, which does not import ({error}).",
+        f"pip install {source}, or use attn_backend torch_varlen.",
     )
 
 
@@ -235,23 +235,11 @@ def load_liger() -> LigerFunctions:
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)
 
 
-def choose_kernels(requested: str, device_type: str, is_compiled: bool = False) -> Backend:
-    """Take liger or torch; raise `BackendError` where liger is named and cannot run."""
-    if requested == "torch":
-        return Backend("torch", "asked for")
-    if requested == "auto" and is_compiled:
-        return Backend("torch", "auto: torch.compile fuses norms and activations, and liger's would stop it")
-    try:
-        if device_type != "cuda":
-            raise BackendError(
-                f"kernel_backend liger needs a CUDA device, and this is {device_type}.",
-                "Use kernel_backend torch or auto there.",
-            )
-        load_liger()
-    except BackendError as error:
-        if requested == "liger":
-            raise
-        return Backend("torch", f"auto: {error.message}")
-    return Backend(
-        "liger", f"{'asked for' if requested == 'liger' else 'auto'}: it imports, on {device_type}"
-    )
+def check_liger(device_type: str) -> None:
+    """Raise `BackendError` unless liger's norm and activation run on this device."""
+    if device_type != "cuda":
+        raise BackendError(
+            f"kernel_backend liger needs a CUDA device, and this is {device_type}.",
+            "Use kernel_backend torch or auto there.",
+        )
+    load_liger()

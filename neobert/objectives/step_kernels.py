@@ -7,21 +7,23 @@ stands in `neobert.model.backends`, which travels with the weights.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-from neobert.config.schema import ModelConfig, RunConfig
+from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.kernels import flash4
 from neobert.kernels.fused_block import why_not
-from neobert.model.backends import Backend, BackendError, choose_backend, choose_kernels, this_place
+from neobert.model.backends import (
+    Backend,
+    BackendError,
+    check_kernel,
+    check_liger,
+    choose_backend,
+    this_place,
+)
 from neobert.plan import feed_forward_width
-from neobert.plan.kernels import LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
-
-FLASH4_CAPABILITY = 9
+from neobert.plan.kernels import HEAD_SIZE, LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
 
 HINTS = {
     "fused": "pip install 'neobert-launch[fused]' on a Hopper card, or set model.kernel_backend to auto",
@@ -36,7 +38,7 @@ class StepKernels:
     Attributes:
         name: torch and liger are modules of the model; triton and fused replace its blocks in training.
         attention: the attention kernel of a training step.
-        model_attention: the one that the model's own forward takes, as in an evaluation by torch.
+        model_attention: the one that the model's own forward takes over packed documents.
     """
 
     name: str
@@ -61,62 +63,80 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
     Raises `ProjectError` ATT001 where what was named cannot run; nothing is swapped silently.
     """
     requested = config.model.kernel_backend
-    model_attention = resolve_attention(config.model, device_type, dtype)
+    packed = _resolve_attention(config, device_type, dtype)
     if requested in OWN_KERNELS:
         obstacle = obstacle_to(requested, config, device_type, dtype)
         if obstacle:
             message = f"kernel_backend {requested} cannot run this: {obstacle}"
             raise ProjectError("ATT001", message, HINTS[requested], "model.kernel_backend")
-        return _own_kernels(requested, config, model_attention.name, "asked for")
+        return _own_kernels(requested, config, packed.name, "asked for")
     reasons: list[str] = []
     for name in OWN_KERNELS if requested == "auto" else ():
         obstacle = obstacle_to(name, config, device_type, dtype)
         if not obstacle:
-            reason = "; ".join(["auto: it runs here", *reasons])
-            return _own_kernels(name, config, model_attention.name, reason)
+            return _own_kernels(name, config, packed.name, "; ".join(["auto: it runs here", *reasons]))
         reasons.append(f"not {name}: {obstacle}")
     modules = resolve_modules(requested, device_type, config.trainer.torch_compile)
-    reason = "; ".join([f"kernels {modules.reason}", *reasons, f"attention {model_attention.reason}"])
-    return StepKernels(modules.name, model_attention.name, model_attention.name, reason)
+    attention = packed if config.datacollator.pack_sequences else Backend("sdpa", "padded rows")
+    reason = "; ".join([f"kernels {modules.reason}", *reasons, f"attention {attention.reason}"])
+    return StepKernels(modules.name, attention.name, packed.name, reason)
 
 
-def resolve_attention(model: ModelConfig, device_type: str, dtype: torch.dtype) -> Backend:
+def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> Backend:
     """Name the kernel for packed runs of the model's own modules, and why."""
+    model = config.model
     place = this_place(device_type, dtype, model.hidden_size // model.num_attention_heads)
-    with _refusals_at("model.attn_backend"):
+    try:
         return choose_backend(model.attn_backend, place)
+    except BackendError as error:
+        raise _refusal(error, "model.attn_backend") from error
 
 
 def resolve_modules(requested: str, device_type: str, is_compiled: bool) -> Backend:
-    """Name the norm and activation kernels of the model's own modules, and why.
+    """Name the norm and activation kernels of the model's own modules, liger or torch, and why.
 
     Under torch.compile auto leaves liger out: on an H200 a compiled step took 142 ms with it, 124 without.
     """
-    with _refusals_at("model.kernel_backend"):
-        return choose_kernels(requested, device_type, is_compiled)
-
-
-@contextmanager
-def _refusals_at(key: str) -> Iterator[None]:
+    if requested == "torch":
+        return Backend("torch", "asked for")
+    if requested == "auto" and is_compiled:
+        return Backend("torch", "auto: torch.compile fuses norms and activations, and liger's would stop it")
     try:
-        yield
+        check_liger(device_type)
     except BackendError as error:
-        raise ProjectError("ATT001", error.message, error.hint, place=key) from error
+        if requested == "liger":
+            raise _refusal(error, "model.kernel_backend") from error
+        return Backend("torch", f"auto: {error.message}")
+    asked = "asked for" if requested == "liger" else "auto"
+    return Backend("liger", f"{asked}: it imports, on {device_type}")
+
+
+def _refusal(error: BackendError, key: str) -> ProjectError:
+    return ProjectError("ATT001", error.message, error.hint, place=key)
 
 
 def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
-    length = config.datacollator.max_length or config.dataset.max_seq_length
-    attention, why = "triton_packed", f"rows of {length}, and no more than {LONG_ROWS}"
-    if length > LONG_ROWS:
-        runs = flash4_runs()
-        attention = "flash_attn_4" if runs else attention
-        why = f"rows of {length}" if runs else f"rows of {length}, and flash-attn-4 does not run here"
+    attention, why = _own_attention(config.datacollator.max_length or config.dataset.max_seq_length)
     return StepKernels(name, attention, model_attention, f"{reason}; attention {attention}: {why}")
 
 
-def flash4_runs() -> bool:
-    """Tell whether FlashAttention 4 is installed, on a card that it is made for."""
-    return flash4.is_installed() and torch.cuda.get_device_capability()[0] >= FLASH4_CAPABILITY
+def _own_attention(row_length: int) -> tuple[str, str]:
+    """Name the attention of this project's blocks, and why."""
+    if row_length <= LONG_ROWS:
+        return "triton_packed", f"rows of {row_length}, and no more than {LONG_ROWS}"
+    obstacle = obstacle_to_flash4()
+    if obstacle:
+        return "triton_packed", f"rows of {row_length}, and not flash_attn_4: {obstacle}"
+    return "flash_attn_4", f"rows of {row_length}"
+
+
+def obstacle_to_flash4() -> str:
+    """Say what keeps FlashAttention 4 from running in this project's blocks; empty where nothing does."""
+    try:
+        check_kernel("flash_attn_4", this_place("cuda", torch.bfloat16, HEAD_SIZE))
+    except BackendError as error:
+        return error.message
+    return ""
 
 
 def obstacle_to(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> str:

@@ -56,7 +56,7 @@ class Apart:
         lines = ended.stdout.decode(errors="replace").strip().splitlines()
         if ended.returncode or not lines:
             stopped = {"error": f"its process ended with {ended.returncode} and no result"}
-            return way.unmeasured(setting) | stopped
+            return way.unmeasured() | stopped
         found: dict[str, Any] = json.loads(lines[-1])
         found["durations_s"]["process"] = round(time.perf_counter() - started, 3)
         return found

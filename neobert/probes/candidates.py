@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
@@ -10,7 +11,7 @@ from neobert.config import describe, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.objectives import StepKernels, resolve_step_kernels
-from neobert.objectives.step_kernels import flash4_runs
+from neobert.objectives.step_kernels import obstacle_to_flash4
 from neobert.plan.kernels import OWN_KERNELS
 
 ATTENTION, BLOCKS = "model.attn_backend", "model.kernel_backend"
@@ -47,7 +48,7 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
         candidates.add(kernels)
         if kernels.replace_blocks:
             candidates.add(_with_attention(kernels, "triton_packed"))
-            if flash4_runs():
+            if not obstacle_to_flash4():
                 candidates.add(_with_attention(kernels, "flash_attn_4"))
     return candidates
 
@@ -59,4 +60,4 @@ def nameable() -> list[tuple[str, str]]:
 
 
 def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:
-    return StepKernels(kernels.name, attention, kernels.model_attention, "every backend was asked for")
+    return dataclasses.replace(kernels, attention=attention, reason="every backend was asked for")

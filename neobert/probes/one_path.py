@@ -60,11 +60,11 @@ class Way:
         """The path in a few words."""
         return f"{self.kernels.name}, {self.kernels.attention}{', compiled' if self.is_compiled else ''}"
 
-    def unmeasured(self, setting: Setting) -> dict[str, Any]:
+    def unmeasured(self) -> dict[str, Any]:
         """Return the report of a path of which nothing is known yet."""
         return {
             "kernels": self.kernels.name,
-            "attention": self.kernels.attention if setting.config.datacollator.pack_sequences else "sdpa",
+            "attention": self.kernels.attention,
             "is_compiled": self.is_compiled,
             "is_resolved": self.is_resolved,
             "dispatched": "",
@@ -80,7 +80,7 @@ class Way:
 
 def probe_path(setting: Setting, way: Way) -> dict[str, Any]:
     """Run every probe on one path. What stops one of them is written down; it is no result."""
-    found = way.unmeasured(setting)
+    found = way.unmeasured()
     watch = Stopwatch(setting.device)
     log.info("probing %s", way.label)
     try:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.model.backends import BackendError, choose_backend, choose_kernels, this_place
+from neobert.model.backends import BackendError, choose_backend, this_place
 from neobert.model.record import recording
+from neobert.objectives.step_kernels import resolve_modules
 
 pytestmark = [
     pytest.mark.gpu,
@@ -272,7 +273,7 @@ def test_a_model_on_the_meta_device_materialises_on_cuda():
 
 @pytest.mark.skipif(not is_installed("liger_kernel"), reason="needs liger-kernel")
 def test_liger_computes_what_torch_computes():
-    assert choose_kernels("auto", "cuda").name == "liger"
+    assert resolve_modules("auto", "cuda", False).name == "liger"
     run = make_run()
     golden = _logits_and_gradients(make_model(), run)
     allowed = _errors(_logits_and_gradients(bf16_model("torch_varlen"), on_cuda(run)), golden)

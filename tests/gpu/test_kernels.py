@@ -221,13 +221,13 @@ def has_quack():
 @pytest.mark.parametrize("flash4", [False, True])
 def test_fused_block(flash4):
     from neobert.kernels import attention
-    from neobert.kernels.flash4 import is_installed
     from neobert.kernels.fused_block import Weights, encoder_block
     from neobert.kernels.products import row_rstd
     from neobert.kernels.tiles import attention_tiles, rotary_table
+    from neobert.objectives.step_kernels import obstacle_to_flash4
 
-    if flash4 and not is_installed():
-        pytest.skip("needs flash-attn-4")
+    if flash4 and obstacle_to_flash4():
+        pytest.skip(obstacle_to_flash4())
     size, inner, heads = 768, 2048, 12
     cu, positions = packed()
     rotary = rotary_table(positions, 64, THETA)

@@ -14,7 +14,6 @@ from neobert.model.backends import (
     BackendError,
     Place,
     choose_backend,
-    choose_kernels,
     load_varlen_kernel,
 )
 from neobert.plan.kernels import VARLEN_LIMITS
@@ -160,25 +159,3 @@ def test_a_model_on_auto_runs_anywhere(make_model, pack):
     wanted = model(**run.inputs()).logits
     model.config.attn_backend = model.model.config.attn_backend = "auto"
     assert torch.equal(model(**run.inputs()).logits, wanted)
-
-
-def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
-    with pytest.raises(BackendError, match="needs a CUDA device"):
-        choose_kernels("liger", "cpu")
-    assert "needs a CUDA device" in choose_kernels("auto", "cpu").reason
-    assert choose_kernels("auto", "cpu").name == "torch"
-    assert choose_kernels("torch", "cuda").name == "torch"
-
-
-def test_auto_leaves_liger_out_of_a_compiled_step():
-    assert choose_kernels("auto", "cuda", is_compiled=True).name == "torch"
-    assert "torch.compile" in choose_kernels("auto", "cuda", is_compiled=True).reason
-
-
-def test_missing_liger_on_cuda(monkeypatch):
-    for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert choose_kernels("auto", "cuda").name == "torch"
-    with pytest.raises(BackendError) as caught:
-        choose_kernels("liger", "cuda")
-    assert "pip install 'neobert-launch[liger]'" in caught.value.hint

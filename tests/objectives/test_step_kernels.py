@@ -10,10 +10,15 @@ import torch
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.model import NeoBERTLMHead, backends, build_model_config
 from neobert.objectives import step_kernels
 from neobert.objectives.build import build_objective
-from neobert.objectives.step_kernels import obstacle_to, resolve_step_kernels
+from neobert.objectives.step_kernels import (
+    obstacle_to,
+    obstacle_to_flash4,
+    resolve_modules,
+    resolve_step_kernels,
+)
 from neobert.plan.kernels import obstacle_to_own_kernels
 
 BF16 = torch.bfloat16
@@ -66,11 +71,34 @@ def test_without_triton_auto_is_torch(on_a_gpu):
 @pytest.mark.parametrize(("length", "attention"), [(1024, "triton_packed"), (4096, "flash_attn_4")])
 def test_long_rows_take_flash_attention_4_where_it_is(on_a_gpu, monkeypatch, length, attention):
     on_a_gpu()
-    monkeypatch.setattr(step_kernels, "flash4_runs", lambda: True)
+    monkeypatch.setattr(step_kernels, "obstacle_to_flash4", lambda: "")
     long = config(dataset={"max_seq_length": length}, model={"max_position_embeddings": length})
     assert resolve_step_kernels(long, "cuda", BF16).attention == attention
-    monkeypatch.setattr(step_kernels, "flash4_runs", lambda: False)
+    monkeypatch.setattr(step_kernels, "obstacle_to_flash4", lambda: "it is not installed")
     assert resolve_step_kernels(long, "cuda", BF16).attention == "triton_packed"
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"), [((8, 0), False), ((9, 0), True), ((10, 0), True), ((12, 0), False)]
+)
+def test_flash_attention_4_is_held_to_the_cards_that_it_is_made_for(monkeypatch, capability, runs):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(backends, "load_varlen_kernel", lambda _: None)
+    assert (obstacle_to_flash4() == "") == runs
+
+
+def test_flash_attention_4_that_does_not_import_does_not_run(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    assert "flash_attn_4 needs flash-attn-4, which does not import" in obstacle_to_flash4()
+
+
+def test_padded_rows_go_through_sdpa_whatever_runs_packed_ones(on_a_gpu):
+    on_a_gpu()
+    padded = config(datacollator={"pack_sequences": False}, model={"attn_backend": "torch_varlen"})
+    kernels = resolve_step_kernels(padded, "cuda", BF16)
+    assert (kernels.attention, kernels.model_attention) == ("sdpa", "torch_varlen")
+    assert "attention padded rows" in kernels.reason
 
 
 @pytest.mark.parametrize("name", ["triton", "fused"])
@@ -154,3 +182,28 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
         build_objective(asked, model, kernels, "cpu")
     assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
     assert "sdpa is a loop over documents" in caught.value.message
+
+
+def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
+    with pytest.raises(ProjectError, match="needs a CUDA device") as caught:
+        resolve_modules("liger", "cpu", False)
+    assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
+    auto = resolve_modules("auto", "cpu", False)
+    assert auto.name == "torch"
+    assert "needs a CUDA device" in auto.reason
+    assert resolve_modules("torch", "cuda", False).name == "torch"
+
+
+def test_auto_leaves_liger_out_of_a_compiled_step():
+    compiled = resolve_modules("auto", "cuda", True)
+    assert compiled.name == "torch"
+    assert "torch.compile" in compiled.reason
+
+
+def test_missing_liger_on_cuda(monkeypatch):
+    for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert resolve_modules("auto", "cuda", False).name == "torch"
+    with pytest.raises(ProjectError) as caught:
+        resolve_modules("liger", "cuda", False)
+    assert "pip install 'neobert-launch[liger]'" in caught.value.hint
