@@ -8,20 +8,26 @@ Shapes: T token places, D hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from neobert.probes.numbers import largest
+from neobert.probes.numbers import difference, largest
 from neobert.probes.paths import Path
 from neobert.probes.specimen import SPARE_SLOTS, Specimen
 
 NUM_VICTIMS = 12
 
-Seen = tuple[Tensor, bool, float]
+
+class Seen(NamedTuple):
+    """One victim disturbed: how the others moved, whether its own did, and what a repeat differs by."""
+
+    moved: Tensor
+    responds: bool
+    noise: float
 
 
 def choose_victims(specimen: Specimen) -> tuple[int, ...]:
@@ -35,65 +41,52 @@ def measure_isolation(path: Path, specimen: Specimen, victims: Iterable[int]) ->
     watch = _watcher(path, specimen)
     chosen = tuple(victims)
     seen = [watch(victim) for victim in chosen]
-    gradients = [_cross_gradient(path, specimen, victim) for victim in chosen]
-    return {
-        "observed": "the loss" if path.is_compiled else "hidden states",
-        "victims": len(chosen),
-        "responding": sum(responds for _, responds, _ in seen),
-        "leaked_tokens": sum(int(moved.any(-1).sum()) for moved, _, _ in seen),
-        "largest_leak": max(largest(moved) for moved, _, _ in seen),
-        "largest_cross_gradient": max(crossing for crossing, _ in gradients),
-        "smallest_own_gradient": min(own for _, own in gradients),
-        "unstable": max(noise for _, _, noise in seen),
-    }
+    crossing, own = zip(*(_cross_gradient(path, specimen, victim) for victim in chosen), strict=True)
+    return _sum_up(_observed(path), seen, max(crossing), min(own))
 
 
 def measure_leak(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, Any]:
     """Do the same without gradients, and only as far as the first leak: enough to see a planted one."""
     watch = _watcher(path, specimen)
-    moved, responds, noise, count = torch.zeros(1, 1), False, 0.0, 0
-    for count, victim in enumerate(victims, 1):  # noqa: B007  what was reached is reported
-        moved, responds, noise = watch(victim)
-        if moved.any():
+    seen: list[Seen] = []
+    for victim in victims:
+        seen.append(watch(victim))
+        if seen[-1].moved.any():
             break
-    return {
-        "observed": "the loss" if path.is_compiled else "hidden states",
-        "victims": count,
-        "responding": count if responds else 0,
-        "leaked_tokens": int(moved.any(-1).sum()),
-        "largest_leak": largest(moved),
-        "largest_cross_gradient": 0.0,
-        "smallest_own_gradient": 1.0,
-        "unstable": noise,
-    }
+    return _sum_up(_observed(path), seen, crossing=0.0, own=1.0)
 
 
 def measure_padding(path: Path, specimen: Specimen) -> dict[str, Any]:
     """Fill the padding with tokens, and add empty slots: no token may notice."""
     tokens = specimen.places_outside(None)
     before = path.hidden(specimen)[tokens]
-    noise = largest(path.hidden(specimen)[tokens] - before)
+    noise = largest(difference(path.hidden(specimen)[tokens], before))
     changed = [specimen.with_other_padding()]
     bounds = specimen.inputs["cu_seqlens"]
     if bounds is not None:
         changed.append(specimen.with_inputs(cu_seqlens=torch.cat([bounds, bounds[-1:].expand(SPARE_SLOTS)])))
-    moved = [_difference(path.hidden(other)[tokens], before) for other in changed]
+    seen = [Seen(difference(path.hidden(other)[tokens], before), True, noise) for other in changed]
     gradient = path.gradients(changed[0], specimen.labels(tokens))[1]["model.encoder.weight"]
+    crossing = largest(gradient[specimen.own_ids(len(specimen.places))])
+    return _sum_up("hidden states", seen, crossing, own=largest(gradient))
+
+
+def _observed(path: Path) -> str:
+    return "the loss" if path.is_compiled else "hidden states"
+
+
+def _sum_up(observed: str, seen: Sequence[Seen], crossing: float, own: float) -> dict[str, Any]:
+    """Put together what was seen of each victim, the largest gradient that crossed and the smallest own."""
     return {
-        "observed": "hidden states",
-        "victims": len(changed),
-        "responding": len(changed),
-        "leaked_tokens": sum(int(m.any(-1).sum()) for m in moved),
-        "largest_leak": max(largest(m) for m in moved),
-        "largest_cross_gradient": largest(gradient[specimen.own_ids(len(specimen.places))]),
-        "smallest_own_gradient": largest(gradient),
-        "unstable": noise,
+        "observed": observed,
+        "victims": len(seen),
+        "responding": sum(each.responds for each in seen),
+        "leaked_tokens": sum(int(each.moved.any(-1).sum()) for each in seen),
+        "largest_leak": max((largest(each.moved) for each in seen), default=0.0),
+        "largest_cross_gradient": crossing,
+        "smallest_own_gradient": own,
+        "unstable": max((each.noise for each in seen), default=0.0),
     }
-
-
-def _difference(after: Tensor, before: Tensor) -> Tensor:
-    """Return what moved; one that is no number on both sides has not moved, on one side it has."""
-    return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)
 
 
 def _watcher(path: Path, specimen: Specimen) -> Callable[[int], Seen]:
@@ -104,23 +97,24 @@ def _watcher(path: Path, specimen: Specimen) -> Callable[[int], Seen]:
 
 
 def _watch_hidden(path: Path, specimen: Specimen, before: Tensor, victim: int) -> Seen:
-    """Return how the others' hidden states move, whether the victim's own do, and the noise of a repeat."""
+    """Look at the hidden states."""
     others = specimen.places_outside(victim)
     again = path.hidden(specimen)
     after = path.hidden(specimen.with_other_tokens(victim))
-    own = _difference(after, before)[specimen.places[victim]]
-    return _difference(after, before)[others], bool(own.any()), largest(_difference(again, before))
+    moved = difference(after, before)
+    responds = bool(moved[specimen.places[victim]].any())
+    return Seen(moved[others], responds, largest(difference(again, before)))
 
 
 def _watch_loss(path: Path, specimen: Specimen, victim: int) -> Seen:
-    """Return the same of the loss of the others' targets: a compiled step shows nothing else."""
+    """Look at the loss of the others' targets, and of the victim's: a compiled step shows nothing else."""
     labels = specimen.labels(specimen.places_outside(victim))
     own_labels = specimen.labels(specimen.places[victim])
     changed = specimen.with_other_tokens(victim)
     before, again = (path.loss(specimen, labels).detach() for _ in range(2))
     after = path.loss(changed, labels).detach()
     own = path.loss(changed, own_labels).detach() - path.loss(specimen, own_labels).detach()
-    return _difference(after, before)[None, None], bool(own), largest(again - before)
+    return Seen(difference(after, before)[None, None], bool(own), largest(difference(again, before)))
 
 
 def _cross_gradient(path: Path, specimen: Specimen, victim: int) -> tuple[float, float]:

@@ -1,9 +1,10 @@
-"""Numbers that JSON can hold."""
+"""Numbers that two passes can be compared by, and that JSON can hold."""
 
 from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 UNBOUNDED = 1e30
@@ -18,3 +19,8 @@ def finite(value: float) -> float:
 def largest(tensor: Tensor) -> float:
     """Return the largest magnitude in a tensor; of an empty one, 0."""
     return finite(tensor.abs().max().item()) if tensor.numel() else 0.0
+
+
+def difference(after: Tensor, before: Tensor) -> Tensor:
+    """Return what moved; one that is no number on both sides has not moved, on one side it has."""
+    return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)

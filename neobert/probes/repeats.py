@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from neobert.probes.numbers import finite, largest
+from neobert.probes.numbers import difference, finite, largest
 from neobert.probes.paths import Path
 from neobert.probes.specimen import Specimen
 
@@ -15,10 +15,10 @@ def measure_repeats(path: Path, specimen: Specimen) -> dict[str, Any]:
     loss, first = path.gradients(specimen, labels)
     first = {name: gradient.clone() for name, gradient in first.items()}
     again, second = path.gradients(specimen, labels)
-    moved = {name: largest(second[name] - first[name]) for name in first}
+    moved = {name: largest(difference(second[name], first[name])) for name in first}
     sizes = {name: largest(gradient) for name, gradient in first.items()}
     return {
-        "loss_moved": largest(again - loss),
+        "loss_moved": largest(difference(again, loss)),
         "tensors_moved": sum(amount > 0 for amount in moved.values()),
         "moved": sorted(name for name, amount in moved.items() if amount > 0),
         "gradient_moved": max(finite(moved[name] / (sizes[name] or 1.0)) for name in moved),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -268,6 +269,14 @@ def test_steps_that_differ_are_counted_by_tensor_and_by_the_size_of_each():
     assert found == {"loss_moved": 0.0, "tensors_moved": 1, "moved": ["was zero"], "gradient_moved": 0.125}
     found = measure_repeats(SimpleNamespace(gradients=in_turns(first, first)), batch)
     assert found == {"loss_moved": 0.0, "tensors_moved": 0, "moved": [], "gradient_moved": 0.0}
+
+
+def test_what_is_no_number_twice_repeats_and_once_does_not():
+    sound, spoilt = (5.0, {"a": 1.0}), (math.nan, {"a": math.nan})
+    found = measure_repeats(SimpleNamespace(gradients=in_turns(spoilt, spoilt)), lay_out(2))
+    assert found == {"loss_moved": 0.0, "tensors_moved": 0, "moved": [], "gradient_moved": 0.0}
+    found = measure_repeats(SimpleNamespace(gradients=in_turns(sound, spoilt)), lay_out(2))
+    assert (found["loss_moved"], found["moved"]) == (UNBOUNDED, ["a"])
 
 
 @pytest.mark.parametrize("wrong_call", [0, 1])
