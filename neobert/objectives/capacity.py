@@ -9,11 +9,15 @@ SPREAD = 6.0
 """Standard deviations of room above the expected targets: one microbatch in a billion needs more."""
 
 
+def most_targets(num_tokens: int, probability: float) -> int:
+    """Return the most targets among T tokens, each a target with this probability."""
+    expected = num_tokens * probability
+    return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
+
+
 def target_capacity(num_tokens: int, probability: float) -> int:
     """Return the rows that the decoder gets for T tokens, each a target with this probability."""
-    expected = num_tokens * probability
-    most = expected + SPREAD * sqrt(expected * (1 - probability))
-    return min(num_tokens, MULTIPLE * ceil(most / MULTIPLE))
+    return min(num_tokens, MULTIPLE * ceil(most_targets(num_tokens, probability) / MULTIPLE))
 
 
 def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from neobert.data.masking import IGNORED
 from neobert.data.microbatch import Microbatch
 from neobert.parallel import own_part
 from neobert.rehearsal.worst_case import worst_case
@@ -22,7 +23,6 @@ from neobert.training.checkpoint.tensors import random_state, restore_random_sta
 from neobert.training.stopwatch import Stopwatch
 from neobert.training.trainer import Trainer
 
-IGNORED = -100
 OVERFIT_STEPS = 10
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil, sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neobert.config.schema import RunConfig
+from neobert.data.masking import IGNORED
 from neobert.data.microbatch import Microbatch
-
-IGNORED = -100
-SPREAD = 6.0
-"""Standard deviations above the expected targets, where no capacity bounds them."""
+from neobert.objectives.capacity import most_targets
 
 
 def worst_case(batch: Microbatch, config: RunConfig, rows: int, capacity: int | None) -> Microbatch:
@@ -35,12 +32,6 @@ def worst_case(batch: Microbatch, config: RunConfig, rows: int, capacity: int | 
     return replace(stretched, labels=labels.reshape(stretched.input_ids.shape), num_targets=num_targets)
 
 
-def most_targets(num_tokens: int, probability: float) -> int:
-    """Return more targets than a microbatch in a billion has."""
-    expected = num_tokens * probability
-    return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
-
-
 def _packed(batch: Microbatch) -> Microbatch:
     assert batch.cu_seqlens is not None
     total, slots = batch.input_ids.numel(), batch.cu_seqlens.numel() - 1
@@ -53,13 +44,11 @@ def _packed(batch: Microbatch) -> Microbatch:
 
 
 def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
-    """Fill `total` tokens: half of them, or as much as the slots ask for, in the longest documents.
+    """Fill `total` tokens: half in the longest documents, the rest in as many as there are slots left.
 
-    The rest is cut into as many documents as there are slots left.
+    A microbatch has a slot for each of its rows at least, and a row is as long as the longest document.
     """
     num_long = max(1, total // longest // 2)
-    while num_long * longest + (slots - num_long) * longest < total:
-        num_long += 1
     rest, left = total - num_long * longest, slots - num_long
     if rest == 0:
         return [longest] * num_long

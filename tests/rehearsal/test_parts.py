@@ -15,11 +15,12 @@ from neobert.data.prepare import PreparedData
 from neobert.data.store import LengthStatistics, TokenStore
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
+from neobert.objectives.capacity import most_targets
 from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import recording_products
 from neobert.rehearsal.reads import recording_reads
 from neobert.rehearsal.script import script_for, stand_ins
-from neobert.rehearsal.worst_case import adversarial_lengths, most_targets, worst_case
+from neobert.rehearsal.worst_case import adversarial_lengths, worst_case
 
 CONFIG = RunConfig()
 
