@@ -52,7 +52,8 @@ def split_gates(state: Mapping[str, Tensor]) -> StateDict:
 
 def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in state:
-        raise ProjectError("EXP002", f"The other half of a gated feed-forward is missing: {name}.")
+        message = f"The other half of a gated feed-forward is missing: {name}."
+        raise ProjectError("EXP002", message, "Take a whole checkpoint: its shards are all needed.")
     return state[name]
 
 
@@ -71,7 +72,8 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 def _embedding(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
-        raise ProjectError("EXP002", f"These are not the weights of a NeoBERT: {EMBEDDING} is missing.")
+        message = f"These are not the weights of a NeoBERT: {EMBEDDING} is missing."
+        raise ProjectError("EXP002", message, "Take the checkpoint of a NeoBERT, with its encoder.")
     return state[EMBEDDING]
 
 
@@ -88,7 +90,10 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
     """Give a tied state dict a decoder of its own: a copy of the embedding, and a bias of zeros."""
     embedding = _embedding(state)
     if DECODER in state and not torch.equal(state[DECODER], embedding):
-        raise ProjectError("EXP003", "The decoder is untied already.", place=DECODER)
+        message = "The decoder is untied already."
+        raise ProjectError(
+            "EXP003", message, "Load it as it is: `load_weights` reads either layout.", place=DECODER
+        )
     decoder = {DECODER: embedding.clone(), DECODER_BIAS: embedding.new_zeros(embedding.shape[0])}
     return {**state, **decoder}
 

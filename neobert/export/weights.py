@@ -19,6 +19,7 @@ from neobert.parallel.sharding import part_like
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+ANOTHER = "Take another checkpoint, or write this one again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def read_weights(path: Path) -> StateDict:
             raise ProjectError(
                 "EXP004",
                 f"This is no readable safetensors file: {error}.",
-                "Take another checkpoint, or write this one again.",
+                ANOTHER,
                 place=str(file),
             ) from error
     return state
@@ -88,9 +89,10 @@ def _files_in(folder: Path) -> list[Path]:
 def _shards(index: Path) -> list[Path]:
     try:
         names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        return [index.parent / name for name in sorted(set(names))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProjectError("EXP004", f"This index names no shards: {error!r}.", place=str(index)) from error
-    return [index.parent / name for name in sorted(set(names))]
+        message = f"This index names no shards: {error!r}."
+        raise ProjectError("EXP004", message, ANOTHER, place=str(index)) from error
 
 
 def _without_tied_copy(state: StateDict, path: Path) -> StateDict:

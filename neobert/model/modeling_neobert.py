@@ -143,6 +143,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         if self.positional_embedding is None:
             rotation = rotation_at(position_ids, self.config.dim_head, self.config.rope_theta)
         else:
+            _refuse_beyond(self.positional_embedding, x.shape[-2])
             x = x + self.positional_embedding(position_ids)
         states = []
         for number, block in enumerate(self.transformer_encoder):
@@ -172,6 +173,15 @@ def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor]
         raise ValueError("output_attentions needs padded rows")
     if not rope:
         raise ValueError("packed input needs rotary positions (rope: true)")
+
+
+def _refuse_beyond(positions: nn.Embedding, row_length: int) -> None:
+    """Refuse rows that would look up positions which are not there: on a GPU that ends the process."""
+    if row_length > positions.num_embeddings:
+        raise ValueError(
+            f"a row of {row_length} tokens has more than the {positions.num_embeddings} learned positions of "
+            "this model (max_position_embeddings): truncate it"
+        )
 
 
 class NeoBERTLMHead(NeoBERTPreTrainedModel):

@@ -178,7 +178,9 @@ def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
         load_weights(make_model(), tmp_path)
 
 
-@pytest.mark.parametrize("index", ["", "[]", '{"weight_map": 3}'])
+@pytest.mark.parametrize(
+    "index", ["", "[]", '{"weight_map": 3}', '{"weight_map": {"a": 5}}', '{"weight_map": {"a": [5]}}']
+)
 def test_an_index_that_names_no_shards(make_model, tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(index)
     with pytest.raises(ProjectError, match="names no shards"):
