@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from neobert.data.encoding_pool import encode_in_processes
 from neobert.errors import ProjectError
 
 if TYPE_CHECKING:  # at run time it costs each tokenising process the import of transformers
@@ -186,28 +182,7 @@ def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, lab
 
 
 def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int) -> Iterator[Encoded]:
-    if num_proc == 1:
-        yield from map(encoder.encode, batches)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(num_proc, context, _start_process, (encoder,)) as pool:
-        waiting: deque[Future[Encoded]] = deque()
-        try:
-            for batch in batches:
-                waiting.append(pool.submit(_encode_in_process, batch))
-                if len(waiting) > 2 * num_proc:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        except BrokenProcessPool as error:
-            raise ProjectError(
-                "DAT009",
-                "a tokenising process was killed, perhaps for want of memory",
-                "lower dataset.num_proc",
-                "dataset",
-            ) from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    return map(encoder.encode, batches) if num_proc == 1 else encode_in_processes(batches, encoder, num_proc)
 
 
 def _batched(texts: Iterable[str], documents: int, characters: int) -> Iterator[tuple[str, ...]]:
@@ -222,17 +197,3 @@ def _batched(texts: Iterable[str], documents: int, characters: int) -> Iterator[
             batch, size = [], 0
     if batch:
         yield tuple(batch)
-
-
-_encoder_of_process: SegmentEncoder | None = None
-
-
-def _start_process(encoder: SegmentEncoder) -> None:
-    global _encoder_of_process
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _encoder_of_process = encoder
-
-
-def _encode_in_process(texts: tuple[str, ...]) -> Encoded:
-    assert _encoder_of_process is not None
-    return _encoder_of_process.encode(texts)

@@ -15,6 +15,7 @@ from typing import Any
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.build import TOKENIZER_FOLDER, Request, build, encoder_for
 from neobert.data.build_lock import build_lock
+from neobert.data.encoding_pool import check_not_a_child
 from neobert.data.entry import report_to_stdout
 from neobert.data.readers import HashShare
 from neobert.data.report import epochs_needed, fill_of, shape_report, split_report
@@ -66,6 +67,7 @@ def prepare(config: RunConfig, on_progress: Callable[[], None] = lambda: None) -
     request = Request(config, corpus, tokenizer)
     folder = cache_folder(config) / request.key()
     if not (folder / MANIFEST).exists():
+        check_not_a_child()
         with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
 
             def tell() -> None:

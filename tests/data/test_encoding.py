@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from neobert.config.schema import TokenizerConfig
 from neobert.data import encoding
 from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder, token_dtype
+from neobert.data.encoding_pool import encode_in_processes
 from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from tests.data.conftest import WORDS, sentences
@@ -99,6 +102,24 @@ def test_processes_change_nothing(bundle):
         assert np.array_equal(left.tokens, right.tokens)
         assert np.array_equal(left.lengths, right.lengths)
         assert left.counts == right.counts
+
+
+class Mortal:
+    """An encoder that its process does not survive, once it meets a certain text."""
+
+    def encode(self, texts: tuple[str, ...]) -> str:
+        if "die" in texts:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return texts[0]
+
+
+def test_a_process_that_is_killed_at_work_is_told_from_one_that_never_began():
+    """The seventh batch is handed out when the first has come back."""
+    encoded = encode_in_processes(iter([("ba",)] * 6 + [("die",)]), Mortal(), 2)
+    assert next(encoded) == "ba"
+    with pytest.raises(ProjectError, match="was killed") as caught:
+        list(encoded)
+    assert (caught.value.code, caught.value.hint) == ("DAT009", "lower dataset.num_proc")
 
 
 def test_counts_add_up(bundle):

@@ -103,3 +103,47 @@ def test_train_tokenizer_writes_a_folder_that_loads(configure: Configure, tmp_pa
     assert report["tokenizer"] == {"digest": found.digest, "vocab_size": 128, "tokens": found.num_tokens}
     assert found.num_tokens <= 100
     assert report["folder"] == str(tmp_path / "out")
+
+
+PROGRAM = """
+import json, sys
+from neobert.config import from_dict
+from neobert.data.prepare import prepare
+
+config = from_dict(json.load(open({resolved!r})))
+print(prepare(config).report["train"]["documents"])
+"""
+
+
+def run_program(how: str, text: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program of a library's user, from a file or from standard input."""
+    file = tmp_path / "program.py"
+    file.write_text(text, encoding="utf-8")
+    command = [sys.executable, "-" if how == "stdin" else str(file)]
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [("stdin", "<stdin> is no file"), ("file", "ended before they had begun")],
+)
+def test_a_program_that_no_process_can_import_is_told_so(how, message, configure: Configure, tmp_path):
+    """The children of such a program die, or wait for their parent, which waits for them."""
+    several = resolved(configure, tmp_path, dataset__num_proc=2)
+    child = run_program(how, PROGRAM.format(resolved=str(several)), tmp_path)
+    assert (child.returncode, child.stdout) == (1, "")
+    error = child.stderr.strip().splitlines()[-2:]
+    assert message in error[0]
+    assert "[DAT009]" in error[0]
+    assert "set dataset.num_proc to 1" in error[1]
+
+
+@pytest.mark.e2e
+def test_a_program_from_standard_input_prepares_by_itself(configure: Configure, tmp_path):
+    alone = resolved(configure, tmp_path, dataset__num_proc=1)
+    child = run_program("stdin", PROGRAM.format(resolved=str(alone)), tmp_path)
+    assert child.returncode == 0, child.stderr
+    assert int(child.stdout) > 0
