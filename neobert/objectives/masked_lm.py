@@ -71,16 +71,17 @@ class MaskedLMObjective(nn.Module):
         self.model.model.compile(backend=backend, fullgraph=True)
 
     def compile_blocks(self, backend: str) -> None:
-        """Compile each block by itself, and nothing else."""
+        """Compile each block by itself, and nothing else, for padded rows of any length."""
         for block in self.model.model.transformer_encoder:
-            block.forward = compiled(block.forward, backend)
+            block.forward = torch.compile(block.forward, backend=backend, fullgraph=True)
 
     def compile_regions(self, backend: str) -> None:
         """Compile each block and the loss by themselves: a graph gives back all its gradients at its end.
 
         Needs a capacity.
         """
-        self.compile_blocks(backend)
+        for block in self.model.model.transformer_encoder:
+            block.forward = compiled(block.forward, backend)
         self._decode.compile(backend)
 
     def units(self) -> list[nn.Module]:
