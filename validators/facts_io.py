@@ -30,13 +30,18 @@ def facts_to_json(facts: Facts) -> str:
 
 
 def facts_from_json(text: str, source: str = "facts.json") -> Facts:
-    """Read facts. Raises ProjectError, with exit code 2, for anything that `facts_to_json` does not write."""
+    """Read facts, bare or under the `facts` of a recording, which keeps with them how they were judged.
+
+    Raises ProjectError, with exit code 2, for anything that `facts_to_json` does not write.
+    """
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise _refusal(f"not JSON: {error}", source) from None
     if not isinstance(found, dict):
         raise _refusal("not a JSON object", source)
+    if isinstance(found.get("facts"), dict):
+        found = found["facts"]
     version = found.get("schema_version")
     if version != SCHEMA_VERSION:
         raise _refusal(f"schema_version {version!r}; this version reads {SCHEMA_VERSION}", source)
@@ -59,7 +64,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _refusal(message: str, source: str) -> ProjectError:
-    hint = "record them anew: `neobert-launch preflight` writes facts.json into the run directory"
+    hint = "`neobert-launch preflight --save-facts FILE` records them"
     return ProjectError(UNREADABLE, f"these are no facts: {message}", hint, source, EXIT_USAGE)
 
 

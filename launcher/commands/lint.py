@@ -13,7 +13,7 @@ from launcher import console
 from launcher.discovery import Discovered, discover
 from launcher.formats import render
 from launcher.readable import judged_as_read
-from launcher.report import Report, findings_of_error
+from launcher.report import COMMAND_LINE, Report, findings_of_error
 from launcher.ui.table import columns
 from neobert.config import ConfigError
 from neobert.counting import counted
@@ -122,7 +122,21 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
         told = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
         return Judged(tuple(_placed(findings_of_error(told), path)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
-    return Judged(tuple(findings), tuple(checks), EXIT_OK, profile, resolved.digest)
+    placed = tuple(_in_own_file(finding, resolved, path) for finding in findings)
+    return Judged(placed, tuple(checks), EXIT_OK, profile, resolved.digest)
+
+
+def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
+    """Place a finding on an inherited value where the file names its profile.
+
+    Who lints a folder asks which of its files is wrong, and a profile's own file may lie in no repository.
+    """
+    if finding.file in (str(path), COMMAND_LINE):
+        return finding
+    named = resolved.origin("profile")
+    line, column = (named.line, named.column) if named.file == str(path) else (1, 1)
+    message = f"{finding.message}; {finding.path} is inherited from {Path(finding.file).stem}"
+    return replace(finding, message=message, file=str(path), line=line, column=column)
 
 
 def _is_base(resolved: ResolvedRun) -> bool:

@@ -25,7 +25,8 @@ def render(report: Report) -> str:
 
 def finding_text(finding: Finding) -> str:
     """One finding over a few lines, with the source line and a caret where the file is at hand."""
-    return fold("\n".join([_head(finding), *_excerpt(finding), *_hint(finding)]), console.width())
+    lines = [_head(finding), *_excerpt(finding), *_key(finding), *_hint(finding)]
+    return fold("\n".join(lines), console.width())
 
 
 def _head(finding: Finding) -> str:
@@ -49,6 +50,12 @@ def _excerpt(finding: Finding) -> Iterator[str]:
     if 0 < finding.column <= room:
         indent = "".join("\t" if char == "\t" else " " for char in source[: finding.column - 1])
         yield f"  {' ' * len(number)} | {indent}{paint('^', COLOUR[finding.severity])}"
+
+
+def _key(finding: Finding) -> Iterator[str]:
+    """The whole key, which an excerpt of one line leaves without its section."""
+    if "." in finding.path and finding.path not in finding.message + finding.hint:
+        yield f"  = key: {finding.path}"
 
 
 def _hint(finding: Finding) -> Iterator[str]:

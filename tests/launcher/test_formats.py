@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.formats import FORMATS, render
+from launcher.formats.text import finding_text
 from launcher.report import Report
 from validators.finding import CheckResult, Finding, Level, Severity, Status
 from validators.rule import RULES
@@ -212,6 +213,14 @@ def test_github_has_one_line_a_finding(report: Report) -> None:
 @given(REPORTS)
 def test_text_says_the_verdict(report: Report) -> None:
     assert render(report, "text").splitlines()[-1].startswith(report.verdict)
+
+
+@pytest.mark.parametrize(
+    ("hint", "is_told"), [("shorten the warm-up", True), ("lower scheduler.warmup_steps", False)]
+)
+def test_text_says_the_key_where_the_hint_does_not(hint: str, is_told: bool) -> None:
+    finding = Finding("SCH001", "beyond", Severity.FAIL, "scheduler.warmup_steps", "too long", hint)
+    assert ("= key: scheduler.warmup_steps" in finding_text(finding)) == is_told
 
 
 def test_every_rule_is_in_sarif_with_its_page() -> None:

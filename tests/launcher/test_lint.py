@@ -88,6 +88,25 @@ def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any]
     assert (check["status"], check["message"]) == ("fail", "1 of 2 files do not pass")
 
 
+def test_an_inherited_value_is_found_in_the_file_that_inherits_it(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files and one profile: an annotation in the profile would tell nobody which file is wrong."""
+    monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(tmp_path / "profiles"))
+    for name in "ab":
+        write(tmp_path / "configs" / f"{name}.yaml", f"seed: 1\n{PROD}distributed: {{nproc_per_node: 2}}\n")
+    about = "about: {name: mine, kind: production, intent: Ours.}\n"
+    write(
+        tmp_path / "profiles" / "mine.yaml",
+        f"{about}extends: a100-prod\ndistributed: {{nproc_per_node: 2}}\n",
+    )
+    report = command("lint", tmp_path, "--select", "BUD002", "--output-format", "json").json
+    found = [(Path(each["file"]).name, each["line"], each["column"]) for each in report["findings"]]
+    assert found == [("a.yaml", 2, 10), ("b.yaml", 2, 10), ("mine.yaml", 1, 1)]
+    ends = {each["message"].partition("; ")[2] for each in report["findings"]}
+    assert ends == {"trainer.global_batch_size is inherited from _neobert"}
+
+
 def test_a_profile_is_read_once_for_all_the_files_that_name_it(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

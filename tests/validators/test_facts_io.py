@@ -109,6 +109,10 @@ def test_recorded_facts_are_read_as_they_are():
     assert json.loads(facts_to_json(facts)) == json.loads(RECORDED)
 
 
+def test_a_recording_keeps_facts_beside_how_they_were_judged():
+    assert facts_from_json(f'{{"verdict": "pass", "facts": {RECORDED}}}') == facts_from_json(RECORDED)
+
+
 def test_a_whole_number_is_read_as_the_float_that_it_stands_for():
     facts = facts_from_json(broken("scheduler.signal_lead_s", 120))
     assert facts.scheduler is not None
