@@ -54,7 +54,7 @@ def _from_nvml(what: str) -> list[dict[str, Any]] | None:
     if answer["bindings"] is False:
         return None
     if answer["error"]:
-        raise UnsupportedError(f"NVML: {answer['error']}")
+        raise UnsupportedError(f"no NVIDIA driver answers here: {answer['error']}")
     return list(answer["devices"])
 
 

@@ -167,7 +167,7 @@ def test_health_without_bindings_is_unsupported(without_bindings: None) -> None:
 
 def test_bindings_without_a_driver(bindings: Bindings) -> None:
     bindings("def nvmlInit(): raise NVMLError('Driver Not Loaded')")
-    with pytest.raises(UnsupportedError, match="NVML: Driver Not Loaded"):
+    with pytest.raises(UnsupportedError, match="no NVIDIA driver answers here: Driver Not Loaded"):
         gpus.probe_gpus()
 
 
