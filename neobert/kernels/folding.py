@@ -10,12 +10,10 @@ no pass. N rows, D columns of a weight.
 import torch
 from torch import Tensor
 
+from neobert.kernels.tiles import power_of_two
+
 NUM_PARTIALS, ROWS = 264, 2
 """Programs that unfold a gradient, two per multiprocessor of a Hopper card; rows each takes at a time."""
-
-
-def _width(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave: bool = False) -> Tensor:
@@ -25,7 +23,9 @@ def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave:
     rows, size = weight.shape
     out = torch.empty((rows, size), dtype=dtype, device=weight.device)
     half = rows // 2 if interleave else 0
-    fold_weight[(rows,)](weight, gain, out, D=size, WIDTH=_width(size), HALF=half, HAS_GAIN=gain is not None)
+    fold_weight[(rows,)](
+        weight, gain, out, D=size, WIDTH=power_of_two(size), HALF=half, HAS_GAIN=gain is not None
+    )
     return out
 
 
@@ -50,7 +50,7 @@ def unfold(
         partial,
         rows,
         D=size,
-        WIDTH=_width(size),
+        WIDTH=power_of_two(size),
         HALF=half,
         ROWS=ROWS,
     )

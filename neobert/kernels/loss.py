@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.tiles import power_of_two
+
 NUM_WARPS = 16
-
-
-def _width(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 @torch.library.custom_op("neobert::linear_cross_entropy", mutates_args=())
@@ -32,7 +30,7 @@ def _linear_cross_entropy(
         logits = rows @ matrix.t()
         cross_entropy_in_place[(rows.shape[0],)](
             logits, bias, labels[start:], losses[start:], logits.stride(0),
-            V=vocab, WIDTH=_width(vocab), HAS_BIAS=bias is not None, num_warps=NUM_WARPS,
+            V=vocab, WIDTH=power_of_two(vocab), HAS_BIAS=bias is not None, num_warps=NUM_WARPS,
         )  # fmt: skip
         torch.mm(logits, matrix, out=grad_hidden[start : start + rows_per_chunk])
         _accumulate(grad_weight, logits, rows, is_first=start == 0)
@@ -51,13 +49,7 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_fi
 
 
 @_linear_cross_entropy.register_fake
-def _(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    labels: Tensor,
-    rows_per_chunk: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     single = {"dtype": torch.float32}
     grad_bias = weight.new_empty(weight.shape[0] if bias is not None else 0, **single)
     return (

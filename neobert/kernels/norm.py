@@ -5,13 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.tiles import power_of_two
+
 ROWS = 4
 NUM_PARTIALS = 528
 """Programs of the backward pass, four per multiprocessor of a Hopper card, each with its partial sum."""
-
-
-def _width(size: int) -> int:
-    return 1 << (size - 1).bit_length()
 
 
 @torch.library.custom_op("neobert::add_rms_norm", mutates_args=())
@@ -25,7 +23,7 @@ def _add_rms_norm(
     normed, rstd = torch.empty_like(x), x.new_empty(num_rows, dtype=torch.float32)
     add_norm_forward[((num_rows + ROWS - 1) // ROWS,)](
         x, branch, weight, out, normed, rstd, num_rows, eps,
-        D=size, WIDTH=_width(size), ROWS=ROWS, HAS_BRANCH=branch is not None, num_warps=4,
+        D=size, WIDTH=power_of_two(size), ROWS=ROWS, HAS_BRANCH=branch is not None, num_warps=4,
     )  # fmt: skip
     return out, normed, rstd
 
@@ -48,7 +46,7 @@ def _add_rms_norm_backward(
     partial = out.new_empty(programs, size, dtype=torch.float32)
     add_norm_backward[(programs,)](
         grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
-        D=size, WIDTH=_width(size), ROWS=ROWS, HAS_BRANCH=grad_out is not None, num_warps=4,
+        D=size, WIDTH=power_of_two(size), ROWS=ROWS, HAS_BRANCH=grad_out is not None, num_warps=4,
     )  # fmt: skip
     return grad_x, partial.sum(0).to(weight.dtype)
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.kernels.tiles import power_of_two
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -53,7 +55,7 @@ def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
     rows, parts = squares.shape
     rstd = squares.new_empty(rows)
     finish_rstd[(-(-rows // 256),)](
-        squares, rstd, rows, parts, width, eps, PARTS=max(2, 1 << (parts - 1).bit_length()), ROWS=256
+        squares, rstd, rows, parts, width, eps, PARTS=max(2, power_of_two(parts)), ROWS=256
     )
     return rstd
 
@@ -66,7 +68,7 @@ def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
     out = torch.empty_like(rstd)
     norm_correction[(-(-rows // 256),)](
         dots, rstd, out, rows, parts, dots.stride(0), dots.stride(1), width,
-        PARTS=max(2, 1 << (parts - 1).bit_length()), ROWS=256,
+        PARTS=max(2, power_of_two(parts)), ROWS=256,
     )  # fmt: skip
     return out
 

@@ -1,12 +1,17 @@
 """Tables that every layer of a microbatch reads.
 
-Which rows an attention tile covers, and each row's rotary angles.
+Which rows an attention tile covers, and each row's rotary angles; and the width of a Triton tile.
 
 T packed tokens, S segments, E head size.
 """
 
 import torch
 from torch import Tensor
+
+
+def power_of_two(size: int) -> int:
+    """Return the width that Triton takes a row of this size in: the power of two that holds it."""
+    return 1 << (size - 1).bit_length()
 
 
 def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
