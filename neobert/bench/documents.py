@@ -17,6 +17,7 @@ from neobert.data.prepare import PreparedData
 from neobert.data.shape import row_length, segment_length
 from neobert.data.store import LengthStatistics, TokenStore
 from neobert.data.tokenizers import TokenizerBundle, bundle
+from neobert.errors import ProjectError
 from neobert.plan.parameters import VOCAB_MULTIPLE
 from neobert.plan.size import plan_vocab_size
 
@@ -63,7 +64,15 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:
     """Number as many words as the model has rows, less what rounding would add."""
-    size = plan_vocab_size(config.model, config.tokenizer).value // VOCAB_MULTIPLE * VOCAB_MULTIPLE
+    rows = plan_vocab_size(config.model, config.tokenizer).value
+    size = rows // VOCAB_MULTIPLE * VOCAB_MULTIPLE
+    if size == 0:
+        raise ProjectError(
+            "MOD002",
+            f"model.vocab_size is {rows}, and the smallest tokenizer has {VOCAB_MULTIPLE} tokens",
+            f"set model.vocab_size to {VOCAB_MULTIPLE} at least, or to null",
+            "model.vocab_size",
+        )
     special = [*ROLES.values(), "[MASK]"]
     words = (f"w{number}" for number in range(size - len(special)))
     vocabulary = {word: number for number, word in enumerate((*special, *words))}

@@ -8,6 +8,7 @@ import pytest
 from neobert.bench.documents import draw_lengths, make_up
 from neobert.config import from_dict
 from neobert.data.batches import TrainStream
+from neobert.errors import ProjectError
 
 
 def config_of(max_length=64, rows=4, **sections):
@@ -49,3 +50,9 @@ def test_they_make_microbatches(tmp_path, pack):
 def test_a_vocabulary_that_is_no_round_number_is_never_exceeded(tmp_path):
     config = config_of(model={"vocab_size": 700, "max_position_embeddings": 64})
     assert make_up(config, tmp_path).tokenizer.vocab_size == 640
+
+
+def test_a_vocabulary_that_no_tokenizer_is_as_small_as_is_refused(tmp_path):
+    with pytest.raises(ProjectError, match="set model.vocab_size to 128 at least") as caught:
+        make_up(config_of(model={"vocab_size": 100, "max_position_embeddings": 64}), tmp_path)
+    assert caught.value.code == "MOD002"
