@@ -11,6 +11,7 @@ OWN_KERNELS = ("fused", "triton")
 
 HEAD_SIZE = 64
 HOPPER_CARDS = ("H100", "H200")
+FLASH4_CARDS = (*HOPPER_CARDS, "B200")
 
 LONG_ROWS = 2048
 """Own kernels: rows longer than this go to FlashAttention 4 where it is; shorter ones are faster without."""
@@ -45,15 +46,17 @@ def _kernels(config: RunConfig, assumptions: Assumptions) -> Derived[str]:
 def _attention(config: RunConfig, assumptions: Assumptions, kernels: str) -> Derived[str]:
     length = config.datacollator.max_length or config.dataset.max_seq_length
     if kernels in OWN_KERNELS:
-        if length > LONG_ROWS and assumptions.device_name in HOPPER_CARDS:
+        if length > LONG_ROWS and assumptions.device_name in FLASH4_CARDS:
             return Derived("flash_attn_4", f"rows of {length}; triton_packed where flash-attn-4 is missing")
         return Derived("triton_packed", f"this project's, with {kernels} kernels and rows of {length}")
+    if not config.datacollator.pack_sequences:
+        return Derived("sdpa", "padded rows go through it, whatever model.attn_backend names")
     named = config.model.attn_backend
     if named != "auto":
         return Derived(named, "model.attn_backend as given")
     obstacle = _obstacle_of_device(config, assumptions)
-    if obstacle or not config.datacollator.pack_sequences:
-        return Derived("sdpa", f"auto: {obstacle or 'padded rows'}")
+    if obstacle:
+        return Derived("sdpa", f"auto: {obstacle}")
     return Derived("torch_varlen", "auto: torch's own; FlashAttention 4, 3 or 2 where one is installed")
 
 
