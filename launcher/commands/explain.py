@@ -8,6 +8,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
+import validators.rules  # noqa: F401  registers every rule
 from launcher import console
 from launcher.selection import Selection
 from launcher.ui.fold import fold
@@ -19,6 +20,7 @@ from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
 from profiles.registry import ResolvedRun
 from validators.planning import plan_run
+from validators.rule import RULES
 
 PLAN = "plan."
 
@@ -34,13 +36,16 @@ def run(key: str, selection: Selection, output_format: str) -> int:
     try:
         info = describe(key)
     except ProjectError as error:
-        raise _with_plan_names(error, key, derived) from None
+        raise _with_other_names(error, key, derived) from None
     _deliver(_key_json(info, resolved), output_format)
     return EXIT_OK
 
 
-def _with_plan_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
-    """What was meant may be a value of the plan: surely where the key says so."""
+def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
+    """What was meant may be a rule, or a value of the plan: surely where the key says so."""
+    if key.upper() in RULES:
+        error.hint = f"it is a rule: `neobert-launch rule {key.upper()}`"
+        return error
     is_plan = key.startswith(PLAN)
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
     if near:

@@ -10,6 +10,7 @@ import validators.rules  # noqa: F401  registers every rule
 from launcher import console
 from launcher.ui.fold import reflow
 from launcher.ui.table import columns
+from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from validators.rule import RULES, Rule
 
@@ -30,14 +31,20 @@ def find(code: str) -> Rule:
     by_name = {rule.name: rule for rule in RULES.values()}
     rule = RULES.get(code.upper()) or by_name.get(code.lower())
     if rule is None:
-        near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), by_name, n=1)
         raise ProjectError(
             code="unknown-rule",
             message=f"there is no rule {code}",
-            hint=f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them",
+            hint=_meant(code, list(by_name)),
             exit_code=EXIT_USAGE,
         )
     return rule
+
+
+def _meant(code: str, names: list[str]) -> str:
+    if code in all_keys():
+        return f"it is a key: `neobert-launch explain {code}`"
+    near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
+    return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them"
 
 
 def page_text(rule: Rule) -> str:
