@@ -19,7 +19,7 @@ from torch.func import functional_call
 from neobert.model import NeoBERT
 from neobert.model.layers import EncoderBlock
 from neobert.model.rotary import rotation_at
-from neobert.optim.shards import gather_like, own_part
+from neobert.parallel import full_tensor
 
 Span = tuple[int, int]
 
@@ -48,12 +48,12 @@ class LogitMeter:
                 other one None. The host waits for the documents' bounds.
         """
         encoder, config = self._encoder, self._encoder.config
-        x = F.embedding(inputs["input_ids"], whole(encoder.encoder.weight))
+        x = F.embedding(inputs["input_ids"], full_tensor(encoder.encoder.weight))
         rotation = None
         if encoder.positional_embedding is None:
             rotation = rotation_at(inputs["position_ids"], config.dim_head, config.rope_theta)
         else:
-            x = x + F.embedding(inputs["position_ids"], whole(encoder.positional_embedding.weight))
+            x = x + F.embedding(inputs["position_ids"], full_tensor(encoder.positional_embedding.weight))
         chunks = chunks_of(documents_of(inputs, config.pad_token_id), self._chunk_size, x.device)
         highest = []
 
@@ -134,14 +134,9 @@ def attend_and_measure(
     return context, highest
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return all of a parameter, gathered where it is spread over ranks."""
-    return gather_like(own_part(tensor), tensor)
-
-
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
     """Return all of a module's parameters by name."""
-    return {name: whole(each) for name, each in module.named_parameters()}
+    return {name: full_tensor(each) for name, each in module.named_parameters()}
 
 
 def documents_of(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:

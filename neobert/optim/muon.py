@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from neobert.optim.fused_rows import WHOLE, join_rows, split_rows
 from neobert.optim.newton_schulz import orthogonalize, rate_factor
-from neobert.optim.shards import gather_like, own_part, part_like
+from neobert.parallel import full_tensor, own_part, part_like
 
 Group = dict[str, Any]
 
@@ -139,9 +140,20 @@ def _orthogonal_updates(
     for parameter, direction in zip(parameters, directions, strict=True):
         by_shape[parameter.shape].append((parameter, direction))
     for alike in by_shape.values():
-        wholes = [gather_like(direction.to(torch.bfloat16), parameter) for parameter, direction in alike]
+        wholes = [_gather(direction.to(torch.bfloat16), parameter) for parameter, direction in alike]
         parts = torch.stack([split_rows(each, layout, num_heads) for each in wholes])
         orthogonal = orthogonalize(parts.flatten(0, 1), group["ns_steps"]).unflatten(0, parts.shape[:2])
         factor = rate_factor(group["adjust_lr_fn"], *parts.shape[-2:])
         for (parameter, _), update in zip(alike, orthogonal, strict=True):
-            yield parameter, part_like(join_rows(update, layout, num_heads), parameter), factor
+            yield parameter, own_part(part_like(join_rows(update, layout, num_heads), parameter)), factor
+
+
+def _gather(part: Tensor, parameter: Tensor) -> Tensor:
+    """Return the whole of what each rank holds a part of, split as the parameter is. All ranks call it."""
+    if not isinstance(parameter, DTensor):
+        return part
+    mesh, placements = parameter.device_mesh, parameter.placements
+    shape, stride = parameter.shape, parameter.stride()
+    return full_tensor(
+        DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=stride)
+    )
