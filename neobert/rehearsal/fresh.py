@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -196,8 +195,3 @@ def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
         "ran": [ran.get(layer, "") for layer in range(layers)],
         "has_mask_with_packing": has_mask,
     }
-
-
-def result_file(folder: Path, name: str, rank: int) -> Path:
-    """Name what a rank leaves behind."""
-    return folder / f"{name}_rank{rank}.json"

@@ -28,7 +28,6 @@ NAMES = {
     "c10::Float8_e4m3fn": "float8_e4m3fn",
     "c10::Float8_e5m2": "float8_e5m2",
 }
-WIDTHS = tuple(NAMES.values())
 
 
 @contextmanager
