@@ -14,6 +14,9 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.receipt import FILE_NAME, explain_mismatch, read_receipt, utc_now
 
 NODE_ID_ENV = "SLURM_NODEID"
+# What torchrun takes from the environment, and in the words that follow `--`.
+MEETING_ENVS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
+MEETING_WORDS = ("rdzv-endpoint", "master-addr")
 PATIENCE_S = 600.0
 LOOK_EVERY_S = 1.0
 
@@ -48,6 +51,25 @@ def _within(topology: Topology) -> Topology:
             exit_code=EXIT_USAGE,
         )
     return topology
+
+
+def require_meeting_place(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ProjectError where nobody says it: torchrun would have each node wait for the others at home."""
+    words = {word.lstrip("-").replace("_", "-").partition("=")[0] for word in topology.extra}
+    said = (
+        topology.rdzv_endpoint,
+        topology.master_addr,
+        *map(environment.get, MEETING_ENVS),
+        *words.intersection(MEETING_WORDS),
+    )
+    if topology.nnodes > 1 and not any(said):
+        raise ProjectError(
+            code="unknown-meeting-place",
+            message=f"the run has {topology.nnodes} nodes, and nothing says where they meet",
+            hint="add --rdzv-endpoint HOST:PORT on each: the name of the first node, and a port free there",
+            place="--rdzv-endpoint",
+            exit_code=EXIT_USAGE,
+        )
 
 
 def wait_for_first_node(folder: Path, config_digest: str, patience_s: float = PATIENCE_S) -> None:

@@ -19,7 +19,7 @@ from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
-from launcher.joining import wait_for_first_node, with_node_rank
+from launcher.joining import require_meeting_place, wait_for_first_node, with_node_rank
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
 from launcher.process import StoppedEarlyError, Topology, stopping_early, trainer_command
@@ -122,9 +122,11 @@ def _run(asked: Asked, output_format: str, begun_s: float) -> int:
 
 def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
     distributed = resolved.config.distributed
-    return with_node_rank(
+    topology = with_node_rank(
         replace(meeting, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
     )
+    require_meeting_place(topology)
+    return topology
 
 
 def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:

@@ -51,5 +51,5 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
     run = ("-p", "cpu-demo", "--trainer.output_dir=run", "--set", "guard.walltime_limit_hours=1")
     command("train", *run)
     now_s[0] = 1000.0
-    command("train", *run, "--nnodes", "2", "--node-rank", "1")
+    command("train", *run, "--nnodes", "2", "--node-rank", "1", "--master-addr", "a")
     assert told == [{"NEOBERT_STOP_BY": "4600"}] * 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.commands import train
-from launcher.joining import wait_for_first_node, with_node_rank
+from launcher.joining import require_meeting_place, wait_for_first_node, with_node_rank
 from launcher.process import Topology
 from neobert.errors import ProjectError
 
@@ -42,6 +42,33 @@ def test_slurm_s_number_is_of_this_run_too() -> None:
         with_node_rank(TWO, {"SLURM_NODEID": "7"})
 
 
+@pytest.mark.parametrize(
+    ("topology", "environment"),
+    [
+        (Topology(nproc_per_node=2), {}),
+        (Topology(nnodes=2, master_addr="a"), {}),
+        (Topology(nnodes=2, rdzv_endpoint="a:1"), {}),
+        (Topology(nnodes=2, extra=("--rdzv_endpoint=a:1",)), {}),
+        (Topology(nnodes=2, extra=("--master-addr", "a")), {}),
+        (TWO, {"PET_MASTER_ADDR": "a"}),
+    ],
+)
+def test_nodes_are_told_where_to_meet(topology: Topology, environment: dict[str, str]) -> None:
+    require_meeting_place(topology, environment)
+
+
+@pytest.mark.parametrize("topology", [TWO, Topology(nnodes=2, extra=("--max-restarts=1",), master_port=1)])
+def test_nodes_that_were_not_would_wait_each_for_itself(topology: Topology) -> None:
+    with pytest.raises(ProjectError, match="nothing says where they meet"):
+        require_meeting_place(topology, {"MASTER_ADDR": "torchrun does not read it"})
+
+
+def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., Any]) -> None:
+    answer = command("train", "-p", "cpu-demo", "--nnodes", "2", "--node-rank", "0", "--dry-run")
+    assert answer.code == 2
+    assert "--rdzv-endpoint HOST:PORT" in answer.err
+
+
 def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no receipt"):
         wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
@@ -55,7 +82,7 @@ def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path
 
 @pytest.mark.e2e
 def test_the_second_node_writes_nothing_of_its_own(run_child: Callable[..., Any]) -> None:
-    run = ("-p", "cpu-demo", "--set", "trainer.output_dir=run", "--nnodes", "2")
+    run = ("-p", "cpu-demo", "--set", "trainer.output_dir=run", "--nnodes", "2", "--master-addr", "a")
     refused = run_child("train", *run, "--dry-run")
     assert refused.code == 2
     dry = run_child("train", *run, "--node-rank", "1", "--dry-run", "--output-format", "json")
@@ -66,7 +93,7 @@ def test_the_second_node_writes_nothing_of_its_own(run_child: Callable[..., Any]
 
 
 TWO_NODES = ("-p", "cpu-demo", "--set", "trainer.output_dir=run")
-JOIN = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "1")
+JOIN = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "1", "--master-addr", "a")
 WARNED = ("--set", "optimizer.betas=[0.95, 0.9]")
 
 
