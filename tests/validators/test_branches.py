@@ -70,6 +70,8 @@ ROWS: list[Row] = [
     ("ATT001", {"facts.software.packages": {"flash-attn-4": "4.0"}},
      "facts.gpus.0.compute_capability", [8, 0], [9, 0], "flash_attn_4 needs compute capability 9.0"),
     ("ATT003", PACKED_ON_CPU, "config.model.attn_backend", "flex", "sdpa", "CUDA only"),
+    ("ATT004", {"config.model.attn_backend": "sdpa"},
+     "config.datacollator.pack_sequences", True, False, "packed documents"),
     ("ATT005", AUTO | {"config.model.kernel_backend": "triton",
      "config.trainer.gradient_checkpointing_every_n": 2}, "config.trainer.gradient_checkpointing",
      True, False, "it needs trainer.gradient_checkpointing: false"),
