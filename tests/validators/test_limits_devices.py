@@ -85,3 +85,20 @@ def test_a_link_that_nobody_described_is_not_judged(changes: dict[str, Any]) -> 
 @pytest.mark.parametrize(("profile", "count"), [("a100-prod", 1), ("cpu-demo", 0), (None, 0)])
 def test_torch_without_cuda_matters_where_a_gpu_is_required(profile: str | None, count: int) -> None:
     assert len(found("HST008", run_of(profile=profile), with_facts("imports", cuda_version=""))) == count
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault"),
+    [
+        ("GPU005", {"gemm_flops": 1.0, "burst_flops": 0.0}),
+        ("GPU006", {"copy_bytes_per_s": 1.0}),
+        ("GPU007", {"wrong_answers": 1}),
+    ],
+)
+def test_a_device_has_the_number_that_nvidia_smi_gives_it(rule: str, fault: dict[str, Any]) -> None:
+    """CUDA counts the visible devices only: a wrong number sends the wrong card back."""
+    second = tuple(replace(gpu, index=2) for gpu in FACTS.gpus or ())
+    (shown,) = found(rule, run_of(), replace(with_device(**fault), gpus=second))
+    assert shown.message.startswith("GPU 2 (")
+    (alone,) = found(rule, run_of(), replace(with_device(**fault), gpus=None))
+    assert alone.message.startswith("GPU 0 (")

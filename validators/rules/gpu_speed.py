@@ -64,7 +64,7 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     devices = _used(run, facts)
     for device in devices:
-        peak, label = _card(device).bf16_flops, f"GPU {device.index} ({device.name})"
+        peak, label = _card(device).bf16_flops, _label(device, facts)
         reached = f"{device.gemm_flops / TERA:.0f} TFLOP/s"
         at_best = device.burst_flops or device.gemm_flops
         sheet = f"of the data sheet's {peak / TERA:.0f}"
@@ -104,13 +104,20 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     health = dict(enumerate(facts.gpu_health or ()))  # both in the order of the visible devices
     for device in _used(run, facts):
-        label = f"GPU {device.index} ({device.name})"
+        label = _label(device, facts)
         spec = _card(device).bytes_per_s
         if device.copy_bytes_per_s < LEAST_COPY_SHARE * spec:
             copied = f"{device.copy_bytes_per_s / TERA:.2f} of {spec / TERA:.2f} TB/s"
             yield Violation(PATH, f"{label}: a copy in its memory reaches {copied}", SLOW)
         for fault in _link_faults(device, health.get(device.index)):
             yield Violation(PATH, f"{label}: {fault}", "have the card and its slot looked at")
+
+
+def _label(device: DeviceFacts, facts: Facts) -> str:
+    """Name a device as nvidia-smi does, which counts those too that this process may not see."""
+    gpus = facts.gpus or ()
+    number = gpus[device.index].index if device.index < len(gpus) else device.index
+    return f"GPU {number} ({device.name})"
 
 
 def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[str]:
@@ -155,7 +162,7 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     for device in _used(run, facts):
-        label = f"GPU {device.index} ({device.name})"
+        label = _label(device, facts)
         if not device.answers:
             raise CannotTellError(f"{label}: no known product was computed")
         if device.wrong_answers:
