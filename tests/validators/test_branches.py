@@ -90,6 +90,8 @@ ROWS: list[Row] = [
     ("BUD001", FAST, "config.trainer.max_steps", 18899, 18900, "tokens a parameter"),
     ("CFG013", {"config.trainer.gradient_checkpointing_every_n": 2},
      "config.trainer.gradient_checkpointing", False, True, "no block is recomputed"),
+    ("CFG013", {"config.model.attn_backend": "torch_varlen"},
+     "config.datacollator.pack_sequences", False, True, "padded rows go through sdpa"),
     ("CFG013", {"config.dataset.validation_split": 0.02},
      "config.dataset.eval_samples", 256, None, "taken instead"),
     ("CFG005", FAST, "profile", None, "a100-prod", "names no profile"),

@@ -17,7 +17,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key that has no effect, because another key has switched it off.
 
     ## What it does
-    Names `datacollator.pad_to_multiple_of` where documents are packed,
+    Names `datacollator.pad_to_multiple_of` where documents are packed, a kernel of packed documents in
+    `model.attn_backend` where they are not,
     `trainer.gradient_checkpointing_every_n` where nothing is recomputed, `trainer.greater_is_better`
     without a metric for the best checkpoint, and `dataset.validation_split`
     where `dataset.eval_samples` is taken instead.
@@ -49,6 +50,9 @@ def _idle(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"
         yield path, "packed documents are not padded", "set datacollator.pack_sequences to false"
+    if config.model.attn_backend not in ("auto", "sdpa") and not collator.pack_sequences:
+        path = "model.attn_backend"
+        yield path, "padded rows go through sdpa", "set datacollator.pack_sequences to true"
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
         yield path, "no block is recomputed", "set trainer.gradient_checkpointing to true"
