@@ -14,6 +14,8 @@ from launcher.ui.numbers import show_count, show_duration, show_number
 from launcher.watch import LOSS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 
+DIED = "died while in "
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -78,7 +80,7 @@ def _phase(beat: Record, outcome: Record, alive: bool | None) -> str:
     if outcome:
         return str(outcome.get("status", "ended"))
     phase = str(beat.get("phase", "starting"))
-    return f"died while in {phase}" if alive is False else phase
+    return f"{DIED}{phase}" if alive is False else phase
 
 
 def _last_loss(folder: Path) -> float | None:
@@ -101,7 +103,6 @@ def _since_checkpoint(beat: Record, age_s: float | None) -> float | None:
 def line(standing: Standing) -> str:
     """The one line."""
     of = f"/{standing.max_steps}" if standing.max_steps else ""
-    risk = standing.minutes_since_checkpoint
     alive = {True: "alive", False: "not running", None: "on another host"}[standing.is_alive]
     words = [
         f"{standing.run}: {standing.phase}",
@@ -109,8 +110,15 @@ def line(standing: Standing) -> str:
         f"loss {show_number(standing.loss)}",
         f"{show_count(standing.tokens_per_second)} tokens/s",
         f"eta {show_duration(standing.eta_s)}",
-        f"checkpoint {'-' if risk is None else f'{risk:.1f} min ago'}",
+        f"checkpoint {_age_of_checkpoint(standing)}",
         *([f"restarts {standing.restarts}"] if standing.restarts else []),
         f"{alive}, heard {show_duration(standing.heartbeat_age_s)} ago",
     ]
     return "  ".join(words)
+
+
+def _age_of_checkpoint(standing: Standing) -> str:
+    """Of a run that ended itself: what that cost, not when it was."""
+    minutes = standing.minutes_since_checkpoint
+    has_ended = standing.is_alive is False and not standing.phase.startswith(DIED)
+    return "-" if minutes is None else f"{minutes:.1f} min {'before the end' if has_ended else 'ago'}"

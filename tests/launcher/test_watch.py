@@ -219,6 +219,7 @@ def test_status_of_a_run_that_ended(run_dir: Path) -> None:
         False,
         None,
     )
+    assert "checkpoint 1.5 min before the end" in line(standing)
 
 
 def test_status_of_a_run_that_died(run_dir: Path) -> None:
@@ -226,7 +227,9 @@ def test_status_of_a_run_that_died(run_dir: Path) -> None:
 
     manifest = {"hostname": socket.gethostname(), "trainer_pid": 2**22 + 1, "trainer_started": 1.0}
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    assert look_at(run_dir, datetime.now(UTC)).phase == "died while in train"
+    standing = look_at(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    assert standing.phase == "died while in train"
+    assert "checkpoint 2.5 min ago" in line(standing)
 
 
 def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[..., Any]) -> None:
