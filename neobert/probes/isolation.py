@@ -41,8 +41,9 @@ def measure_isolation(path: Path, specimen: Specimen, victims: Iterable[int]) ->
     watch = _watcher(path, specimen)
     chosen = tuple(victims)
     seen = [watch(victim) for victim in chosen]
-    crossing, own = zip(*(_cross_gradient(path, specimen, victim) for victim in chosen), strict=True)
-    return _sum_up(_observed(path), seen, max(crossing), min(own))
+    gradients = [_cross_gradient(path, specimen, victim) for victim in chosen]
+    crossing, own = max(crossing for crossing, _ in gradients), min(own for _, own in gradients)
+    return _sum_up(_observed(path), seen, crossing, own)
 
 
 def measure_leak(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, Any]:
