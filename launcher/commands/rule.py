@@ -43,7 +43,7 @@ def find(code: str) -> Rule:
 def _meant(code: str, names: list[str]) -> str:
     if code in all_keys():
         return f"it is a key: `neobert-launch explain {code}`"
-    if any(code.upper()[:3] == known[:3] for known in RULES) and code[3:].isdigit():
+    if len(code) == 6 and code[3:].isdigit() and any(code.upper()[:3] == known[:3] for known in RULES):
         return "errors have codes too, and say what to do; `neobert-launch rule --all` lists the rules"
     near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
     return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them"
