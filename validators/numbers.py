@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from neobert.counting import counted
 from validators.facts_num import (
     IsolationFacts,
     MutantFacts,
@@ -112,7 +113,7 @@ def _named(found: RepeatFacts) -> str:
     if found.moved and found.tensors_moved <= MOST_NAMED:
         return f"the gradient of {' and '.join(found.moved)}"
     first = f", that of {found.moved[0]} first" if found.moved else ""
-    return f"{found.tensors_moved} gradients{first}"
+    return f"{counted(found.tensors_moved, 'gradient')}{first}"
 
 
 FAULTS: dict[ProbeName, Callable[[PathFacts, ProbeFacts], Faults]] = {

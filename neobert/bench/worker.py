@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ class Worker:
         self._child.communicate()
 
     def _failure(self) -> ProjectError:
-        code = self._child.wait(PATIENCE_S)
+        with suppress(subprocess.TimeoutExpired):  # one that only closed its output hangs, and is ended
+            self._child.wait(PATIENCE_S)
+        self._child.kill()
+        code = self._child.wait()
         told = read_error_file(self._error_file)
         if told is not None:
             return ProjectError(

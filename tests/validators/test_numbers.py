@@ -186,6 +186,7 @@ def test_a_sound_card_at_its_power_limit_is_no_slow_one(kept_busy, judge_situati
         (2, ["a", "b"], "the gradient of a and b,"),
         (3, ["a", "b", "c"], "3 gradients, that of a first,"),
         (3, [], "3 gradients, by up to"),
+        (1, [], "1 gradient, by up to"),
     ],
 )
 def test_gradients_that_do_not_repeat_are_named(count, moved, says, judge_situation):

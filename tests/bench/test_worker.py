@@ -1,0 +1,27 @@
+"""A child that says no more: how it ended is told, and it is ended where it has not."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from neobert.bench import worker
+from neobert.bench.worker import Worker
+from neobert.errors import ProjectError
+
+HANGS = "import os, time; os.close(1); time.sleep(600)"
+ENDS = "raise SystemExit(7)"
+
+
+@pytest.mark.parametrize(("does", "told"), [(HANGS, "exit code -9"), (ENDS, "exit code 7")])
+def test_a_child_without_an_answer_is_told_by_its_end(does, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "PATIENCE_S", 1.0)
+    start = worker.subprocess.Popen
+    monkeypatch.setattr(
+        worker.subprocess, "Popen", lambda _, **options: start([sys.executable, "-c", does], **options)
+    )
+    arm = Worker("a", tmp_path / "a.json", "synthetic")
+    with pytest.raises(ProjectError, match=told):
+        arm.ask("describe")
+    arm.close()
