@@ -23,6 +23,8 @@ from typing import Any
 import neobert
 from neobert.config import digest, from_dict
 from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_OK
+from neobert.train import leave
 
 PATIENCE_S = 25.0
 COLLECTIVE_LIMIT = timedelta(seconds=40)
@@ -123,7 +125,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
         report.reach(name)
         found[name] = work()
     report.reach("end")
-    dist.destroy_process_group()
+    dist.barrier()  # one that left earlier would break off what another still receives
     return found
 
 
@@ -179,3 +181,4 @@ def versions() -> dict[str, str]:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+    leave(EXIT_OK)

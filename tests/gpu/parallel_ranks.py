@@ -11,6 +11,7 @@ import torch
 
 from neobert.config import from_dict
 from neobert.parallel import World
+from neobert.train import leave
 from neobert.training.evaluation import evaluate
 from neobert.training.loop import run_step
 from neobert.training.session import assemble, make_reproducible
@@ -59,4 +60,5 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     run(Path(sys.argv[1]))
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        torch.distributed.barrier()
+    leave(0)

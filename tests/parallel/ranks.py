@@ -30,6 +30,7 @@ from neobert.objectives import MaskedLMObjective, StepKernels, packed_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
 from neobert.parallel import World, full_tensor
+from neobert.train import leave
 from neobert.training import loop
 from neobert.training.finite import FiniteGuard
 from neobert.training.stopwatch import Stopwatch
@@ -278,4 +279,5 @@ if __name__ == "__main__":
         for number, options in enumerate(json.loads(sys.argv[2])):
             run(Options(**options), Path(sys.argv[1]), number)
     if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+        torch.distributed.barrier()
+    leave(0)
