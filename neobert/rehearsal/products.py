@@ -37,7 +37,7 @@ def recording_products() -> Iterator[dict[str, float]]:
     Products inside a kernel of one's own are not seen: what torch computes around them is.
     """
     flops: Counter[str] = Counter()
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
         yield flops
     assert profiler.profiler is not None
     for event in profiler.profiler.kineto_results.events():

@@ -39,8 +39,8 @@ def test_ranks_outlive_no_torchrun_and_the_run_goes_on(launch, exact):
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (lost,) = restarts(run_dir)
     assert lost["why"].startswith("torchrun was killed by SIGKILL")
-    # Asked to end, both save the step that they were in, or the next one.
-    assert lost["from"] in ("checkpoint 7", "checkpoint 8", "checkpoint 9")
+    # Asked to end, both save a step on which they agree; how soon depends on who is told when.
+    assert 7 <= int(lost["from"].removeprefix("checkpoint ")) < 12
     assert [row["step"] for row in exact(run_dir)] == list(range(13))
     assert end_orphans(run_dir / "resolved.json", 0.0) == (0, 0)
 

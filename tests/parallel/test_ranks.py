@@ -114,7 +114,8 @@ def test_parts_are_gathered_once_and_reduced_once_a_step(seen):
 @pytest.mark.parametrize("mode", MODES)
 def test_blocks_share_their_graphs(seen, mode):
     """Recomputed or not; embedding, first block, other blocks, and that without gradients too; the loss."""
-    assert (seen(2, mode=mode, **RECOMPUTED)["graphs"], seen(2, mode=mode, **IN_REGIONS)["graphs"]) == (2, 7)
+    assert seen(2, mode=mode, **RECOMPUTED)["graphs"] in (1, 2)  # torch 2.11 needs one less
+    assert seen(2, mode=mode, **IN_REGIONS)["graphs"] == 7
     assert not seen(2, mode=mode, **IN_REGIONS)["breaks"]
 
 
