@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ import torch
 import yaml
 from soak_trainer import DETERMINISTIC_ENV, GIVEN
 
+from launcher.parent import dying_with_parent
 from launcher.records import last_record, read_json
 from neobert.data.prepare import prepare
 from profiles.inherit import FOLDERS_ENV
@@ -27,7 +27,6 @@ HERE = Path(__file__).resolve().parent
 REASON = "a soak: this run is started to be killed"
 PATIENCE_S = 300.0
 POLL_S = 0.1
-PR_SET_PDEATHSIG = 1
 OFTEN_WATCHED = {"heartbeat_interval_s": 0.5, "max_restarts": 1000}
 FULL: dict[str, Any] = {
     "extends": "h200-prod",
@@ -68,7 +67,7 @@ class Run:
                 stderr=log,
                 env=os.environ | self.environment,
                 start_new_session=True,
-                preexec_fn=stopped_with_us(),
+                preexec_fn=dying_with_parent(signal.SIGTERM),
             )
 
     @property
@@ -101,12 +100,6 @@ class Run:
             self.launcher.terminate()
         self.launcher.wait()
         await_end(self.trainer)
-
-
-def stopped_with_us() -> Any:
-    """Have the kernel ask the launcher to stop when this process is gone."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def await_end(pid: int | None) -> None:

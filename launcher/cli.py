@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -67,9 +67,9 @@ def _root(version: Version = False) -> None:
     pass
 
 
-def _end(command: Callable[[], int]) -> NoReturn:
-    """Run a command; its return value is the exit code."""
-    raise typer.Exit(command())
+def _end(code: int) -> NoReturn:
+    """End the command line with what a command returned."""
+    raise typer.Exit(code)
 
 
 def _selection(profile: str | None, config: list[Path] | None, overrides: Sequence[str] | None) -> Selection:
@@ -81,7 +81,7 @@ def _profiles_list(output_format: options.Format = "text") -> None:
     """List the profiles with their intent and hardware."""
     from launcher.commands import profiles
 
-    _end(lambda: profiles.list_all(output_format))
+    _end(profiles.list_all(output_format))
 
 
 @profiles_app.command("show")
@@ -94,7 +94,7 @@ def _profiles_show(
     """
     from launcher.commands import profiles
 
-    _end(lambda: profiles.show(name, output_format, verbose=verbose))
+    _end(profiles.show(name, output_format, verbose=verbose))
 
 
 @profiles_app.command("diff")
@@ -104,7 +104,7 @@ def _profiles_diff(
     """Show the keys in which two profiles differ."""
     from launcher.commands import profiles
 
-    _end(lambda: profiles.diff(first, second, output_format))
+    _end(profiles.diff(first, second, output_format))
 
 
 @app.command("lint", epilog=f"Example: {PROGRAM} lint configs/ run.yaml --output-format github")
@@ -125,7 +125,7 @@ def _lint(
 
     choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
     asked = lint.Asked(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
-    _end(lambda: lint.run(asked, output_format))
+    _end(lint.run(asked, output_format))
 
 
 @app.command("rule", epilog=f"Example: {PROGRAM} rule CKP001")
@@ -138,7 +138,7 @@ def _rule(
     """
     from launcher.commands import rule
 
-    _end(lambda: rule.run(code, output_format, every=every))
+    _end(rule.run(code, output_format, every=every))
 
 
 @app.command(
@@ -154,7 +154,7 @@ def _explain(
     """Explain a key: value, origin, meaning, what it takes."""
     from launcher.commands import explain
 
-    _end(lambda: explain.run(key, _selection(profile, config, overrides), output_format))
+    _end(explain.run(key, _selection(profile, config, overrides), output_format))
 
 
 @app.command("schema", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
@@ -162,7 +162,7 @@ def _schema() -> None:
     """Print the JSON Schema of run files, for editors."""
     from launcher.commands import schema
 
-    _end(schema.run)
+    _end(schema.run())
 
 
 @app.command(
@@ -182,7 +182,7 @@ def _plan(
     from launcher.commands import plan
 
     chosen = _selection(profile, config, overrides)
-    _end(lambda: plan.run(chosen, output_format, verbose=verbose))
+    _end(plan.run(chosen, output_format, verbose=verbose))
 
 
 @app.command(
@@ -215,7 +215,7 @@ def _preflight(
         strict=strict,
         verbose=verbose,
     )
-    _end(lambda: preflight.run(asked, output_format))
+    _end(preflight.run(asked, output_format))
 
 
 @app.command("validate-gpu", cls=ConfigCommand, epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full")
@@ -238,7 +238,7 @@ def _validate_gpu(
 
     chosen = _selection(profile, config, overrides)
     asked = validate_gpu.Asked(chosen, full, save_facts, strict=strict, verbose=verbose)
-    _end(lambda: validate_gpu.run(asked, output_format))
+    _end(validate_gpu.run(asked, output_format))
 
 
 @app.command(
@@ -282,13 +282,9 @@ def _train(
     )
     spelled = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
     chosen = _selection(profile, config, spelled)
-
-    def launch() -> int:
-        reason = require_reason(unguarded)
-        asked = train.Asked(chosen, meeting, dry_run, strict=strict, receipt=receipt, unguarded=reason)
-        return train.run(asked, output_format)
-
-    _end(launch)
+    reason = require_reason(unguarded)
+    asked = train.Asked(chosen, meeting, dry_run, strict=strict, receipt=receipt, unguarded=reason)
+    _end(train.run(asked, output_format))
 
 
 @app.command("status", epilog=f"Example: {PROGRAM} status runs/demo")
@@ -296,7 +292,7 @@ def _status(run: options.RunDirectory, output_format: options.Format = "text") -
     """Say in one line how a run stands."""
     from launcher.commands import status
 
-    _end(lambda: status.run(run, output_format))
+    _end(status.run(run, output_format))
 
 
 @app.command(
@@ -338,7 +334,7 @@ def _bench(
         baseline=baseline,
         output=output,
     )
-    _end(lambda: bench.run(asked, output_format))
+    _end(bench.run(asked, output_format))
 
 
 @data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")
@@ -351,7 +347,7 @@ def _data_prepare(
     """Tokenise the text of a run once, where train looks for it."""
     from launcher.commands import data
 
-    _end(lambda: data.prepare(_selection(profile, config, overrides), output_format))
+    _end(data.prepare(_selection(profile, config, overrides), output_format))
 
 
 @tokenizer_app.command(
@@ -371,7 +367,7 @@ def _tokenizer_train(
     from launcher.commands import data
 
     chosen = _selection(profile, config, overrides)
-    _end(lambda: data.train_tokenizer(chosen, output, output_format))
+    _end(data.train_tokenizer(chosen, output, output_format))
 
 
 for _subgroup in (profiles_app, data_app, tokenizer_app):

@@ -9,7 +9,7 @@ import runpy
 import signal
 import sys
 
-from launcher.process import dying_with_parent
+from launcher.parent import dying_with_parent
 from neobert.errors import EXIT_INTERRUPTED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from typing import NoReturn
 
 import psutil
 
+from launcher.parent import dying_with_parent
 from launcher.rank_log import log_path
 from neobert.errors import ERROR_FILE_ENV
 
@@ -29,7 +29,6 @@ PATIENCE = 2
 POLL_S = 0.25
 # Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
 POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,12 +116,6 @@ def log_of(topology: Topology, logs: Path) -> Path:
     if not topology.needs_torchrun:
         return log_path(logs, 0)
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
-
-
-def dying_with_parent(number: int) -> Callable[[], object]:
-    """A launcher that is killed forwards nothing: the kernel then sends its child this signal instead."""
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, number)
 
 
 class Forwarder:

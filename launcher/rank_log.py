@@ -5,13 +5,12 @@ Usage: python -m launcher.rank_log LOG_DIR COMMAND...
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from launcher.parent import dying_with_parent
 
 
 def log_path(folder: Path, rank: int) -> Path:
@@ -24,7 +23,7 @@ def main(arguments: list[str]) -> None:
 
     torchrun that is killed takes no rank with it: the kernel asks them to save and stop.
     """
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    dying_with_parent(signal.SIGTERM)()
     folder, *command = arguments
     path = log_path(Path(folder), int(os.environ.get("RANK", "0")))
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
