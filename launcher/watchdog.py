@@ -46,7 +46,7 @@ class Stall:
 
     Attributes:
         rank: the one that holds it up.
-        phase: where that rank is.
+        phase: where that rank said it is.
         step: optimizer steps done, as far as it has said.
         silence_s: since that rank last got any further.
         limit_s: what its phase was given.
@@ -63,9 +63,11 @@ class Stall:
     def __str__(self) -> str:
         """In words."""
         where = "before its first step" if self.step is None else f"after step {self.step}"
-        mute = ", and writes no heartbeats either" if self.is_mute else ""
         times = f"{self.silence_s:.1f} s, {self.limit_s:.1f} s are allowed"
-        return f"rank {self.rank} stands still in {self.phase} {where} for {times}{mute}"
+        if self.is_mute:  # its phase is what it last said, and may have been left since
+            said = f"and writes no heartbeats either; the last one came from {self.phase}"
+            return f"rank {self.rank} stands still {where} for {times}, {said}"
+        return f"rank {self.rank} stands still in {self.phase} {where} for {times}"
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ def test_a_stopped_rank_and_a_killed_one_are_named_and_the_run_goes_on(launch, e
     )
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 2)
     stalled, lost = restarts(run_dir)
-    assert stalled["why"].startswith("rank 1 stands still in train after step 7")
+    assert stalled["why"].startswith("rank 1 stands still after step 7 for")
     assert "writes no heartbeats either" in stalled["why"]
     assert lost["why"].startswith("rank 1 was killed by SIGKILL")
     # Woken and asked to end, the stopped rank lets both save the step that it was in, if there is time.
@@ -50,7 +50,7 @@ def test_held_interpreters_and_absent_data_are_ended(launch, exact):
     run_dir, ending = launch({"kind": "interpreter", "step": 8}, {"kind": "data", "step": 11})
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 2)
     held, waiting = restarts(run_dir)
-    assert "in train after step 7" in held["why"]
+    assert "stands still after step 7 for" in held["why"]
     assert "in data_wait after step 10" in waiting["why"]
     assert [row["step"] for row in exact(run_dir)] == list(range(13))
     stacks = (run_dir / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
