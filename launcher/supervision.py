@@ -93,6 +93,16 @@ class Session:
     said: str
     num_stuck: int = 0
 
+    @property
+    def ended(self) -> list[tuple[int, int]]:
+        """Ranks and codes as torchrun tells them, the first that it saw last."""
+        return [(int(rank), int(code)) for rank, code in ENDED.findall(self.said)]
+
+    @property
+    def trainer_code(self) -> int:
+        """The code of the trainer itself: torchrun ends with 1, whatever its ranks ended with."""
+        return self.ended[-1][1] if self.code > 0 and self.ended else self.code
+
 
 class StalledError(Exception):
     """The run stands still; raised where its end is waited for."""
@@ -243,8 +253,7 @@ def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | 
     """
     if session.code < 0:
         return None if has_agent else 0, -session.code
-    ended = [(int(rank), int(code)) for rank, code in ENDED.findall(session.said)]
-    return next(((rank, -code) for rank, code in ended if code < 0), None)
+    return next(((rank, -code) for rank, code in session.ended if code < 0), None)
 
 
 def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
@@ -264,7 +273,7 @@ def conclude_session(
     """Read how the last session ended from what it left, or from what was decided about it."""
     ending = conclude(
         launch.folder,
-        session.code,
+        session.trainer_code,
         forwarder.seen,
         launch.error_file,
         has_begun=session.has_begun,

@@ -91,7 +91,7 @@ class OutputFacts:
 class ResumeFacts:
     """The checkpoint that the run would resume from.
 
-    `structural_differences` names the model and data keys that differ.
+    `structural_differences` says which model and data keys differ, with both values.
     """
 
     selector: str

@@ -42,7 +42,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(difference.key for difference in structural_differences(saved, current)) if saved else ()
+    return tuple(map(str, structural_differences(saved, current))) if saved else ()
 
 
 def _facts(

@@ -18,4 +18,4 @@ def describe(key: str) -> KeyInfo:
     hint = advice_for_key(path) or (
         f"did you mean {near}?" if near else "`neobert-launch schema` lists the keys"
     )
-    raise ProjectError("CFG001", f"{key} is not a key", hint, exit_code=EXIT_USAGE)
+    raise ProjectError("CFG001", f"{key or repr(key)} is not a key", hint, exit_code=EXIT_USAGE)

@@ -50,7 +50,7 @@ class TrainingLog:
     def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
         flops_per_s = (trainer.flops - self._flops) / times.elapsed_s
         return Reading(
-            loss=loss,
+            loss=loss if math.isfinite(loss) else None,
             learning_rate=trainer.last_learning_rate,
             grad_norm=grad_norm,
             tokens_per_second=(trainer.progress.tokens_total - self._tokens) / times.elapsed_s,
@@ -125,7 +125,7 @@ def describe(row: dict[str, Any], max_steps: int) -> str:
     """Put a line into words for people."""
     words = [f"step {row['step']}/{max_steps}"]
     if LOSS in row:
-        words.append(f"loss {row[LOSS]:.4f}")
+        words.append("no target to predict" if row[LOSS] is None else f"loss {row[LOSS]:.4f}")
         words.append(f"lr {row['train/learning_rate']:.2e}")
         words.append(f"grad norm {row['train/grad_norm']:.3f}")
         words.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")

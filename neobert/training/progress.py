@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,8 +27,8 @@ class LossWindow:
         self.num_targets += num_targets
 
     def take(self) -> float:
-        """Return the mean loss per target in nats, and start anew. Waits for the device."""
-        mean = self.loss_sum.item() / max(self.num_targets, 1)
+        """Return the mean loss per target in nats, NaN without any, and start anew. Waits for the device."""
+        mean = self.loss_sum.item() / self.num_targets if self.num_targets else math.nan
         self.loss_sum.zero_()
         self.num_targets = 0
         return mean

@@ -147,4 +147,7 @@ def test_resume_from_a_path(configured: Any, subject: Subject) -> None:
 def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     other = configured({SELECTOR: "auto", "model.hidden_size": 384, "trainer.logging_steps": 7})
-    assert probe_resume(other).structural_differences == ("model.hidden_size",)
+    was = subject.config.model.hidden_size
+    assert probe_resume(other).structural_differences == (
+        f"model.hidden_size: {was} in the checkpoint, 384 in this run",
+    )

@@ -82,7 +82,7 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
     )
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (restart,) = read_json(tmp_path / "manifest.json")["restarts"]
-    assert restart["why"].startswith("rank 0 stands still in train after step 1")
+    assert restart["why"].startswith("rank 0 stands still after step 1 for")
     dumped = (tmp_path / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
     assert dumped.startswith("--- ")
     assert 'File "<string>"' in dumped
@@ -225,6 +225,20 @@ def test_the_rank_that_was_killed_first_is_the_lost_one(
     code: int, said: str, expected: tuple[int | None, int] | None
 ) -> None:
     assert lost_rank(Session(code, None, True, 0, said), has_agent=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (1, ROOT.format(code=75, other=-15), 75),
+        (1, "nothing of that kind", 1),
+        (-9, ROOT.format(code=75, other=75), -9),
+        (0, "", 0),
+        (75, "", 75),
+    ],
+)
+def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code: int, said: str, expected: int) -> None:
+    assert Session(code, None, True, 0, said).trainer_code == expected
 
 
 def test_without_torchrun_it_is_the_only_one() -> None:

@@ -176,6 +176,14 @@ def test_padded_rows_train_through_the_same_loop(make_run, run, metrics):
     assert losses[-1] < losses[0] - 0.1
 
 
+def test_steps_without_a_target_have_no_loss(make_run, run, metrics, caplog):
+    caplog.set_level("INFO", logger="neobert")
+    run_dir = make_run(datacollator={"mlm_probability": 1e-6})
+    assert run(run_dir) == 0
+    assert {line["train/loss"] for line in metrics(run_dir) if "train/loss" in line} == {None}
+    assert "step 12/12  no target to predict" in caplog.text
+
+
 def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics):
     run_dir = make_run(dataset={"eval_samples": None})
     assert run(run_dir) == 0

@@ -108,7 +108,7 @@ ROWS: list[Row] = [
     ("CKP005", {"facts.disk.is_writable": False}, "facts.disk.free_mib", 4, 3, "written to"),
     ("CKP007", RESUME, "facts.resume.step", 50000, 49999, "not before the end"),
     ("CKP007", RESUME,
-     "facts.resume.structural_differences", ["model.hidden_size"], [], "another model.hidden_size"),
+     "facts.resume.structural_differences", ["seed: 1 in it"], [], "another run's: seed: 1 in it"),
     ("CKP007", {"facts.resume.exists": False},
      "facts.resume.selector", "checkpoints/9", "auto", "does not exist"),
     ("CKP008", {"facts.output.exists": True}, "facts.output.is_directory", False, True, "is a file"),

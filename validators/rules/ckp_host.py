@@ -168,8 +168,9 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(path, f"{resume.target} does not verify: {resume.reason}", hint)
         return
     if resume.structural_differences:
-        keys = ", ".join(resume.structural_differences)
-        yield Violation(path, f"{resume.target} was trained with another {keys}", "restore these keys")
+        others = "; ".join(resume.structural_differences)
+        hint = "give the run back what it had, or start another one in another trainer.output_dir"
+        yield Violation(path, f"{resume.target} is another run's: {others}", hint)
     max_steps = run.config.trainer.max_steps
     if resume.step >= max_steps:
         yield Violation(
