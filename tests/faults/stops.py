@@ -108,18 +108,18 @@ def dwell(place: Any, name: str, ready: Path, call: int) -> None:
 
 def wait_for_a_request() -> None:
     """Sleep on until a handler has run: sleeping goes on after it, as a computation would."""
-    heard, before = [], {}
+    before, heard = signal.getsignal(signal.SIGTERM), []
 
     def hear(number: int, frame: Any) -> None:
         heard.append(number)
-        before[number](number, frame)
+        before(number, frame)
 
-    before[signal.SIGTERM] = signal.signal(signal.SIGTERM, hear)
+    signal.signal(signal.SIGTERM, hear)
     deadline_s = time.monotonic() + PATIENCE_S
     while not heard and time.monotonic() < deadline_s:
         time.sleep(0.005)
     time.sleep(SECOND_S)
-    signal.signal(signal.SIGTERM, before[signal.SIGTERM])
+    signal.signal(signal.SIGTERM, before)
 
 
 def fail_a_save(ready: Path) -> None:
