@@ -12,7 +12,8 @@ from typing import Any
 
 from launcher import console
 from launcher.failure import describe
-from launcher.process import AGENT_LOG, STOPS
+from launcher.forwarding import STOPS
+from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
 from launcher.records import Record, last_beat, read_json, read_metrics
 from launcher.restarts import signal_name

@@ -1,4 +1,4 @@
-"""The trainer's process: its command, its signals, its end."""
+"""The trainer's process: its command, its start, its end."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
-
-import psutil
 
 from launcher.parent import dying_with_parent
 from launcher.rank_log import log_path
@@ -23,9 +18,6 @@ TRAINER_MODULE = "neobert.train"
 # Has the trainer go on from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
-# A scheduler's word, its early warning, a terminal that closes: save and stop.
-STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-PATIENCE = 2
 POLL_S = 0.25
 # Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
 POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
@@ -116,99 +108,6 @@ def log_of(topology: Topology, logs: Path) -> Path:
     if not topology.needs_torchrun:
         return log_path(logs, 0)
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
-
-
-class Forwarder:
-    """Passes signals on to the workers. Ctrl-C is the trainer's to answer twice; the third one kills it."""
-
-    def __init__(self, child: subprocess.Popen[bytes] | None, has_agent: bool) -> None:
-        self.child = child
-        self.has_agent = has_agent
-        self.seen: list[int] = []
-
-    def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Forward one signal; the trainer knows SIGTERM for all that ask it to save and stop."""
-        self.seen.append(number)
-        self._pass_on(number)
-
-    def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Forward to this child from now on, and what came before there was one."""
-        self.child = child
-        if self.seen:
-            self._pass_on(self.seen[-1])
-
-    def _pass_on(self, number: int) -> None:
-        wanted = signal.SIGTERM if number in STOPS else number
-        self._send(wanted if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        if self.child is None:
-            return
-        if self.has_agent:
-            # torchrun would end its workers within seconds of a signal of its own: a save may take longer.
-            targets = self._workers(self.child)
-            for worker in targets:
-                with suppress(psutil.Error):
-                    worker.send_signal(number)
-            if not targets or number == signal.SIGKILL:
-                self.child.send_signal(number)
-        elif self.child.poll() is None:
-            with suppress(ProcessLookupError):  # it may have been reaped below this handler
-                os.killpg(self.child.pid, number)
-
-    def _workers(self, child: subprocess.Popen[bytes]) -> list[psutil.Process]:
-        try:
-            descendants = psutil.Process(child.pid).children(recursive=True)
-        except psutil.Error:
-            return []
-        return [process for process in descendants if _is_worker(process)]
-
-
-def _is_worker(process: psutil.Process) -> bool:
-    """Whether it trains. One that has just ended says nothing, and must not hide the others."""
-    try:
-        return TRAINER_MODULE in process.cmdline()
-    except psutil.Error:
-        return False
-
-
-class StoppedEarlyError(BaseException):
-    """A scheduler ends the job, and there is no trainer yet. No probe may take it for a fault of its own."""
-
-
-def _stop_early(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise StoppedEarlyError
-
-
-@contextmanager
-def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Answer signals while the block runs; a closed terminal that is ignored (`nohup`) stays so."""
-    has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    heard = [number for number in numbers if number != signal.SIGHUP or has_terminal]
-    before = {number: signal.signal(number, handler) for number in heard}
-    try:
-        yield
-    finally:
-        for number, earlier in before.items():
-            signal.signal(number, earlier)
-
-
-@contextmanager
-def stopping_early() -> Iterator[None]:
-    """Let a scheduler's signals end the block at once, until there is a trainer to pass them on to."""
-    with _handled(STOPS, _stop_early):
-        yield
-
-
-@contextmanager
-def forwarding(child: subprocess.Popen[bytes] | None, has_agent: bool) -> Iterator[Forwarder]:
-    """Forward signals while the block runs; afterwards they mean what they meant before.
-
-    A child may come later, and another one after it.
-    """
-    forwarder = Forwarder(child, has_agent)
-    with _handled((signal.SIGINT, *STOPS), forwarder):
-        yield forwarder
 
 
 def wait(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:

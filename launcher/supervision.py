@@ -14,8 +14,9 @@ from typing import Any
 from launcher import console
 from launcher.ending import Ending, conclude, read_error, saved_step
 from launcher.files import write_json
+from launcher.forwarding import Forwarder
 from launcher.orphans import end_orphans
-from launcher.process import AGAIN, Forwarder, Topology, forwarding, log_of, start, wait
+from launcher.process import AGAIN, Topology, log_of, start, wait
 from launcher.records import Record, last_beat, read_json
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
 from launcher.rundir import CHECKPOINTS, LOGS, OUTCOME, RESOLVED, record_restart, record_trainer
@@ -112,24 +113,24 @@ class StalledError(Exception):
         self.stall = stall
 
 
-def supervise(launch: Launch, on_tick: Callable[[], None]) -> Ending:
+def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Ending:
     """Run sessions until one is the last."""
     most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
     restarts = Restarts(most)
     if launch.owns_run and end_those_left(launch):
         raise _held_up(launch)
-    with forwarding(None, launch.has_agent) as forwarder:
-        while True:
-            session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
-            failure = None if _was_asked_to_stop(forwarder) else failure_of(launch, session)
-            if failure is None:
-                return conclude_session(launch, session, forwarder)
-            verdict = restarts.judge(failure, saved_step(launch.folder))
-            if session.num_stuck:
-                verdict = Verdict(False, reason=STUCK)
-            if not verdict.begins_again:
-                return give_up(launch, session, forwarder, failure, verdict)
-            begin_again(launch, failure, restarts)
+    forwarder.take_charge(has_agent=launch.has_agent)
+    while True:
+        session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
+        failure = None if _was_asked_to_stop(forwarder) else failure_of(launch, session)
+        if failure is None:
+            return conclude_session(launch, session, forwarder)
+        verdict = restarts.judge(failure, saved_step(launch.folder))
+        if session.num_stuck:
+            verdict = Verdict(False, reason=STUCK)
+        if not verdict.begins_again:
+            return give_up(launch, session, forwarder, failure, verdict)
+        begin_again(launch, failure, restarts)
 
 
 def run_session(

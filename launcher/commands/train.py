@@ -19,10 +19,11 @@ from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
+from launcher.forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.joining import require_meeting_place, wait_for_first_node, with_node_rank
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
-from launcher.process import StoppedEarlyError, Topology, stopping_early, trainer_command
+from launcher.process import Topology, trainer_command
 from launcher.receipts import read_for, require_standing, require_unchanged
 from launcher.rundir import (
     CHECKPOINTS,
@@ -79,15 +80,15 @@ def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | N
 def run(asked: Asked, output_format: str) -> int:
     """Launch one run and stay with it to its end."""
     try:
-        with stopping_early():
-            return _run(asked, output_format, time.time())
+        with forwarding() as forwarder:
+            return _run(asked, output_format, time.time(), forwarder)
     except StoppedEarlyError:
         again = same_again(has_checkpoint=False)
         message = "asked to stop before the trainer was started: nothing is lost"
         raise ProjectError("stopped-early", message, again, exit_code=EXIT_PREEMPTED) from None
 
 
-def _run(asked: Asked, output_format: str, begun_s: float) -> int:
+def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
     resolved = asked.selection.require()
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)
@@ -98,7 +99,7 @@ def _run(asked: Asked, output_format: str, begun_s: float) -> int:
             console.write("this run is finished: nothing is left to do")
         return _deliver(already_finished(folder), output_format)
     if topology.node_rank:
-        return _join(asked, resolved, topology, folder, output_format, begun_s)
+        return _join(asked, resolved, topology, folder, output_format, begun_s, forwarder)
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
@@ -116,7 +117,7 @@ def _run(asked: Asked, output_format: str, begun_s: float) -> int:
         if output_format == "text":
             console.write(_opening(examination, folder, moved))
         view = make_view(Watch(folder, _first_step(examination)), output_format)
-        ending = _follow(launch, view)
+        ending = _follow(launch, forwarder, view)
     return _deliver(ending, output_format)
 
 
@@ -152,6 +153,7 @@ def _join(
     folder: Path,
     output_format: str,
     begun_s: float,
+    forwarder: Forwarder,
 ) -> int:
     """Take part in a run whose directory the first node keeps: check the devices here, then follow.
 
@@ -166,7 +168,7 @@ def _join(
     wait_for_first_node(folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
         launch = _launch(resolved, topology, folder, Path(staging, ERROR), begun_s)
-        ending = supervise(launch, lambda: None)
+        ending = supervise(launch, forwarder, lambda: None)
     return _deliver(ending, output_format)
 
 
@@ -212,10 +214,10 @@ def _launch(
     )
 
 
-def _follow(launch: Launch, view: View) -> Ending:
+def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Ending:
     """Stay with the run, and leave the terminal as it was."""
     try:
-        return supervise(launch, view.refresh)
+        return supervise(launch, forwarder, view.refresh)
     finally:
         view.close()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher import process
+from launcher.forwarding import forwarding
 from launcher.process import Topology, trainer_command
 from launcher.supervision import Launch, supervise
 from neobert.config.schema import WatchdogConfig
@@ -95,16 +96,14 @@ def launch(make_run, monkeypatch):
         monkeypatch.setenv("PLANTED", json.dumps(faults))
         logs, topology = run_dir / "logs", Topology(nproc_per_node=ranks)
         logs.mkdir()
-        ending = supervise(
-            Launch(
-                command=trainer_command(run_dir / "resolved.json", logs, topology),
-                folder=run_dir,
-                topology=topology,
-                limits=replace(WatchdogConfig(), **limits),
-                error_file=run_dir / "error.json",
-            ),
-            lambda: None,
+        launch = Launch(
+            command=trainer_command(run_dir / "resolved.json", logs, topology),
+            folder=run_dir,
+            topology=topology,
+            limits=replace(WatchdogConfig(), **limits),
+            error_file=run_dir / "error.json",
         )
-        return run_dir, ending
+        with forwarding() as forwarder:
+            return run_dir, supervise(launch, forwarder, lambda: None)
 
     return run

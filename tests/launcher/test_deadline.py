@@ -40,7 +40,7 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
         now_s[0] += 600
         return check(*arguments, **named)
 
-    def supervise(launch: Launch, _view: Any) -> Any:
+    def supervise(launch: Launch, *_: Any) -> Any:
         told.append(launch.environment)
         raise ProjectError("enough", "what it was told is known")
 

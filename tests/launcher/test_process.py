@@ -7,21 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
-import psutil
 import pytest
 
 from launcher.ending import conclude, same_again, summary_text
-from launcher.process import Forwarder, Topology, child_environment, forwarding, start, trainer_command, wait
+from launcher.process import Topology, child_environment, trainer_command
 from neobert.errors import ProjectError
 
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
-OUTLIVES_SIGNALS = (
-    "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
-)
 
 
 def test_one_process_needs_no_torchrun() -> None:
@@ -71,93 +66,6 @@ def test_modules_of_the_current_folder_do_not_hide_ours(tmp_path: Path) -> None:
     )
     unsafe = subprocess.run(ask, cwd=tmp_path, capture_output=True, check=False)
     assert (safe.returncode, unsafe.returncode != 0) == (0, True)
-
-
-def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
-    child = start([sys.executable, "-c", program], tmp_path / "log", tmp_path / "error.json")
-    time.sleep(0.2)
-    return child
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
-    child = sleeper(tmp_path, "import time; time.sleep(60)")
-    with forwarding(child, has_agent=False) as forwarder:
-        os.kill(os.getpid(), number)
-        code = wait(child, lambda: None)
-    assert code in (-number, 1)
-    assert forwarder.seen == [number]
-
-
-def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
-    child = sleeper(tmp_path, "import time; time.sleep(60)")
-    with forwarding(child, has_agent=False):
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert wait(child, lambda: None) == -signal.SIGTERM
-
-
-def test_handlers_are_put_back(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    child = sleeper(tmp_path, "")
-    with forwarding(child, has_agent=False):
-        assert signal.getsignal(signal.SIGTERM) is not before
-    assert signal.getsignal(signal.SIGTERM) is before
-    child.wait()
-
-
-def test_the_third_ctrl_c_kills(tmp_path: Path) -> None:
-    child = sleeper(tmp_path, OUTLIVES_SIGNALS)
-    forwarder = Forwarder(child, has_agent=False)
-    for _ in range(2):
-        forwarder(signal.SIGINT, None)
-    assert child.poll() is None
-    forwarder(signal.SIGINT, None)
-    assert child.wait(timeout=10) == -signal.SIGKILL
-
-
-class Worker:
-    """A descendant of the agent; what it raises, it raises when it is asked what it is, or sent a signal."""
-
-    def __init__(self, asked: psutil.Error | None = None, sent: psutil.Error | None = None) -> None:
-        self.asked, self.sent, self.got = asked, sent, []
-
-    def cmdline(self) -> list[str]:
-        if self.asked:
-            raise self.asked
-        return [sys.executable, "-m", "neobert.train", "resolved.json"]
-
-    def send_signal(self, number: int) -> None:
-        if self.sent:
-            raise self.sent
-        self.got.append(number)
-
-
-@pytest.mark.parametrize(
-    "gone", [Worker(asked=psutil.ZombieProcess(7)), Worker(sent=psutil.NoSuchProcess(7))]
-)
-def test_a_worker_that_ends_keeps_no_signal_from_the_others(
-    gone: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    child = sleeper(tmp_path, "import time; time.sleep(60)")
-    other = Worker()
-    monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [gone, other])
-    Forwarder(child, has_agent=True)(signal.SIGTERM, None)
-    time.sleep(0.1)
-    assert other.got == [signal.SIGTERM]
-    assert child.poll() is None, "torchrun itself would end its workers within seconds"
-    child.kill()
-    child.wait()
-
-
-def test_many_sigterms_do_not_cut_a_save_short(tmp_path: Path) -> None:
-    child = sleeper(tmp_path, OUTLIVES_SIGNALS)
-    forwarder = Forwarder(child, has_agent=False)
-    for _ in range(5):
-        forwarder(signal.SIGTERM, None)
-    time.sleep(0.1)
-    assert child.poll() is None
-    child.kill()
-    child.wait()
 
 
 def leave(folder: Path, outcome: dict[str, object] | None, error: ProjectError | None) -> None:

@@ -22,6 +22,7 @@ import pytest
 from launcher import process, workers
 from launcher.ending import Ending
 from launcher.files import writing
+from launcher.forwarding import forwarding
 from launcher.orphans import AGENT, STARTED_BY_AGENT, end_orphans
 from launcher.probes.child import kill_family
 from launcher.process import Topology
@@ -68,7 +69,8 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
             limits=limits,
             error_file=tmp_path / "error.json",
         )
-        return supervise(launch, lambda: None)
+        with forwarding() as forwarder:
+            return supervise(launch, forwarder, lambda: None)
 
     return run
 

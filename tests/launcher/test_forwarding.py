@@ -1,0 +1,172 @@
+"""Signals of a launch: what they mean before there is a trainer, beside it, and after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher.commands import train
+from launcher.ending import Ending
+from launcher.forwarding import STOPS, Forwarder, StoppedEarlyError, forwarding
+from launcher.process import start, wait
+
+OUTLIVES_SIGNALS = (
+    "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
+)
+ENDED = Ending("failed", 93, 500, 900, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look")
+
+
+def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
+    child = start([sys.executable, "-c", program], tmp_path / "log", tmp_path / "error.json")
+    time.sleep(0.2)
+    return child
+
+
+def forwarder_of(child: subprocess.Popen[bytes], *, has_agent: bool = False) -> Forwarder:
+    forwarder = Forwarder()
+    forwarder.take_charge(has_agent=has_agent)
+    forwarder.adopt(child)
+    return forwarder
+
+
+@contextmanager
+def in_charge(child: subprocess.Popen[bytes]) -> Iterator[Forwarder]:
+    with forwarding() as forwarder:
+        forwarder.take_charge(has_agent=False)
+        forwarder.adopt(child)
+        yield forwarder
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_before_there_is_a_trainer_a_scheduler_ends_the_launch(number: int) -> None:
+    with pytest.raises(StoppedEarlyError), forwarding():
+        signal.raise_signal(number)
+
+
+def test_before_there_is_a_trainer_ctrl_c_means_what_it_always_does() -> None:
+    with pytest.raises(KeyboardInterrupt), forwarding():
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_one_that_came_before_the_first_child_reaches_it(tmp_path: Path) -> None:
+    with forwarding() as forwarder:
+        forwarder.take_charge(has_agent=False)
+        os.kill(os.getpid(), signal.SIGTERM)
+        child = sleeper(tmp_path, "import time; time.sleep(60)")
+        forwarder.adopt(child)
+        assert wait(child, lambda: None) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [*STOPS, signal.SIGINT])
+def test_when_the_run_has_ended_none_changes_how(
+    number: int, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler's second signal may come while we say how the run ended; 93 must not become 75."""
+    write = train.console.write
+
+    def interrupted(text: str) -> None:
+        os.kill(os.getpid(), number)
+        write(text)
+
+    def launched(_asked: Any, output_format: str, _begun_s: float, forwarder: Forwarder) -> int:
+        forwarder.take_charge(has_agent=False)
+        forwarder.adopt(sleeper(tmp_path, ""))
+        monkeypatch.setattr(train, "console", SimpleNamespace(write=interrupted))
+        return train._deliver(ENDED, output_format)
+
+    monkeypatch.setattr(train, "_run", launched)
+    answer = command("train", "-p", "cpu-demo")
+    assert answer.code == 93
+    assert "failed at step 500 of 900" in answer.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
+    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    with in_charge(child) as forwarder:
+        os.kill(os.getpid(), number)
+        code = wait(child, lambda: None)
+    assert code in (-number, 1)
+    assert forwarder.seen == [number]
+
+
+def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    with in_charge(child):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert wait(child, lambda: None) == -signal.SIGTERM
+
+
+def test_handlers_are_put_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    child = sleeper(tmp_path, "")
+    with in_charge(child):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
+    child.wait()
+
+
+def test_the_third_ctrl_c_kills(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, OUTLIVES_SIGNALS)
+    forwarder = forwarder_of(child)
+    for _ in range(2):
+        forwarder(signal.SIGINT, None)
+    assert child.poll() is None
+    forwarder(signal.SIGINT, None)
+    assert child.wait(timeout=10) == -signal.SIGKILL
+
+
+class Worker:
+    """A descendant of the agent; what it raises, it raises when it is asked what it is, or sent a signal."""
+
+    def __init__(self, asked: psutil.Error | None = None, sent: psutil.Error | None = None) -> None:
+        self.asked, self.sent, self.got = asked, sent, []
+
+    def cmdline(self) -> list[str]:
+        if self.asked:
+            raise self.asked
+        return [sys.executable, "-m", "neobert.train", "resolved.json"]
+
+    def send_signal(self, number: int) -> None:
+        if self.sent:
+            raise self.sent
+        self.got.append(number)
+
+
+@pytest.mark.parametrize(
+    "gone", [Worker(asked=psutil.ZombieProcess(7)), Worker(sent=psutil.NoSuchProcess(7))]
+)
+def test_a_worker_that_ends_keeps_no_signal_from_the_others(
+    gone: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    other = Worker()
+    monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [gone, other])
+    forwarder_of(child, has_agent=True)(signal.SIGTERM, None)
+    time.sleep(0.1)
+    assert other.got == [signal.SIGTERM]
+    assert child.poll() is None, "torchrun itself would end its workers within seconds"
+    child.kill()
+    child.wait()
+
+
+def test_many_sigterms_do_not_cut_a_save_short(tmp_path: Path) -> None:
+    child = sleeper(tmp_path, OUTLIVES_SIGNALS)
+    forwarder = forwarder_of(child)
+    for _ in range(5):
+        forwarder(signal.SIGTERM, None)
+    time.sleep(0.1)
+    assert child.poll() is None
+    child.kill()
+    child.wait()
