@@ -194,6 +194,8 @@ ROWS: list[Row] = [
      "config.scheduler.total_steps", 50001, 50000, "after the end"),
     ("SCH001", {"config.scheduler.decay_percent": 60.0},
      "config.scheduler.warmup_percent", 41.0, 40.0, "warm-up"),
+    ("SCH001", {"config.trainer.max_steps": 50000},
+     "config.scheduler.total_steps", 1999, 2000, "the decay ends at step 1,999, inside the warm-up"),
 ]  # fmt: skip
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from neobert.plan import Plan
+from neobert.plan.schedule import Schedule
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+
+LONGEST_WARMUP = 0.5
+MOST_AT_FLOOR, MOST_AT_ZERO = 0.1, 0.01
+"""Shares of the run's steps."""
+ZERO_FLOOR = 1e-3
+"""Share of the peak. Below it a step moves no weight by anything that a loss shows."""
 
 
 @rule("SCH001", "schedule-beyond-run", severity=Severity.FAIL, level=Level.STATIC)
@@ -15,11 +24,14 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## What it does
     The warm-up ends before the run does, warm-up and decay do not overlap, and the floor is reached by
-    the last step. The message gives the learning rate at the first, middle and last step.
+    the last step, not long before it: a floor under a thousandth of the peak may hold for 1 % of the steps.
+    Warns where the warm-up takes more than half of the run, and where a higher floor holds for more than
+    10 % of it. The message gives the learning rate at the first, middle and last step.
 
     ## Why is this bad?
     A warm-up of 10,000 steps in a run of 500 never reaches its peak: the run is all warm-up, and only its
-    poor loss says so.
+    poor loss says so. A decay to zero that is over at a tenth of the run leaves nine tenths that learn
+    nothing.
 
     ## Example
     ```yaml
@@ -37,27 +49,41 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       warmup_percent: 5
     ```
     """
-    schedule, max_steps = plan.schedule, run.config.trainer.max_steps
     rates = (
         f"learning rate {plan.learning_rate_first.value:.3g} at the start, "
         f"{plan.learning_rate_middle.value:.3g} in the middle, {plan.learning_rate_last.value:.3g} at the end"
     )
-    warmup = (
-        "scheduler.warmup_steps"
-        if run.config.scheduler.warmup_percent is None
-        else "scheduler.warmup_percent"
-    )
-    if schedule.warmup_steps >= max_steps:
-        message = f"the warm-up takes {schedule.warmup_steps:,} of {max_steps:,} steps; {rates}"
-        yield Violation(warmup, message, "shorten the warm-up")
-    if schedule.decay_start < schedule.warmup_steps:
-        message = f"the decay starts at step {schedule.decay_start:,}, inside the warm-up; {rates}"
-        yield Violation(warmup, message, "let warm-up and decay add up to the schedule's steps or less")
+    for found in (*_of_the_warmup(run, plan.schedule), *_of_the_end(run, plan.schedule)):
+        yield replace(found, message=f"{found.message}; {rates}")
+
+
+def _of_the_warmup(run: ResolvedRun, schedule: Schedule) -> Violations:
+    max_steps, steps = run.config.trainer.max_steps, schedule.warmup_steps
+    key = "warmup_steps" if run.config.scheduler.warmup_percent is None else "warmup_percent"
+    path, taken = f"scheduler.{key}", f"the warm-up takes {steps:,} of {max_steps:,} steps"
+    if steps >= max_steps:
+        yield Violation(path, taken, "shorten the warm-up")
+        return
+    if steps > LONGEST_WARMUP * max_steps:
+        yield Violation(path, taken, "shorten the warm-up; a tenth of the run is much", Severity.WARN)
+    first = min(schedule.decay_start, schedule.decay_end)
+    if first < steps:
+        what = "starts" if schedule.decay_start < steps else "ends"
+        message = f"the decay {what} at step {first:,}, inside the warm-up"
+        yield Violation(path, message, "let warm-up and decay add up to the schedule's steps or less")
+
+
+def _of_the_end(run: ResolvedRun, schedule: Schedule) -> Violations:
+    path, max_steps = "scheduler.total_steps", run.config.trainer.max_steps
+    hint = "leave it null: it follows trainer.max_steps"
     if schedule.decay_end > max_steps:
-        message = (
-            f"the floor is reached at step {schedule.decay_end:,}, after the end at {max_steps:,}; {rates}"
-        )
-        yield Violation("scheduler.total_steps", message, "leave it null: it follows trainer.max_steps")
+        message = f"the floor is reached at step {schedule.decay_end:,}, after the end at {max_steps:,}"
+        yield Violation(path, message, hint)
+        return
+    steps, is_zero = max_steps - max(schedule.decay_end, schedule.warmup_steps), schedule.floor < ZERO_FLOOR
+    if steps > (MOST_AT_ZERO if is_zero else MOST_AT_FLOOR) * max_steps:
+        message = f"{steps:,} of {max_steps:,} steps lie behind the decay, at {schedule.floor:g} of the peak"
+        yield Violation(path, message, hint, None if is_zero else Severity.WARN)
 
 
 @rule("SCH004", "evaluation-never-due", severity=Severity.WARN, level=Level.STATIC)

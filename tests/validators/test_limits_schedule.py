@@ -1,0 +1,67 @@
+"""Limits on warm-up and decay: just at them, and just beyond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.validators.judging import found, run_of
+from validators.finding import Severity
+
+
+def judged(*overrides: str, profile: str = "h200-prod") -> list[tuple[str, Severity | None]]:
+    return [(one.path, one.severity) for one in found("SCH001", run_of(*overrides, profile=profile))]
+
+
+@pytest.mark.parametrize(
+    ("total", "floor", "severities"),
+    [
+        (2001, 0.0, [None]),
+        (98_999, 0.0, [None]),
+        (99_000, 0.0, []),
+        (98_999, 9e-4, [None]),
+        (98_999, 1e-3, []),
+        (90_000, 1e-3, []),
+        (89_999, 1e-3, [Severity.WARN]),
+        (2001, 1.0, [Severity.WARN]),
+        (100_000, 0.0, []),
+    ],
+)
+def test_how_long_the_floor_may_hold(total: int, floor: float, severities: list[Any]) -> None:
+    """Of 100,000 steps: 1 % at nothing, 10 % at a share of the peak."""
+    run = (f"scheduler.total_steps={total}", f"scheduler.final_lr_ratio={floor}")
+    assert judged(*run) == [("scheduler.total_steps", severity) for severity in severities]
+
+
+def test_a_rate_that_is_zero_from_the_second_step() -> None:
+    run = ("scheduler.total_steps=1", "scheduler.warmup_steps=0", "scheduler.final_lr_ratio=0.0")
+    assert judged(*run) == [("scheduler.total_steps", None)]
+    (one,) = found("SCH001", run_of(*run, profile="h200-prod"))
+    assert "99,999 of 100,000 steps lie behind the decay, at 0 of the peak" in one.message
+
+
+@pytest.mark.parametrize(
+    ("steps", "severities"),
+    [(50_000, []), (50_001, [Severity.WARN]), (99_999, [Severity.WARN]), (100_000, [None])],
+)
+def test_how_long_the_warmup_may_take(steps: int, severities: list[Any]) -> None:
+    found_of = judged(f"scheduler.warmup_steps={steps}")
+    assert found_of == [("scheduler.warmup_steps", severity) for severity in severities]
+    percent = judged(f"scheduler.warmup_percent={steps / 1000}")
+    assert percent == [("scheduler.warmup_percent", severity) for severity in severities]
+
+
+def test_what_lies_behind_a_late_warmup_is_counted_once() -> None:
+    """The decay is over before the warm-up: steps of warm-up are not at the floor."""
+    late = ("scheduler.total_steps=1000", "scheduler.warmup_steps=50000")
+    assert judged(*late) == [
+        ("scheduler.warmup_steps", None),
+        ("scheduler.total_steps", Severity.WARN),
+    ]
+    assert judged(
+        "scheduler.total_steps=1000", "scheduler.warmup_steps=50000", "trainer.max_steps=55000"
+    ) == [
+        ("scheduler.warmup_steps", Severity.WARN),
+        ("scheduler.warmup_steps", None),
+    ]
