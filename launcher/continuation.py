@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher import console
 from launcher.records import read_json
 from launcher.rundir import CHECKPOINTS, OUTCOME, RESOLVED
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import find
+from neobert.training.checkpoint.folders import checkpoint_steps
+from neobert.training.checkpoint.manifest import verify
 from profiles.registry import ResolvedRun
 from validators.facts import ResumeFacts
 
@@ -51,9 +53,16 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
-    """The trainer may be killed between its last checkpoint and its last word."""
+    """The trainer may be killed between its last checkpoint and its last word.
+
+    Only a checkpoint of the last step is read, which is the only one that can say so; one that is damaged
+    says nothing.
+    """
+    root, last_step = folder / CHECKPOINTS, run.config.trainer.max_steps
+    if last_step not in checkpoint_steps(root):
+        return False
+    console.announce(f"verifying {root / str(last_step)}")
     try:
-        found = find(folder / CHECKPOINTS, "auto")
+        return verify(root / str(last_step)).step == last_step
     except ProjectError:
         return False
-    return found is not None and found[1].step >= run.config.trainer.max_steps

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -19,6 +19,19 @@ TIDYING_S = 5.0
 LOOK_EVERY_S = 0.05
 Ended = tuple[Probe, ProbeRecord, Any]
 Status = Literal["ok", "unsupported", "incomplete", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Until when (monotonic) a probe is waited for, how long that is, and what it does meanwhile."""
+
+    probe: Probe
+    until_s: float
+    limit_s: float
+    doing: str = ""
+
+
+Results = queue.SimpleQueue[Ended | Wait]
 STATUS_OF: dict[type[Exception], Status] = {
     UnsupportedError: "unsupported",
     IncompleteError: "incomplete",
@@ -32,7 +45,7 @@ def collect(
     """Measure every group of facts; a group whose probe failed is None and its record says why.
 
     Args:
-        announce: told of every heavy probe before it starts.
+        announce: told of every heavy probe before it starts, and of what a probe asks more time for.
     """
     ended = {probe.group: (record, found) for probe, record, found in _all(probes, subject, announce)}
     records = [ended[probe.group][0] for probe in probes]
@@ -45,28 +58,38 @@ def _all(
     probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
 ) -> Iterator[Ended]:
     """Memory in use and processes on a device are looked at before a heavy probe adds its own."""
-    yield from _race([probe for probe in probes if not probe.is_heavy], subject)
+    yield from _race([probe for probe in probes if not probe.is_heavy], subject, announce)
     for probe in probes:
         if probe.is_heavy:
             if announce:
                 announce(f"measuring {probe.group.replace('_', ' ')}")
-            yield from _race([probe], subject)
+            yield from _race([probe], subject, announce)
 
 
-def _race(probes: Sequence[Probe], subject: Subject) -> Iterator[Ended]:
-    results: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+def _race(
+    probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
+) -> Iterator[Ended]:
+    results: Results = queue.SimpleQueue()
     # Daemons: a thread stuck in a dead file system must not keep the process alive.
     threads = [
-        threading.Thread(target=lambda p=probe: results.put(_measure(p, subject)), daemon=True)
-        for probe in probes
+        threading.Thread(target=_work, args=(probe, subject, results), daemon=True) for probe in probes
     ]
     try:
         for thread in threads:
             thread.start()
-        yield from _answers(probes, results)
+        yield from _answers(probes, results, announce)
     except BaseException:
         _abandon(threads)
         raise
+
+
+def _work(probe: Probe, subject: Subject, results: Results) -> None:
+    """What a probe's thread does. The time that it asks for on the way reaches those who wait."""
+
+    def ask_for_time(limit_s: float, what: str) -> None:
+        results.put(Wait(probe, time.monotonic() + limit_s, limit_s, what))
+
+    results.put(_measure(probe, replace(subject, ask_for_time=ask_for_time)))
 
 
 def _abandon(threads: Sequence[threading.Thread]) -> None:
@@ -77,27 +100,39 @@ def _abandon(threads: Sequence[threading.Thread]) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _answers(probes: Sequence[Probe], results: queue.SimpleQueue[Ended]) -> Iterator[Ended]:
-    started = time.monotonic()
-    waiting = {probe.group: probe for probe in probes}
-    while waiting:
-        first_s = min(probe.deadline_s for probe in waiting.values())
+def _answers(
+    probes: Sequence[Probe], results: Results, announce: Callable[[str], None] | None
+) -> Iterator[Ended]:
+    started_s = time.monotonic()
+    waits = {probe.group: Wait(probe, started_s + probe.deadline_s, probe.deadline_s) for probe in probes}
+    while waits:
+        first_s = min(wait.until_s for wait in waits.values())
         try:
-            left_s = max(0.0, started + first_s - time.monotonic())
-            probe, record, found = results.get(timeout=left_s)
+            said = results.get(timeout=max(0.0, first_s - time.monotonic()))
         except queue.Empty:
-            late = [probe for probe in waiting.values() if probe.deadline_s <= first_s]
-            for probe in late:
-                del waiting[probe.group]
-                yield probe, _late(probe), None
+            for wait in [wait for wait in waits.values() if wait.until_s <= first_s]:
+                del waits[wait.probe.group]
+                yield wait.probe, _late(wait, started_s), None
             continue
-        if waiting.pop(probe.group, None):
-            yield probe, record, found
+        if isinstance(said, Wait):
+            _prolong(waits, said, announce)
+        elif waits.pop(said[0].group, None):
+            yield said
 
 
-def _late(probe: Probe) -> ProbeRecord:
-    reason = f"no answer within {probe.deadline_s:g} s"
-    return ProbeRecord(name=probe.group, status="timeout", reason=reason, duration_s=probe.deadline_s)
+def _prolong(waits: dict[str, Wait], wait: Wait, announce: Callable[[str], None] | None) -> None:
+    """Wait as long as a probe asks, unless nobody waits for it any more."""
+    if wait.probe.group in waits:
+        waits[wait.probe.group] = wait
+        if announce:
+            announce(wait.doing)
+
+
+def _late(wait: Wait, started_s: float) -> ProbeRecord:
+    what = f": {wait.doing}" if wait.doing else ""
+    reason = f"no answer within {round(wait.limit_s, 1):g} s{what}"
+    duration_s = round(wait.until_s - started_s, 4)
+    return ProbeRecord(name=wait.probe.group, status="timeout", reason=reason, duration_s=duration_s)
 
 
 def _measure(probe: Probe, subject: Subject) -> Ended:

@@ -12,6 +12,10 @@ from neobert.config.schema import RunConfig
 DEADLINE_S = 10.0
 
 
+def _nobody_waits(limit_s: float, what: str) -> None:
+    """Take no notice: whoever asks here has all the time there is."""
+
+
 class UnsupportedError(Exception):
     """This machine has nothing to probe: no driver, no repository tool."""
 
@@ -34,6 +38,8 @@ class Subject:
         folder: where the run is launched from.
         diff_file: where the working tree's difference is kept, or None to keep none.
         requires_gpu: whether the run's profile asks for one.
+        ask_for_time: called by a probe that knows how long its next piece of work may take: the seconds from
+            now on, and words for it. They replace what is left of its deadline.
     """
 
     config: RunConfig
@@ -41,6 +47,7 @@ class Subject:
     folder: Path
     diff_file: Path | None = None
     requires_gpu: bool = False
+    ask_for_time: Callable[[float, str], None] = _nobody_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class Probe:
     """One group of facts and how it is measured.
 
     Attributes:
-        deadline_s: time after which nobody waits for it any longer.
+        deadline_s: time after which nobody waits for it any longer, unless it has asked for more.
         is_heavy: it loads the processors or the devices, so it runs after the others and by itself, and only
             where a rule will ask for its group.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.folders import find
+from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
 
 SAVED_CONFIG = Path("trainer_state", "resolved.json")
+MIB = 2**20
+# A crowded network disk; whoever reads more slowly than that hangs.
+SLOWEST_MIB_PER_S = 50
+GRACE_S = 30.0
 
 
 def probe_resume(subject: Subject) -> ResumeFacts:
@@ -22,7 +28,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     selector = subject.config.trainer.resume_from_checkpoint
     root = subject.output_dir / "checkpoints"
     try:
-        found = find(root, selector)
+        found = find(root, selector, partial(_verify_in_time, subject))
     except ProjectError as error:
         # auto refuses nothing but what is there: broken, in quarantine or set aside.
         exists = selector == "auto" or Path(selector).expanduser().exists()
@@ -39,6 +45,13 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         step=manifest.step,
         differences=_differences(saved, to_dict(subject.config)),
     )
+
+
+def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
+    """Verify a checkpoint in as much time as its bytes take to be read from a slow disk."""
+    size_mib = read_manifest(folder).size_bytes / MIB
+    subject.ask_for_time(GRACE_S + size_mib / SLOWEST_MIB_PER_S, f"verifying {folder}: {size_mib:,.0f} MiB")
+    return verify(folder)
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:

@@ -70,6 +70,51 @@ def test_a_probe_that_runs_late_does_not_take_the_others_with_it(subject: Subjec
     assert facts.host is None
 
 
+def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subject: Subject) -> None:
+    def measure(at: Subject) -> int:
+        at.ask_for_time(30.0, "reading a large file")
+        time.sleep(0.4)
+        return 5
+
+    told: list[str] = []
+    facts = collect([Probe("git", measure, deadline_s=0.1)], subject, told.append)
+    assert facts.git == 5
+    assert told == ["reading a large file"]
+
+
+def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject: Subject) -> None:
+    release = threading.Event()
+
+    def measure(at: Subject) -> None:
+        at.ask_for_time(0.3, "reading a large file")
+        release.wait()
+
+    facts = collect([Probe("git", measure, deadline_s=60.0)], subject)
+    release.set()
+    assert facts.git is None
+    assert facts.reason_missing("git") == "timeout: no answer within 0.3 s: reading a large file"
+    assert 0.3 <= facts.probes[0].duration_s < 30
+
+
+def test_time_asked_for_too_late_brings_no_probe_back(subject: Subject) -> None:
+    release = threading.Event()
+
+    def measure(at: Subject) -> int:
+        release.wait()
+        at.ask_for_time(60.0, "late")
+        return 5
+
+    def work(_: Subject) -> int:
+        time.sleep(0.3)
+        release.set()
+        time.sleep(0.3)
+        return 6
+
+    told: list[str] = []
+    facts = collect([Probe("git", measure, deadline_s=0.1), Probe("host", work)], subject, told.append)
+    assert (facts.git, facts.host, told) == (None, 6, [])
+
+
 def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> None:
     running: list[str] = []
     seen: dict[str, list[str]] = {}

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.probes import disk, host
+from launcher.probes import disk, host, resume
+from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.output import probe_output
-from launcher.probes.probe import Subject, nearest_existing
+from launcher.probes.probe import Probe, Subject, nearest_existing
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
+from neobert.training.checkpoint.manifest import verify
 from neobert.training.checkpoint.publish import publish
+
+MIB = 2**20
 
 
 def test_secrets_are_not_recorded() -> None:
@@ -81,10 +88,10 @@ def test_nearest_existing(tmp_path: Path) -> None:
     assert nearest_existing(tmp_path / "a" / "b") == tmp_path
 
 
-def checkpoint(root: Path, step: int, config: RunConfig) -> Path:
+def checkpoint(root: Path, step: int, config: RunConfig, size_bytes: int = 100) -> Path:
     def fill(folder: Path) -> None:
         (folder / "trainer_state").mkdir()
-        (folder / "weights").write_bytes(b"w" * 100)
+        (folder / "weights").write_bytes(b"w" * size_bytes)
         (folder / "trainer_state" / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
 
     publish(root, step, "0" * 64, "2026-01-01T00:00:00+00:00", fill)
@@ -135,6 +142,49 @@ def test_what_the_trainer_would_not_start_afresh_over_is_no_fresh_start_here(
     found = probe_resume(configured({SELECTOR: "auto"}))
     assert (found.exists, found.is_verified) == (True, False)
     assert name in found.reason
+
+
+def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(
+    configured: Any, subject: Subject
+) -> None:
+    root = subject.output_dir / "checkpoints"
+    for step, size_mib in ((10, 1), (20, 3), (30, 2)):
+        checkpoint(root, step, subject.config, size_mib * MIB)
+    (root / "30" / "weights").write_bytes(b"x" * 2 * MIB)
+    asked: list[tuple[int, str]] = []
+    at = replace(
+        configured({SELECTOR: "auto"}),
+        ask_for_time=lambda limit_s, what: asked.append((round(limit_s, 2), what)),
+    )
+    assert probe_resume(at).step == 20
+    # 30 s, and 50 MiB/s: the newest is damaged, and the oldest need not be read.
+    assert asked == [(30.04, f"verifying {root / '30'}: 2 MiB"), (30.06, f"verifying {root / '20'}: 3 MiB")]
+    named = replace(at, config=configured({SELECTOR: str(root / "10")}).config)
+    assert probe_resume(named).step == 10
+    assert asked[2:] == [(30.02, f"verifying {root / '10'}: 1 MiB")]
+
+
+def test_a_checkpoint_that_takes_longer_than_a_light_probe_may_is_still_verified(
+    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    monkeypatch.setattr(resume, "verify", lambda folder: time.sleep(0.8) or verify(folder))
+    facts = collect([Probe("resume", probe_resume, deadline_s=0.4)], configured({SELECTOR: "auto"}))
+    assert facts.resume is not None, facts.reason_missing("resume")
+    assert (facts.resume.step, facts.resume.is_verified) == (10, True)
+
+
+def test_a_disk_that_hangs_over_a_checkpoint_leaves_it_unknown(
+    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    release = threading.Event()
+    monkeypatch.setattr(resume, "GRACE_S", 0.3)
+    monkeypatch.setattr(resume, "verify", lambda _: release.wait())
+    facts = collect([Probe("resume", probe_resume)], configured({SELECTOR: "auto"}))
+    release.set()
+    assert facts.resume is None
+    assert facts.reason_missing("resume") == f"timeout: no answer within 0.3 s: verifying {folder}: 0 MiB"
 
 
 def test_resume_from_a_path(configured: Any, subject: Subject) -> None:

@@ -15,6 +15,7 @@ Whatever else lies there is somebody's, and is left alone: `0100`, `100.bak`, `.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +39,7 @@ AFRESH_HINT = (
 )
 
 Found = tuple[Path, Manifest]
+Verify = Callable[[Path], Manifest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +61,24 @@ def checkpoint_steps(root: Path) -> list[int]:
     return sorted(int(path.name) for path in named if path.is_dir())
 
 
-def find(root: Path, selector: str) -> Found | None:
+def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
     """Return the verified checkpoint that the selector means, or None for a fresh start. Changes nothing.
+
+    Args:
+        verify: what is asked of each checkpoint that is looked at, for callers who have to keep time.
 
     Raises `ProjectError` CKP007 where a named checkpoint does not verify, or where `auto` finds
     checkpoints and none of them does: starting afresh over them would throw work away.
     """
-    return search(root, selector)[0]
+    return search(root, selector, verify)[0]
 
 
-def search(root: Path, selector: str) -> tuple[Found | None, tuple[Rejected, ...]]:
+def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | None, tuple[Rejected, ...]]:
     """Do what `find` does, and return the newer checkpoints too that `auto` passed by."""
     if selector == "never":
         return None, ()
     if selector == "auto":
-        return _newest_verified(root)
+        return _newest_verified(root, verify)
     folder = _named(root, selector)
     return (folder, verify(folder)), ()
 
@@ -107,7 +112,7 @@ def follow(root: Path, name: str) -> Path | None:
     return root / target if target else None
 
 
-def _newest_verified(root: Path) -> tuple[Found | None, tuple[Rejected, ...]]:
+def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Rejected, ...]]:
     """Return the newest checkpoint that verifies, and the newer ones that do not.
 
     Raises `ProjectError` CKP007 where there are checkpoints, here, in quarantine or set aside, and none here

@@ -1,0 +1,65 @@
+"""Whether there is anything left to do for a run that is launched again, and what is read to know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from launcher.continuation import is_finished
+from neobert.config import to_dict
+from neobert.training.checkpoint import manifest
+from neobert.training.checkpoint.publish import publish
+from profiles.registry import ResolvedRun, resolve_run
+
+LAST = 700  # of cpu-demo
+
+
+@pytest.fixture
+def run() -> ResolvedRun:
+    return resolve_run("cpu-demo", (), ("trainer.resume_from_checkpoint=auto",))
+
+
+@pytest.fixture
+def folder(run: ResolvedRun, tmp_path: Path) -> Path:
+    """The directory of that run, without a last word."""
+    (tmp_path / "resolved.json").write_text(json.dumps(to_dict(run.config)), encoding="utf-8")
+    return tmp_path
+
+
+def save(folder: Path, step: int) -> Path:
+    def write(to: Path) -> None:
+        (to / "weights").write_bytes(b"w" * 100)
+
+    publish(folder / "checkpoints", step, "0" * 64, "2026-01-01T00:00:00+00:00", write)
+    return folder / "checkpoints" / str(step)
+
+
+def test_a_run_that_is_saved_to_its_end_is_finished(run: ResolvedRun, folder: Path) -> None:
+    save(folder, LAST - 1)
+    assert not is_finished(run, folder)
+    save(folder, LAST)
+    assert is_finished(run, folder)
+
+
+@pytest.mark.parametrize("name", ["weights", "checkpoint.json"])
+def test_a_damaged_last_checkpoint_says_nothing(name: str, run: ResolvedRun, folder: Path) -> None:
+    save(folder, LAST - 1)
+    damaged = save(folder, LAST) / name
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    assert not is_finished(run, folder)
+
+
+def test_a_checkpoint_under_another_name_does_not_end_a_run(run: ResolvedRun, folder: Path) -> None:
+    save(folder, LAST - 1).rename(folder / "checkpoints" / str(LAST))
+    assert not is_finished(run, folder)
+
+
+def test_what_cannot_end_a_run_is_not_read(
+    run: ResolvedRun, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The preflight reads it after this, and a checkpoint may be of many gibibytes."""
+    save(folder, LAST - 1)
+    monkeypatch.setattr(manifest, "_sha256", lambda _: pytest.fail("a checkpoint was read"))
+    assert not is_finished(run, folder)
