@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from launcher.levels import longest_s
 from launcher.process import Topology
 from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
@@ -17,7 +18,9 @@ NODE_ID_ENV = "SLURM_NODEID"
 # What torchrun takes from the environment, and in the words that follow `--`.
 MEETING_ENVS = ("PET_RDZV_ENDPOINT", "PET_MASTER_ADDR")
 MEETING_WORDS = ("rdzv-endpoint", "master-addr")
-PATIENCE_S = 600.0
+# Nodes of one job do not begin at once, and the first one may wait for an earlier launch to let go.
+START_MARGIN_S = 300.0
+PATIENCE_S = longest_s() + START_MARGIN_S
 LOOK_EVERY_S = 1.0
 
 

@@ -68,6 +68,12 @@ HEAVY_PROBES = (
 )
 
 
+def longest_s() -> float:
+    """How long a preflight of all levels may take: light probes side by side, heavy ones one after the other."""
+    light_s = max(probe.deadline_s for probe in (*HOST_PROBES, *GPU_PROBES))
+    return light_s + sum(probe.deadline_s for probe in HEAVY_PROBES)
+
+
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     """All of them for a production run; a smoke run would be over before its rehearsal is."""
     return JUDGED if run.is_production else QUICK

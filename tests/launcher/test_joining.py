@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from launcher import levels
 from launcher.commands import train
-from launcher.joining import require_meeting_place, wait_for_first_node, with_node_rank
+from launcher.joining import PATIENCE_S, require_meeting_place, wait_for_first_node, with_node_rank
+from launcher.probes.probe import Probe
 from launcher.process import Topology
 from neobert.errors import ProjectError
 
@@ -78,6 +80,14 @@ def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path
     wait_for_first_node(tmp_path / "run", digest, patience_s=0)
     with pytest.raises(ProjectError, match="was issued for config"):
         wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
+
+
+def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    before_s = levels.longest_s()
+    assert PATIENCE_S > before_s > sum(probe.deadline_s for probe in levels.HEAVY_PROBES)
+    longer = (*levels.HEAVY_PROBES, Probe("another", lambda _: None, 700.0, is_heavy=True))
+    monkeypatch.setattr(levels, "HEAVY_PROBES", longer)
+    assert levels.longest_s() == before_s + 700
 
 
 @pytest.mark.e2e
