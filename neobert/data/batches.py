@@ -45,6 +45,7 @@ _POLL_S = 1.0
 EVALUATION_SEED = 0
 
 Result = TypeVar("Result")
+OnSign = Callable[[], None]
 Place = tuple[Window, int, Cursor]
 
 
@@ -58,11 +59,12 @@ class _Stream:
         ranks: tuple[int, int],
         dataset: DatasetConfig,
         reader: PatientReader | None = None,
+        on_sign: OnSign = lambda: None,
     ) -> None:
         self._loader = WorkerThreads(min(1, dataset.num_workers), "neobert-window")
         self._builders = WorkerThreads(dataset.num_workers, "neobert-batch")
         self._depth = max(1, dataset.num_workers * dataset.prefetch_factor)
-        self._reader = reader
+        self._reader, self._on_sign = reader, on_sign
         pin_on = torch.cuda.current_device() if torch.cuda.is_available() else None
         self._tasks = _share(places(self._loader, self._wait), assembler, *ranks, pin_on)
         self._ready: deque[Future[Microbatch]] = deque()
@@ -98,13 +100,16 @@ class _Stream:
         self.close()
 
     def _wait(self, future: Future[Result]) -> Result:
-        """Wait for a result, as long as there are signs of progress."""
+        """Wait for a result, as long as there are signs of progress; a pause on purpose is one."""
         limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
         last_sign_s = time.monotonic()
         while not wait([future], _POLL_S).done:
             if self._reader is not None:
                 last_sign_s = max(last_sign_s, self._reader.last_sign_s)
-            if time.monotonic() - last_sign_s > limit_s:
+            silence_s = time.monotonic() - last_sign_s
+            if self._reader is not None and silence_s < _POLL_S:
+                self._on_sign()
+            if silence_s > limit_s:
                 raise ProjectError(
                     "DAT010",
                     f"no text has arrived for {limit_s:.0f} s",
@@ -119,7 +124,8 @@ class TrainStream(_Stream):
     """Endless microbatches of one rank, from a cursor on.
 
     Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it,
-    or use it as a context manager, to end its threads.
+    or use it as a context manager, to end its threads. While a stream of text is waited for, `on_sign` is
+    called as often as there are signs of progress.
     """
 
     def __init__(
@@ -130,6 +136,7 @@ class TrainStream(_Stream):
         rank: int = 0,
         world_size: int = 1,
         cursor: Cursor | None = None,
+        on_sign: OnSign = lambda: None,
     ) -> None:
         text = prepared.train
         shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics).value
@@ -144,6 +151,7 @@ class TrainStream(_Stream):
             (rank, world_size),
             config.dataset,
             text.reader if isinstance(text, DocumentStream) else None,
+            on_sign,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,18 @@ from neobert.training.task import Task
 log = logging.getLogger(__name__)
 
 
-def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *, is_fresh: bool) -> Task:
+def build_pretraining(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    *,
+    is_fresh: bool,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
     """Put model, objective and data of a pretraining run together.
 
     A fresh run begins with the weights of `model.pretrained_checkpoint`; one that is resumed has its own.
+    `on_sign` hears of progress while text is waited for.
     Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's.
     """
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
@@ -38,7 +47,7 @@ def build_pretraining(config: RunConfig, prepared: PreparedData, world: World, *
     if is_fresh and config.model.pretrained_checkpoint is not None:
         report = load_weights(model, Path(config.model.pretrained_checkpoint))
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
-    data = PretrainingData(config, prepared, world, model.config.vocab_size)
+    data = PretrainingData(config, prepared, world, model.config.vocab_size, on_sign)
     objective = build_objective(config, model, kernels, world.device.type, num_ranks=world.size)
     return Task(
         model=model,
@@ -93,6 +102,7 @@ class PretrainingData:
     prepared: PreparedData
     world: World
     vocab_size: int
+    on_sign: Callable[[], None] = lambda: None
 
     def batches(self, cursor: Cursor) -> TrainStream:
         """Yield this rank's training microbatches from a cursor on."""
@@ -103,6 +113,7 @@ class PretrainingData:
             rank=self.world.rank,
             world_size=self.world.size,
             cursor=cursor,
+            on_sign=self.on_sign,
         )
 
     def evaluation(self) -> EvalStream:

@@ -165,7 +165,7 @@ def assemble(
     pulse = pulse or Pulse()
     with signals.interrupting(), world.main_first():
         prepared = prepare(config, pulse.go_on)
-    task = build_pretraining(config, prepared, world, is_fresh=start is None)
+    task = build_pretraining(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
     trainer.pulse = pulse
     if STOP_BY_ENV in os.environ:

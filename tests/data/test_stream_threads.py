@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -97,3 +98,29 @@ def test_pinning_happens_on_the_device_of_the_rank(texts: dict[str, Text], monke
     monkeypatch.setattr(Microbatch, "pin_memory", lambda batch: pinned.append(current.number) or batch)
     read(texts["prepared"], 3, num_workers=2)
     assert set(pinned) == {3}
+
+
+def test_a_pause_on_purpose_is_a_sign_of_progress_and_silence_is_none(texts: dict[str, Text], monkeypatch):
+    """Who watches from outside would take a patient reader for one that hangs."""
+    from neobert.data import batches
+
+    monkeypatch.setattr(batches, "_POLL_S", 0.01)
+    config, data = texts["stream of files"]
+    config = replace(config, dataset=replace(config.dataset, num_workers=1))
+    load, signs, counts = windows.StreamedWindows.load, [], {}
+
+    def count(kind, last_sign_s, during_s):
+        data.train.reader.last_sign_s, heard = last_sign_s, len(signs)
+        time.sleep(during_s)
+        counts.setdefault(kind, len(signs) - heard)  # later windows are loaded while nobody waits
+
+    def pausing(source, cursor):
+        count("silence", time.monotonic() - 60, 0.1)
+        count("pause", time.monotonic() + 0.3, 0.2)
+        return load(source, cursor)
+
+    monkeypatch.setattr(windows.StreamedWindows, "load", pausing)
+    with TrainStream(data, config, data.tokenizer, on_sign=lambda: signs.append(1)) as stream:
+        next(stream)
+    assert counts["pause"] >= 3
+    assert counts["silence"] == 0
