@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from neobert.config.canonical import sha256
@@ -12,6 +12,7 @@ from neobert.config.overrides import Override, parse_overrides
 from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
 from neobert.config.schema import RunConfig
 from neobert.config.tree import DEFAULT, Node, Origin
+from neobert.config.variables import References
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
 from profiles.inherit import (
     ABOUT,
@@ -73,6 +74,7 @@ class ResolvedRun:
     Attributes:
         digest: SHA-256 of the canonical configuration.
         source_file: the last run file; the profile's file where there is none; empty with neither.
+        references: dotted key to the variables that its value names.
     """
 
     config: RunConfig
@@ -81,6 +83,7 @@ class ResolvedRun:
     digest: str
     source_file: str
     overrides: tuple[Override, ...] = ()
+    references: References = field(default_factory=dict)
 
     @property
     def is_production(self) -> bool:
@@ -187,7 +190,15 @@ def _resolved(
     overrides: tuple[Override, ...],
 ) -> ResolvedRun:
     source = documents[-1].file if documents else profile.files[0] if profile else ""
-    return ResolvedRun(resolution.config, profile, resolution.origins, resolution.digest, source, overrides)
+    return ResolvedRun(
+        resolution.config,
+        profile,
+        resolution.origins,
+        resolution.digest,
+        source,
+        overrides,
+        resolution.references,
+    )
 
 
 def _profile(layers: Layers) -> Loaded:

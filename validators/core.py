@@ -17,7 +17,6 @@ from validators.finding import CheckResult, Finding, Level, Severity, Status, Vi
 from validators.rule import RULES, CannotTellError, RaisedBy, Rule
 
 STATIC = (Level.STATIC,)
-WAIVER_CODE = "CFG009"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ def _with_waiver_faults(
         return outcome
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
     found = {finding.code for other in outcomes for finding in other.findings}
-    faults = waivers.faults(run.config.waivers, judged, found, today)
+    faults = (*waivers.faults(run.config.waivers, judged, found, today), *waivers.lifts_itself(run))
     return replace(outcome, findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
 
 

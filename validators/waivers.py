@@ -7,8 +7,11 @@ from dataclasses import replace
 from datetime import date
 
 from neobert.config.schema import Waiver
+from profiles.registry import ResolvedRun
 from validators.finding import Finding, Violation
 from validators.rule import RULES
+
+OVERRIDES = "CFG008"
 
 
 def lift(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
@@ -33,6 +36,15 @@ def faults(waivers: Sequence[Waiver], judged: set[str], found: set[str], today: 
         fault = _fault(waiver, judged, found, today)
         if fault:
             yield Violation(f"waivers.{index}", f"the waiver of {waiver.code} {fault[0]}", fault[1])
+
+
+def lifts_itself(run: ResolvedRun) -> Iterator[Violation]:
+    """Yield the waivers of arguments that are arguments themselves: nobody reviewed them either."""
+    for index, waiver in enumerate(run.config.waivers):
+        path = f"waivers.{index}"
+        if waiver.code == OVERRIDES and run.origin(f"{path}.code").kind == "override":
+            message = f"the waiver of {OVERRIDES} is an argument itself"
+            yield Violation(path, message, "put it into the run file")
 
 
 def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tuple[str, str] | None:

@@ -18,7 +18,7 @@ from neobert.config.merge import merge
 from neobert.config.overrides import Override, as_layer
 from neobert.config.schema import RunConfig
 from neobert.config.tree import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
-from neobert.config.variables import substitute
+from neobert.config.variables import References, references_in, substitute
 
 T = TypeVar("T")
 
@@ -30,11 +30,12 @@ EMPTY = Node({}, DEFAULT, DEFAULT)
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A configuration, where each of its values was written, and its digest."""
+    """A configuration, where each of its values was written, its digest, and the variables it names."""
 
     config: RunConfig
     origins: Mapping[str, Origin]
     digest: str
+    references: References
 
 
 def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution:
@@ -47,11 +48,12 @@ def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> R
     root = EMPTY
     for document in documents:
         root = merge(root, document.root)
+    references = references_in(root)
     root, unresolved = substitute(root)
     flaws = [flaw for document in documents for flaw in document.flaws] + unresolved
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
-    return Resolution(config, _origins(root), digest(config))
+    return Resolution(config, _origins(root), digest(config), references)
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:

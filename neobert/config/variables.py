@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from neobert.config.tree import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, join, measure, walk
 
@@ -13,6 +14,8 @@ NAME = r"[\w-]+(?:\.[\w-]+)*"
 EXACT = re.compile(rf"\$variables\.({NAME})")
 INLINE = re.compile(rf"\{{\$variables\.({NAME})\}}|\$\{{variables\.({NAME})\}}")
 REMAINDER = re.compile(r"\$\{?variables\b")
+REFERENCE = re.compile(rf"\$\{{?variables\.({NAME})")
+VARIABLES = "variables."
 MOST_TEXT = 2**20
 MOST_COMPARED = 10_000
 
@@ -34,6 +37,32 @@ def substitute(root: Node) -> tuple[Node, list[Flaw]]:
         message = f"the variables unfold to {size} values on {depth} levels"
         return root, [Flaw("CFG012", ("variables",), message, "use fewer of them in each other", root.origin)]
     return resolved, flaws
+
+
+References = Mapping[str, tuple[str, ...]]
+
+
+def references_in(root: Node) -> References:
+    """Dotted key to the variables that its value names, before any of them is replaced."""
+    named = ((path, node) for path, node in walk(root) if _is_reference(node))
+    return {join(path): tuple(REFERENCE.findall(str(node.value))) for path, node in named}
+
+
+def keys_reached(name: str, references: References) -> tuple[str, ...]:
+    """Dotted keys, sorted, whose values a variable goes into, also by way of others. Empty name: any."""
+    reached: set[str] = set()
+    changed = [name]
+    while changed:
+        variable = changed.pop()
+        users = {key for key, names in references.items() if any(_touches(variable, each) for each in names)}
+        changed += [key.removeprefix(VARIABLES) for key in users - reached if key.startswith(VARIABLES)]
+        reached |= users
+    return tuple(sorted(key for key in reached if not key.startswith(VARIABLES)))
+
+
+def _touches(name: str, other: str) -> bool:
+    """Whether one of two variables is the other, or holds it."""
+    return not name or f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
 
 def _is_reference(node: Node) -> bool:

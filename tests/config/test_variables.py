@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from neobert.config.variables import keys_reached
+
 
 def test_a_whole_value_keeps_its_type(resolve_text) -> None:
     config = resolve_text(
@@ -130,3 +132,31 @@ def test_a_long_chain_of_variables_is_refused(issues_of) -> None:
     found = issues_of("\n".join([lines[0], *reversed(lines[1:])]))
     assert found[0].code == "CFG012"
     assert "levels" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("width", ("model.hidden_size",)),
+        ("sizes", ("model.hidden_size", "wandb.name")),
+        ("sizes.label", ("wandb.name",)),
+        ("sizes.base", ("model.hidden_size", "wandb.name")),
+        ("sizes.other", ()),
+        ("beta", ("optimizer.betas.1",)),
+        ("unused", ()),
+        ("size", ()),
+        ("", ("model.hidden_size", "optimizer.betas.1", "wandb.name")),
+    ],
+)
+def test_the_keys_that_a_variable_goes_into(name: str, keys: tuple[str, ...], resolve_text) -> None:
+    text = """
+variables:
+  width: $variables.sizes.base
+  sizes: {base: 768, label: "of {$variables.sizes.base}"}
+  beta: 0.9
+  unused: 1
+model: {hidden_size: $variables.width}
+optimizer: {betas: [0.8, $variables.beta]}
+wandb: {name: "${variables.sizes.label} or so"}
+"""
+    assert keys_reached(name, resolve_text(text).references) == keys

@@ -97,11 +97,13 @@ ROWS: list[Row] = [
     ("CFG005", FAST, "profile", None, "a100-prod", "names no profile"),
     ("CKP002", {"config.trainer.max_steps": 1000} | FAST,
      "measured.step_time_s", 14.5, 14.3, "a crash may cost"),
-    ("CKP004", {}, "facts.disk.free_inodes", 306, 307, "inodes"),
-    ("CKP004", {"facts.disk.free_mib": 13490, "config.trainer.resume_from_checkpoint": "auto"},
+    ("CKP004", {}, "facts.disk.free_inodes", 459, 460, "inodes"),
+    ("CKP004", {"facts.disk.free_mib": 20236, "config.trainer.resume_from_checkpoint": "auto"},
      "facts.output.checkpoint_steps", [], [1000], "are needed"),
-    ("CKP004", {"facts.disk.free_mib": 13490, "facts.output.checkpoint_steps": [1000]},
+    ("CKP004", {"facts.disk.free_mib": 20236, "facts.output.checkpoint_steps": [1000]},
      "config.trainer.resume_from_checkpoint", "never", "auto", "are needed"),
+    ("CKP004", {"facts.disk.free_mib": 20236, "config.trainer.resume_from_checkpoint": "auto"},
+     "facts.output.num_set_aside", 0, 1, "are needed"),
     ("CKP005", {}, "facts.disk.is_writable", False, True, "written to"),
     ("CKP005", {}, "facts.disk.rename_works", False, True, "renamed in"),
     ("CKP005", {}, "facts.disk.fsync_works", False, True, "synced"),
@@ -333,3 +335,13 @@ def test_the_way_out_of_a_broken_checkpoint_fits_how_it_was_named(selector, hint
     broken = RESUME | {"facts.resume.is_verified": False, "facts.resume.selector": selector}
     (finding,) = judge_situation(broken).of("CKP007")
     assert hint in finding.hint
+
+
+def test_a_variable_that_an_argument_sets_is_told_with_the_keys_that_it_goes_into(judge_situation):
+    every = "$variables.often"
+    config = {"config.variables": {"often": 500}, "config.trainer.save_steps": every}
+    config |= {"config.trainer.eval_steps": every, "overrides": ["variables.often=600"]}
+    (finding,) = judge_situation(config).of("CFG008")
+    reached = "trainer.eval_steps, trainer.save_steps"
+    assert finding.message == f"variables.often is set by an argument, and goes into {reached}"
+    assert (finding.path, finding.file) == ("variables.often", "<command line>")

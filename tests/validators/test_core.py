@@ -159,6 +159,18 @@ def test_a_waiver_that_does_nothing_is_a_finding(code, fragment, judge_situation
     assert found.severity is Severity.WARN
 
 
+@pytest.mark.parametrize("is_in_the_file", [True, False])
+def test_an_argument_does_not_answer_for_arguments(is_in_the_file, judge_situation):
+    waiver = WAIVER | {"code": "CFG008"}
+    text = "waivers=[{code: CFG008, reason: the batch is ramped by hand, expires: 2026-03-31}]"
+    result = judge_situation(
+        {"config.waivers": [waiver], "overrides": ["seed=5"] if is_in_the_file else [text]}
+    )
+    assert result.of("CFG008") == []
+    verdict = verdict_of(result.findings, result.checks.values(), strict=True).name
+    assert (verdict, result.of("CFG009") == []) == (("pass", True) if is_in_the_file else ("fail", False))
+
+
 def test_what_cannot_be_waived_stands(judge_situation):
     situation = {"config.model.num_attention_heads": 11, "config.waivers": [WAIVER | {"code": "MOD002"}]}
     result = judge_situation(situation)

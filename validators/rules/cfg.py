@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config import digest, from_dict, to_dict
+from neobert.config.variables import keys_reached
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -10,7 +11,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import RaisedBy, Violations, rule
 
 SMOKE_LIMIT_S = 15 * 60
-SECTIONS_WITHOUT_EFFECT = ("variables", "wandb", "watchdog", "waivers")
+SECTION_WITHOUT_EFFECT, VARIABLES = "wandb", "variables"
 KEYS_WITHOUT_EFFECT = frozenset(
     {
         "profile",
@@ -115,9 +116,10 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """A value of a production run that only the command line knows.
 
     ## What it does
-    Lists every key of a production run that an argument overrides, apart from those that say where
-    results go and how many hands prepare them. No environment variable overrides a key: there is none to
-    look for.
+    Lists every key of a production run that an argument overrides, waivers among them, apart from those that
+    say where results go and how many hands prepare them. A variable is listed with the keys that it goes
+    into, where one of them is none of those. No environment variable overrides a key: there is none to look
+    for.
 
     ## Why is this bad?
     What was reviewed is the file. An argument lives in a shell's history, and the next run does not have it.
@@ -136,13 +138,20 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ```
     """
     for path in sorted({override.path for override in run.overrides}):
-        if path in KEYS_WITHOUT_EFFECT or path.partition(".")[0] in SECTIONS_WITHOUT_EFFECT:
+        section, _, name = path.partition(".")
+        reached = keys_reached(name, run.references) if section == VARIABLES else (path,)
+        if all(map(_is_without_effect, reached)):
             continue
+        into = f", and goes into {', '.join(reached)}" if section == VARIABLES else ""
         yield Violation(
             path,
-            f"{path} is set by an argument",
+            f"{path} is set by an argument{into}",
             "put it into the run file, or waive CFG008 with a reason",
         )
+
+
+def _is_without_effect(path: str) -> bool:
+    return path in KEYS_WITHOUT_EFFECT or path.partition(".")[0] == SECTION_WITHOUT_EFFECT
 
 
 @rule(
@@ -159,7 +168,7 @@ def idle_waiver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Closes the ledger after all rules were judged: every waiver needs a reason and a day, the code of a
     rule that may be waived, and a finding that it lifts. A rule that could not be judged leaves its
-    waiver alone.
+    waiver alone. A waiver of CFG008 has to stand in the file: as an argument it would lift itself.
 
     ## Why is this bad?
     A forgotten waiver lifts the next fault of the same kind, for which nobody answers.
