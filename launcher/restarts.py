@@ -8,9 +8,10 @@ from typing import Literal
 
 from launcher.watchdog import Stall
 from neobert.errors import EXIT_DO_NOT_REQUEUE, EXIT_TRAINING_FAILED, ProjectError
+from neobert.training.pulse import COLLECTIVE, DATA_WAIT, SAVE, START
 
 # What may be otherwise at another time, whatever the run does: a disk, a network, the kernel's memory.
-PASSING_PHASES = ("start", "data_wait", "collective", "save")
+PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
 # Somebody has to make room first.

@@ -23,14 +23,13 @@ from launcher.receipts import code_version
 from launcher.records import Record, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
+from neobert.training.outcome import FILE_NAME as OUTCOME
 from profiles.registry import ResolvedRun
 
 GIVEN = "config.yaml"
 RESOLVED = "resolved.json"
 MANIFEST = "manifest.json"
-OUTCOME = "outcome.json"
 METRICS = "metrics.jsonl"
-HEARTBEAT = "heartbeat_rank0.jsonl"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"
 WRITTEN = (

@@ -19,12 +19,13 @@ from launcher.orphans import end_orphans
 from launcher.process import AGAIN, Topology, log_of, start, wait
 from launcher.records import Record, last_beat, read_json
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
-from launcher.rundir import CHECKPOINTS, LOGS, OUTCOME, RESOLVED, record_restart, record_trainer
+from launcher.rundir import CHECKPOINTS, LOGS, RESOLVED, record_restart, record_trainer
 from launcher.watchdog import Attention, Stall, Watchdog
 from launcher.workers import dump_stacks, end, workers_of
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.checkpoint.folders import latest
+from neobert.training.outcome import FILE_NAME as OUTCOME
 
 # What torchrun says of each rank that had ended when it looked, at the end of its log.
 ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+)")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from launcher.records import Record
 from neobert.config.schema import WatchdogConfig
+from neobert.training.pulse import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, SAVE, START, STEP
 
-START = "start"
 PATIENCE = 10
 # A rank is silent that has missed so many heartbeats: it cannot even run the thread that writes them.
 MISSED_BEATS = 3
@@ -113,12 +113,12 @@ class Watchdog:
         phase = str(beat.get("phase", START))
         limits = self._limits
         most_s = {
-            "compile": limits.compile_limit_s,
-            "train": limits.step_limit_s,
-            "data_wait": limits.data_wait_limit_s,
-            "collective": limits.data_wait_limit_s,
-            "eval": limits.evaluation_limit_s,
-            "save": limits.save_limit_s,
+            COMPILE: limits.compile_limit_s,
+            STEP: limits.step_limit_s,
+            DATA_WAIT: limits.data_wait_limit_s,
+            COLLECTIVE: limits.data_wait_limit_s,
+            EVALUATION: limits.evaluation_limit_s,
+            SAVE: limits.save_limit_s,
         }.get(phase, limits.start_limit_s)
         longest_s = (beat.get("phase_longest_s") or {}).get(phase)
         if longest_s is not None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from launcher import console
 from launcher.records import Record, last_beat, read_json, read_metrics
-from launcher.rundir import MANIFEST, METRICS, OUTCOME, is_alive, is_run_directory
+from launcher.rundir import MANIFEST, METRICS, is_alive, is_run_directory
 from launcher.ui.numbers import show_count, show_duration, show_number
 from launcher.watch import LOSS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.training.outcome import FILE_NAME as OUTCOME
 
 DIED = "died while in "
 

@@ -12,13 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neobert.data.masking import IGNORED
 from neobert.kernels.embedding import embedding
 from neobert.model import NeoBERTLMHead
 from neobert.model.record import recording
 from neobert.objectives.capacity import rows_for
 from neobert.objectives.region import Region, compiled
-
-IGNORED = -100
 
 
 class Score(NamedTuple):
