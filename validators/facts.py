@@ -77,7 +77,7 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFacts:
-    """What output_dir holds already."""
+    """What output_dir holds already. Of its checkpoints some may have been set aside, under other names."""
 
     path: str
     exists: bool
@@ -85,6 +85,7 @@ class OutputFacts:
     is_empty: bool
     config_digest: str
     checkpoint_steps: tuple[int, ...]
+    num_set_aside: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

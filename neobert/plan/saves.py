@@ -14,6 +14,8 @@ FP32_BYTES = 4
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
 MIN_KEPT = 2  # whatever trainer.save_total_limit says: one that is damaged is then not the last
+STARTS_KEPT = 1  # what the session went on from
+SUPERSEDED_KEPT = 1  # of what lay ahead of an earlier step that was gone on from
 
 
 def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[float]) -> Values:
@@ -46,12 +48,17 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
 
 
 def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
-    """Return the most checkpoints that lie on the disk at once, but for one that is being written."""
+    """Return the most checkpoints that lie on the disk at once, but for one that is being written.
+
+    Nobody knows beforehand whether a run will be stopped and gone on from, so the room for it is counted.
+    What a stop saves between two saves of the cadence is one of the newest, and then the start.
+    """
     if not trainer.save_total_limit:
-        return num_saves
+        return num_saves + SUPERSEDED_KEPT
     multiples = trainer.max_steps // trainer.save_keep_every if trainer.save_keep_every else 0
     best = int(trainer.metric_for_best_model is not None)
-    return max(trainer.save_total_limit, MIN_KEPT) + best + min(multiples, num_saves)
+    besides = STARTS_KEPT + best + min(multiples, num_saves) + SUPERSEDED_KEPT
+    return max(trainer.save_total_limit, MIN_KEPT) + besides
 
 
 def save_interval(trainer: TrainerConfig) -> Derived[int]:

@@ -20,7 +20,7 @@ from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.training.checkpoint.manifest import verify
-from neobert.training.checkpoint.publish import publish
+from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20
 
@@ -104,7 +104,11 @@ def test_output_of_an_earlier_run(subject: Subject) -> None:
     assert (probe_output(subject).exists, probe_output(subject).is_empty) == (True, True)
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     found = probe_output(subject)
-    assert (found.is_empty, found.checkpoint_steps) == (False, (10,))
+    assert (found.is_empty, found.checkpoint_steps, found.num_set_aside) == (False, (10,), 0)
+    checkpoint(subject.output_dir / "checkpoints", 20, subject.config)
+    set_aside_after(subject.output_dir / "checkpoints", 10)
+    found = probe_output(subject)
+    assert (found.checkpoint_steps, found.num_set_aside) == ((10,), 1)
 
 
 def test_output_that_is_a_file(subject: Subject) -> None:

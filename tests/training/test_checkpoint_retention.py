@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.config.schema import TrainerConfig
+from neobert.plan.saves import kept_checkpoints
 from neobert.training.checkpoint import folders, publish, retention
 
 NOW = "2026-01-01T00:00:00+00:00"
@@ -49,6 +52,85 @@ def test_what_must_stay_stays_and_the_rest_goes(tmp_path, steps, limit, keep_eve
     expected = steps if limit == 0 else newest | multiples | ({best, resumed} & steps)
     assert set(folders.checkpoint_steps(root)) == expected
     assert folders.follow(root, "best") == (None if best is None else (root / str(best)).resolve())
+
+
+CADENCE, END = 100, 1000
+
+
+@dataclass
+class Disk:
+    """A folder of checkpoints, how sessions use it, and the most that ever lay there at once."""
+
+    root: Path
+    trainer: TrainerConfig
+    peak: int = 0
+
+    def session(self, start: int | None, num_saves: int, offset: int, values: list[float]) -> None:
+        """Go on from a step, save at the cadence, and `offset` beyond the last of it, where a stop does."""
+        if start is not None:
+            publish.set_aside_after(self.root, start)
+        steps = [step for step in range(CADENCE, END + 1, CADENCE) if step > (start or 0)][:num_saves]
+        if offset and steps and steps[-1] < END:
+            steps.append(steps[-1] + offset)
+        for step, value in zip(steps, values, strict=False):
+            publish.publish(self.root, step, "digest", NOW, self._write, {"eval/loss": value})
+            retention.tidy(self.root, self.trainer, start)
+
+    def starts(self) -> list[int]:
+        """The steps that a session may be asked to go on from."""
+        aside = [step for step, _ in folders.set_aside_in(self.root)]
+        return sorted({*folders.checkpoint_steps(self.root), *aside})
+
+    def _write(self, folder: Path) -> None:
+        (folder / "w").write_bytes(b"w")
+        there = sum(path.is_dir() and not path.is_symlink() for path in self.root.iterdir())
+        self.peak = max(self.peak, there)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    limit=st.integers(0, 4),
+    keep_every=st.sampled_from([0, 100, 300, 450]),
+    metric=st.sampled_from([None, "eval/loss"]),
+    sessions=st.lists(
+        st.tuples(st.integers(0, 20), st.integers(1, 10), st.sampled_from([0, 37])), min_size=1, max_size=4
+    ),
+    values=st.lists(st.floats(0, 9), min_size=11, max_size=11),
+)
+def test_no_more_lies_on_the_disk_than_the_plan_says(tmp_path, limit, keep_every, metric, sessions, values):
+    root = tmp_path / "checkpoints"
+    shutil.rmtree(root, ignore_errors=True)
+    trainer = TrainerConfig(
+        max_steps=END,
+        save_steps=CADENCE,
+        save_total_limit=limit,
+        save_keep_every=keep_every,
+        metric_for_best_model=metric,
+    )
+    disk = Disk(root, trainer)
+    for choice, num_saves, offset in sessions:
+        starts = disk.starts()
+        # Where all are kept, what stops save is as much as there are stops: no plan knows that.
+        start = starts[choice % len(starts)] if starts else None
+        disk.session(start, num_saves, offset if limit else 0, values)
+    assert disk.peak <= kept_checkpoints(trainer, END // CADENCE) + 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "sessions", "peak"),
+    [
+        ({"save_total_limit": 3}, [(None, 4), (200, 6)], 6),
+        ({"save_total_limit": 1}, [(None, 3), (200, 6)], 5),
+        ({"save_total_limit": 0}, [(None, 10), (100, 9), (900, 1)], 12),
+        ({"save_total_limit": 2, "metric_for_best_model": "eval/loss"}, [(None, 3), (200, 6)], 6),
+    ],
+)
+def test_as_much_lies_on_the_disk_as_the_plan_says(tmp_path, changes, sessions, peak):
+    trainer = TrainerConfig(max_steps=END, save_steps=CADENCE, **changes)
+    disk = Disk(tmp_path, trainer)
+    for start, num_saves in sessions:
+        disk.session(start, num_saves, 0, [9.0, 4.0, *[9.0] * 8] if start else [9.0] * 10)
+    assert disk.peak == peak == kept_checkpoints(trainer, END // CADENCE) + 1
 
 
 def test_more_of_an_accuracy_is_better_unless_said_otherwise(tmp_path):

@@ -174,8 +174,9 @@ def test_the_best_is_judged_when_it_is_saved(save_steps: int, eval_steps: int, o
     assert all(str(often) in message for message in said)
 
 
-def held(steps: tuple[int, ...]) -> Facts:
-    return replace(FACTS, output=replace(FACTS.output, checkpoint_steps=steps))
+def held(steps: tuple[int, ...], num_set_aside: int = 0) -> Facts:
+    output = replace(FACTS.output, checkpoint_steps=steps, num_set_aside=num_set_aside)
+    return replace(FACTS, output=output)
 
 
 @pytest.mark.parametrize(("tree_mib", "count"), [(500_000.0, 0), (500_000.005, 1)])
@@ -187,12 +188,22 @@ def test_a_run_that_starts_anew_has_nothing_on_the_disk(tree_mib: float, count: 
 
 
 @pytest.mark.parametrize(
-    ("limit", "tree_mib", "count"),
-    [(0, 502_000.0, 0), (0, 502_001.0, 1), (1, 501_000.0, 0), (1, 501_001.0, 1), (3, 502_000.0, 0)],
+    ("limit", "steps", "tree_mib", "count"),
+    [
+        (0, (10, 20), 503_000.0, 0),
+        (0, (10, 20), 503_001.0, 1),
+        (1, (10, 20), 503_000.0, 0),
+        (1, (10, 20, 30, 40), 504_000.0, 0),
+        (1, (10, 20, 30, 40), 504_001.0, 1),
+        (3, (10, 20, 30, 40), 505_000.0, 0),
+    ],
 )
-def test_what_is_kept_already_needs_no_room(limit: int, tree_mib: float, count: int) -> None:
+def test_what_is_kept_already_needs_no_room(
+    limit: int, steps: tuple[int, ...], tree_mib: float, count: int
+) -> None:
+    """One was set aside besides; two that are kept whatever the limit, a start and it make four."""
     run = run_of(f"trainer.save_total_limit={limit}", "trainer.resume_from_checkpoint=auto")
-    said = found("CKP004", run, held((10, 20)), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
+    said = found("CKP004", run, held(steps, 1), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
     room = [one.message for one in said if "MiB" in one.message]
     assert len(room) == count
     assert all("are there" in message for message in room)

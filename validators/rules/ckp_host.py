@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
-from neobert.plan.saves import kept_checkpoints
+from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -20,8 +20,11 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     """A disk that the run's checkpoints do not fit on.
 
     ## What it does
-    Compares free space and free inodes below `trainer.output_dir` with (kept + 1) checkpoints and a fifth
-    more: the new one is complete before the oldest goes. Checkpoints of the run that goes on count as room.
+    Compares free space and free inodes below `trainer.output_dir` with the most checkpoints that lie there at
+    once, and a fifth more. Those are the newest that are kept, the best and the multiples where they are
+    asked for, the one that a session goes on from, one that was set aside when an earlier step was gone on
+    from, and the new one, which is complete before the oldest goes. Checkpoints of the run that goes on count
+    as room.
 
     ## Why is this bad?
     A full disk is met at a save, hours into the run, and the save is what was wanted.
@@ -33,7 +36,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
     ## Use instead
     ```text
-    a trainer.output_dir with 13,491 MiB, or a lower trainer.save_total_limit
+    a trainer.output_dir with 20,237 MiB, or a lower trainer.save_total_limit
     ```
     """
     disk = facts.disk
@@ -48,7 +51,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             "make room, choose another folder, or lower trainer.save_total_limit",
         )
     checkpoints = kept_checkpoints(run.config.trainer, plan.num_saves.value) + 1
-    inodes = int(checkpoints * FILES_PER_CHECKPOINT * 1.2)
+    inodes = int(checkpoints * FILES_PER_CHECKPOINT * TREE_MARGIN)
     if disk.free_inodes < inodes:
         yield Violation(
             "trainer.output_dir",
@@ -59,11 +62,11 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
 def _held_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
     """What a run that goes on has on the disk already: those checkpoints make room for the next ones."""
-    trainer, output = run.config.trainer, facts.output
-    if output is None or trainer.resume_from_checkpoint == NEVER:
+    output = facts.output
+    if output is None or run.config.trainer.resume_from_checkpoint == NEVER:
         return 0.0
-    kept = min(len(output.checkpoint_steps), trainer.save_total_limit or len(output.checkpoint_steps))
-    return kept * plan.checkpoint_mib.value
+    there = len(output.checkpoint_steps) + output.num_set_aside
+    return min(there, kept_checkpoints(run.config.trainer, plan.num_saves.value)) * plan.checkpoint_mib.value
 
 
 @rule("CKP005", "unsafe-output-dir", severity=Severity.FAIL, level=Level.HOST, needs=("disk",))
