@@ -172,7 +172,7 @@ def _load_flash_attn_4() -> Callable[..., Any]:
 
         from .flash4 import flash4_varlen
     except ImportError as error:
-        raise _not_installed("flash_attn_4", "flash-attn-4", error, "'neobert-launch[fused]'") from error
+        raise _not_installed("flash_attn_4", "flash-attn-4", error, "'flash-attn-4>=4.0.0b1'") from error
     return flash4_varlen
 
 
@@ -188,7 +188,9 @@ def _load_flash_attn_2() -> Callable[..., Any]:
     try:
         from flash_attn import flash_attn_varlen_func
     except ImportError as error:
-        raise _not_installed("flash_attn_2", "flash-attn", error, "'neobert-launch[flash]'") from error
+        raise _not_installed(
+            "flash_attn_2", "flash-attn", error, "--no-build-isolation 'flash-attn>=2.8'"
+        ) from error
     return flash_attn_varlen_func  # type: ignore[no-any-return]
 
 
@@ -230,7 +232,7 @@ def load_liger() -> LigerFunctions:
     except ImportError as error:
         raise BackendError(
             f"kernel_backend liger needs the package liger-kernel, which does not import ({error}).",
-            "pip install 'neobert-launch[liger]', or use kernel_backend torch.",
+            "pip install 'liger-kernel>=0.8', or use kernel_backend torch.",
         ) from error
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)
 

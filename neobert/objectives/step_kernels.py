@@ -13,6 +13,7 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.installing import INSTALL
 from neobert.kernels.fused_block import why_not
 from neobert.model.backends import (
     Backend,
@@ -26,7 +27,7 @@ from neobert.plan import feed_forward_width
 from neobert.plan.kernels import HEAD_SIZE, LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
 
 HINTS = {
-    "fused": "pip install 'neobert-launch[fused]' on a Hopper card, or set model.kernel_backend to auto",
+    "fused": f"{INSTALL['fused']} on a Hopper card, or set model.kernel_backend to auto",
     "triton": "set model.kernel_backend to auto, torch or liger",
 }
 

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 
 from neobert.config.schema import WandbConfig
 from neobert.errors import ProjectError
+from neobert.installing import INSTALL
 
 log = logging.getLogger(__name__)
 
-HINT = "pip install 'neobert-launch[wandb]', or set wandb.enabled: false; metrics.jsonl is written either way"
+HINT = f"{INSTALL['wandb']}, or set wandb.enabled: false; metrics.jsonl is written either way"
 
 
 class Session(Protocol):

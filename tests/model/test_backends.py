@@ -72,7 +72,7 @@ def test_a_missing_flash_attention_names_every_release_and_an_install_line(insta
     install()
     with pytest.raises(BackendError, match=r"flash-attn-4,.*flash-attn-3,.*flash-attn, which") as caught:
         choose_backend("flash_attn_varlen", card())
-    assert "pip install 'neobert-launch[flash]'" in caught.value.hint
+    assert "pip install --no-build-isolation 'flash-attn>=2.8'" in caught.value.hint
 
 
 @pytest.mark.parametrize("requested", ["auto", "flash_attn_varlen"])

@@ -142,7 +142,7 @@ def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
     with pytest.raises(ProjectError) as caught:
         resolve_step_kernels(config(model={"kernel_backend": "fused"}), "cuda", BF16)
     assert "quack-kernels" in caught.value.message
-    assert "pip install 'neobert-launch[fused]'" in caught.value.hint
+    assert "pip install 'quack-kernels>=0.6' 'flash-attn-4>=4.0.0b1'" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -206,4 +206,4 @@ def test_missing_liger_on_cuda(monkeypatch):
     assert resolve_modules("auto", "cuda", False).name == "torch"
     with pytest.raises(ProjectError) as caught:
         resolve_modules("liger", "cuda", False)
-    assert "pip install 'neobert-launch[liger]'" in caught.value.hint
+    assert "pip install 'liger-kernel>=0.8'" in caught.value.hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.installing import INSTALL
 from neobert.plan import Plan
 from neobert.plan.kernels import VARLEN_LIMITS
 from profiles.registry import ResolvedRun
@@ -24,9 +25,9 @@ VARLEN = {
     "auto": tuple(PACKAGES),
 }
 PATH = "model.attn_backend"
-INSTALL = {
+WAY_OUT = {
     "auto": "install the kernel, or name another",
-    "flash_attn_varlen": "pip install 'neobert-launch[flash]', or set it to auto or torch_varlen",
+    "flash_attn_varlen": f"{INSTALL['flash']}, or set it to auto or torch_varlen",
     "torch_varlen": "set it to auto, or sdpa in a smoke run",
     "flex": "pip install triton, or set it to auto",
 }
@@ -150,13 +151,13 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## Use instead
     ```text
-    pip install 'neobert-launch[flash]', or model.attn_backend: torch_varlen
+    pip install --no-build-isolation 'flash-attn>=2.8', or model.attn_backend: torch_varlen
     ```
     """
     backend = run.config.model.attn_backend
     fused_obstacle = _obstacle_to_fused(facts) if run.config.model.kernel_backend == "fused" else ""
     if fused_obstacle:
-        hint = "pip install 'neobert-launch[fused]' on a Hopper card, or set it to auto"
+        hint = f"{INSTALL['fused']} on a Hopper card, or set it to auto"
         yield Violation("model.kernel_backend", f"fused cannot run here: {fused_obstacle}", hint)
     if backend == "flex":
         obstacles = [] if "triton" in installed(facts) else ["it needs triton, which is not installed"]
@@ -165,7 +166,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     is_judged = run.is_production or backend != "auto"
     if is_judged and obstacles and all(obstacles):
         said = "; ".join(dict.fromkeys(obstacles))
-        yield Violation(PATH, f"{backend} cannot run here: {said}", INSTALL[backend])
+        yield Violation(PATH, f"{backend} cannot run here: {said}", WAY_OUT[backend])
 
 
 def _obstacle_to_fused(facts: Facts) -> str:

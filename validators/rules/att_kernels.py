@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.installing import INSTALL
 from neobert.plan import Plan
 from neobert.plan.kernels import LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
 from profiles.registry import ResolvedRun
@@ -158,7 +159,7 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
     elif runs_own and named == "auto" and is_hopper and "quack-kernels" not in has:
         said = "auto will run the triton kernels, not the fused: quack-kernels is not installed"
-        yield Violation(KERNELS, said, "pip install 'neobert-launch[fused]'")
+        yield Violation(KERNELS, said, INSTALL["fused"])
     if config.model.attn_backend == "auto":
         yield from _slower_attention(run, plan, facts, runs_own=runs_own)
 
@@ -168,12 +169,12 @@ def _slower_attention(run: ResolvedRun, plan: Plan, facts: Facts, *, runs_own: b
     if runs_own:
         if length > LONG_ROWS and _is_hopper(facts) and "flash-attn-4" not in installed(facts):
             said = f"rows of {length:,} will run on triton_packed: flash-attn-4 is not installed"
-            yield Violation(PATH, said, "pip install 'neobert-launch[fused]'")
+            yield Violation(PATH, said, INSTALL["fused"])
         return
     obstacles = [obstacle_to(run, facts, kernel) for kernel in VARLEN["flash_attn_varlen"]]
     if all(obstacles) and not obstacle_to(run, facts, "torch_varlen"):
         said = f"auto will run torch_varlen: {'; '.join(obstacles)}"
-        yield Violation(PATH, said, "pip install 'neobert-launch[flash]', or name torch_varlen")
+        yield Violation(PATH, said, f"{INSTALL['flash']}, or name torch_varlen")
 
 
 def _is_hopper(facts: Facts) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neobert.counting import counted
+from neobert.installing import INSTALL
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -190,7 +191,7 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     tracker = facts.tracker
     assert tracker is not None
     if not tracker.is_installed:
-        yield Violation("wandb.enabled", "wandb is not installed", "pip install 'neobert-launch[wandb]'")
+        yield Violation("wandb.enabled", "wandb is not installed", INSTALL["wandb"])
     elif not tracker.is_offline and not tracker.has_credentials:
         yield Violation(
             "wandb.mode", "wandb is online without credentials", "set WANDB_API_KEY, or wandb.mode to offline"

@@ -1,0 +1,45 @@
+"""Every hint that says what to install says the same, and what it says can be typed anywhere."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from neobert.installing import INSTALL
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
+QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
+
+
+def test_there_is_a_line_for_each_extra() -> None:
+    assert INSTALL.keys() == EXTRAS.keys()
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_a_line_installs_what_the_extra_does(extra: str) -> None:
+    assert QUOTED.findall(INSTALL[extra]) == [each.partition(";")[0] for each in EXTRAS[extra]]
+
+
+def test_the_kernel_that_is_built_against_torch_is_built_in_the_environment_of_torch() -> None:
+    assert "--no-build-isolation" in INSTALL["flash"]
+
+
+def test_the_files_that_travel_with_a_checkpoint_say_the_same() -> None:
+    said = QUOTED.findall((ROOT / "neobert" / "model" / "backends.py").read_text("utf-8"))
+    assert len(said) == 3
+    assert [each for each in said if not any(f"'{each}'" in line for line in INSTALL.values())] == []
+
+
+def test_no_hint_asks_an_index_for_this_project() -> None:
+    files = [file for room in ROOMS for kind in ("*.py", "*.md") for file in (ROOT / room).rglob(kind)]
+    assert [str(file) for file in files if "neobert-launch[" in file.read_text("utf-8")] == []
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_readme_names_each_extra(extra: str) -> None:
+    assert f"`{extra}`" in (ROOT / "README.md").read_text("utf-8")
