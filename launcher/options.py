@@ -57,7 +57,7 @@ Levels = Annotated[
     ),
 ]
 FactsFile = Annotated[
-    Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts; probe nothing.")
+    Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts: no probe, no receipt.")
 ]
 SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Keep a copy of the facts.")]
 ResultsFolder = Annotated[

@@ -19,6 +19,7 @@ from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
 from validators.core import groups_needed, judge
 from validators.facts import Facts
+from validators.facts_config import held_to
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import Level
 from validators.planning import plan_run
@@ -62,6 +63,7 @@ def examine(
     """Probe what the levels need, unless facts are given, and judge.
 
     Args:
+        facts: a recording; what another config's run told of itself counts as not measured.
         folder: where the difference of the working tree is kept, or None to keep none.
         receipt: an earlier one, whose answers stand in for probes that are dear.
     """
@@ -74,6 +76,8 @@ def examine(
         requires_gpu = run.profile is not None and run.profile.requires.device == "cuda"
         subject = Subject(run.config, output_dir, Path.cwd(), diff_file, requires_gpu)
         facts = collect(probes, subject, console.announce)
+    else:
+        facts = held_to(facts, run.config)
     predicted, plan = plan, plan_run(run, measurement(facts))
     findings, checks = judge(run, plan, facts, levels)
     if receipt is not None:
@@ -83,9 +87,14 @@ def examine(
     return Examination(run, plan, facts, levels, report, unguarded, predicted)
 
 
+def write_report(examination: Examination, folder: Path) -> None:
+    """Write the report alone."""
+    write_json(folder / REPORT, examination.report.as_json())
+
+
 def write_results(examination: Examination, folder: Path) -> None:
     """Write report, facts and receipt."""
-    write_json(folder / REPORT, examination.report.as_json())
+    write_report(examination, folder)
     write_text(folder / FACTS, facts_to_json(examination.facts))
     with writing(folder / RECEIPT):
         write_receipt(make_receipt(examination), folder / RECEIPT)

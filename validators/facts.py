@@ -138,11 +138,20 @@ class DataFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredFor:
+    """The config that facts were measured for. `keys`: those that shape a measurement, values as JSON."""
+
+    config_digest: str
+    keys: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """Everything the probes found. An empty instance is what a static check has."""
 
     schema_version: int = SCHEMA_VERSION
     recorded_utc: str = ""
+    measured_for: MeasuredFor | None = None
     probes: tuple[ProbeRecord, ...] = ()
     software: SoftwareFacts | None = None
     git: GitFacts | None = None

@@ -1,4 +1,4 @@
-"""`preflight`: check the run, the machine and its GPUs; write report, facts and receipt."""
+"""`preflight`: check the run, the machine and its GPUs; write down what was found; or judge a recording."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher import console
 from launcher.files import require_writable, write_text
 from launcher.formats import render
 from launcher.levels import default_levels, parse_levels
-from launcher.preflight import examine, load_facts, results_folder, write_results
+from launcher.preflight import Examination, examine, load_facts, results_folder, write_report, write_results
 from launcher.selection import Selection
 from launcher.ui.preflight_view import preflight_text
 from validators.facts_io import facts_to_json
@@ -29,7 +29,10 @@ class Asked:
 
 
 def run(asked: Asked, output_format: str) -> int:
-    """Examine the run, keep the results, print the report, return its exit code."""
+    """Examine the run, keep the results, print the report, return its exit code.
+
+    What a recording passes, no machine was looked at for: no receipt comes of it.
+    """
     wanted = parse_levels(asked.levels)
     resolved = asked.selection.require()
     levels = wanted or default_levels(resolved)
@@ -37,12 +40,17 @@ def run(asked: Asked, output_format: str) -> int:
     folder = results_folder(resolved, asked.output)
     require_writable(asked.save_facts)
     examination = examine(resolved, levels, facts=recorded, folder=folder, strict=asked.strict)
-    write_results(examination, folder)
+    (write_report if recorded else write_results)(examination, folder)
     if asked.save_facts:
         write_text(asked.save_facts, facts_to_json(examination.facts))
     if output_format == "text":
         console.write(preflight_text(examination, verbose=asked.verbose))
-        console.write(f"report, facts and receipt: {folder}")
+        console.write(_kept(examination, folder) if recorded else f"report, facts and receipt: {folder}")
     else:
         console.write(render(examination.report, output_format))
     return examination.report.exit_code
+
+
+def _kept(examination: Examination, folder: Path) -> str:
+    recorded = examination.facts.recorded_utc or "an unknown time"
+    return f"report: {folder}\nno receipt: these are facts recorded at {recorded}, no machine was looked at"

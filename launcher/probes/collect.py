@@ -13,6 +13,7 @@ from typing import Any, Literal
 from launcher.probes.child import kill_living
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from validators.facts import Facts, ProbeRecord
+from validators.facts_config import measured_for
 
 # What a probe needs to remove what it has made, once its child is gone.
 TIDYING_S = 5.0
@@ -51,7 +52,8 @@ def collect(
     records = [ended[probe.group][0] for probe in probes]
     groups = {group: found for group, (_, found) in ended.items() if found is not None}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return replace(Facts(recorded_utc=now, probes=tuple(records)), **groups)
+    found = Facts(recorded_utc=now, measured_for=measured_for(subject.config), probes=tuple(records))
+    return replace(found, **groups)
 
 
 def _all(

@@ -6,7 +6,7 @@ import copy
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from profiles.registry import resolve_run
 from tests.facts import record
 from tests.facts.record import without_names
 from validators.core import judge
+from validators.facts_config import held_to
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import CheckResult, Level, Status
 from validators.planning import plan_run
@@ -30,9 +31,7 @@ Checks = dict[str, CheckResult]
 def judged(recorded: dict[str, Any]) -> tuple[str, Checks]:
     """Judge recorded facts for the run that they were recorded for."""
     run = resolve_run(recorded["profile"], overrides=recorded["overrides"])
-    # A later version of the schema gives the same run another digest; the ranks named the one of their day.
-    run = replace(run, digest=recorded["digest"])
-    facts = facts_from_json(json.dumps(recorded["facts"]))
+    facts = held_to(facts_from_json(json.dumps(recorded["facts"])), run.config)
     levels = tuple(Level(name) for name in recorded["levels"])
     findings, checks = judge(run, plan_run(run), facts, levels)
     return verdict_of(findings, checks).name, {check.id: check for check in checks}
@@ -62,6 +61,49 @@ def test_a_recording_survives_being_written_and_names_no_place(name: str) -> Non
     facts = facts_from_json(json.dumps(RECORDED[name]["facts"]))
     assert facts_from_json(facts_to_json(facts)) == facts
     assert without_names(RECORDED[name]["facts"]) == RECORDED[name]["facts"]
+
+
+def replayed(name: str, *more: str) -> tuple[str, Checks]:
+    """Judge recorded facts for the same run but for some keys."""
+    recorded = RECORDED[name]
+    return judged(recorded | {"overrides": [*recorded["overrides"], *more]})
+
+
+def test_nothing_that_a_rehearsal_measured_of_another_model_is_told() -> None:
+    verdict, checks = replayed("h200-rehearsal", "model.num_hidden_layers=12", "optimizer.lr=1e-4")
+    assert verdict == "unknown"
+    reason = (
+        "measured for another config: model.num_hidden_layers 28, here 12; optimizer.lr 0.0006, here 0.0001"
+    )
+    for code in ("NUM005", "PRF001", "CKP006", "MEM002"):
+        assert checks[code].status is Status.UNKNOWN
+        assert reason in checks[code].message
+
+
+@pytest.mark.parametrize("key", ["guard.max_lost_minutes=5", "trainer.save_steps=50", "wandb.mode=offline"])
+def test_how_a_run_is_guarded_and_named_voids_no_recording(key: str) -> None:
+    for name, recorded in RECORDED.items():
+        assert replayed(name, key)[0] == recorded["verdict"]
+
+
+def test_a_machine_is_the_same_whatever_runs_on_it() -> None:
+    before, now = (replayed("h200-one-of-four", *more)[1] for more in ((), ("seed=8",)))
+    assert {code for code in now if now[code].status is not before[code].status} == {
+        "NUM001", "NUM002", "NUM003", "NUM004",
+    }  # fmt: skip
+    assert {str(now[code].status) for code in ("GPU001", "GPU005", "GPU007")} <= {"pass", "warn"}
+
+
+def test_a_key_that_the_recorder_had_not_was_what_it_is_by_default() -> None:
+    older = copy.deepcopy(RECORDED["h200-rehearsal"])
+    del older["facts"]["measured_for"]["keys"]["seed"]
+    assert judged(older)[0] == "pass"
+    assert judged(older | {"overrides": [*older["overrides"], "seed=8"]})[0] == "unknown"
+
+
+def test_ranks_that_read_something_else_than_the_run_are_still_named() -> None:
+    checks = altered(RECORDED["h200-x2"], put("distributed.ranks.1.config_digest", "0" * 64).make)
+    assert "rank 1 has another config" in checks["DST001"].message
 
 
 @dataclass(frozen=True)
@@ -101,7 +143,7 @@ def made_up() -> dict[str, Any]:
     fixture = HERE.parent / "validators" / "fixtures" / "facts.json"
     facts = json.loads(fixture.read_text(encoding="utf-8"))
     return {
-        "profile": "a100-prod", "overrides": [], "digest": "0", "levels": ["host", "gpu"], "facts": facts,
+        "profile": "a100-prod", "overrides": [], "levels": ["host", "gpu"], "facts": facts,
     }  # fmt: skip
 
 

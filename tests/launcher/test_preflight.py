@@ -27,7 +27,7 @@ JSON = ("--output-format", "json")
 RECORDED = facts_from_json(
     Path(__file__).parents[1].joinpath("validators", "fixtures", "facts.json").read_text(encoding="utf-8")
 )
-HEAD = ("schema_version", "recorded_utc", "probes")
+HEAD = ("schema_version", "recorded_utc", "measured_for", "probes")
 
 A100 = GpuFacts(
     index=0,
@@ -198,6 +198,28 @@ def test_facts_are_kept_and_judged_again(command: Run, machine: Any, tmp_path: P
     assert checks_of(again.json) == checks_of(first.json)
     assert (first.code, again.code) == (0, 0)
     assert facts_from_json((tmp_path / "kept.json").read_text(encoding="utf-8")).gpus == (A100,)
+
+
+def test_no_launch_goes_by_recorded_facts(command: Run, machine: Any, tmp_path: Path) -> None:
+    machine((A100,))
+    command("preflight", "-p", "a100-prod", "--save-facts", "kept.json")
+    answer = command("preflight", "-p", "a100-prod", "--facts", "kept.json", "--output", "replay")
+    assert answer.code == 0
+    assert [path.name for path in (tmp_path / "replay").iterdir()] == ["preflight.json"]
+    assert "no receipt: these are facts recorded at 20" in answer.out
+    refused = command("train", "-p", "a100-prod", "--receipt", "replay")
+    assert (refused.code, "there is no receipt" in refused.err) == (1, True)
+
+
+def test_what_another_run_s_rehearsal_measured_is_not_told(command: Run, machine: Any) -> None:
+    machine((A100,))
+    command("preflight", "-p", "a100-prod", "--save-facts", "kept.json")
+    other = ("preflight", "-p", "a100-prod", "--facts", "kept.json", "--set", "optimizer.eps=1e10")
+    answer = command(*other)
+    assert answer.code == 3
+    assert "measured for another config: optimizer.eps 1e-08, here 10000000000.0" in answer.out
+    assert "measured speed" not in answer.out
+    assert checks_of(command(*other, *JSON).json)["GPU001"] == "pass"
 
 
 @pytest.mark.parametrize(
