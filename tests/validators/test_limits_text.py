@@ -62,3 +62,21 @@ def test_five_deviations(share: float, count: int) -> None:
 @pytest.mark.parametrize(("share", "count"), [(0.05, 0), (0.0501, 1)])
 def test_text_that_stands_in_both(share: float, count: int) -> None:
     assert len(found("DAT006", run_of(), with_part("overlap", shared_share=share))) == count
+
+
+@pytest.mark.parametrize(
+    ("share", "severities"),
+    [(0.95, [None]), (0.9499, [Severity.WARN]), (0.6001, [Severity.WARN]), (0.6, []), (0.05, []),
+     (0.0499, [Severity.WARN]), (2**-14, [Severity.WARN]), (2**-14.01, [None])],
+)  # fmt: skip
+def test_tokens_to_predict_and_tokens_to_read(share: float, severities: list[Any]) -> None:
+    """A microbatch of 16,384 tokens has one target at 2 ** -14."""
+    said = found("DAT016", run_of(f"datacollator.mlm_probability={share!r}"), tokens_per_microbatch=16_384)
+    assert [one.severity for one in said] == severities
+
+
+def test_targets_are_counted_in_what_a_device_takes_at_a_time() -> None:
+    tiny = ("dataset.max_seq_length=4", "trainer.per_device_train_batch_size=1")
+    assert found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.25")) == []
+    (one,) = found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.2"))
+    assert one.message == "20.000% of the tokens are predicted: 0.8 on the average in a microbatch of 4"

@@ -8,6 +8,9 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
+LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
+"""Shares of the tokens. Published encoders predict 0.15 to 0.4 of them."""
+
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -154,3 +157,42 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.path", message, "set the other to null")
     elif dataset.path is None and dataset.name is None:
         yield Violation("dataset", "neither dataset.path nor dataset.name says where the text is", "set one")
+
+
+@rule("DAT016", "masked-share-out-of-band", severity=Severity.FAIL, level=Level.STATIC)
+def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """So many tokens to predict that none are left to read, or hardly any to predict.
+
+    ## What it does
+    Refuses a `datacollator.mlm_probability` of 0.95 and above, and one at which a microbatch has less than
+    one target on the average. Warns outside 0.05 to 0.6.
+
+    ## Why is this bad?
+    A model that sees masks only learns how often each token occurs: its loss falls, and then stays. One that
+    predicts a token in a thousand pays for the other 999 and learns from one.
+
+    ## Example
+    ```yaml
+    datacollator:
+      mlm_probability: 1.0
+      mask_all: true
+    ```
+
+    ## Use instead
+    ```yaml
+    datacollator:
+      mlm_probability: 0.2
+    ```
+    """
+    share, tokens = run.config.datacollator.mlm_probability, plan.tokens_per_microbatch.value
+    targets, weight = share * tokens, None
+    if share >= HARDLY_ANY_TEXT:
+        told = "the input holds hardly any text"
+    elif targets < 1:
+        told = f"{targets:.2g} on the average in a microbatch of {tokens:,}"
+    elif not LEAST_MASKED <= share <= MOST_MASKED:
+        told, weight = f"outside {LEAST_MASKED:.0%} to {MOST_MASKED:.0%}", Severity.WARN
+    else:
+        return
+    message = f"{share:.3%} of the tokens are predicted: {told}"
+    yield Violation("datacollator.mlm_probability", message, "0.15 to 0.4 are usual", weight)
