@@ -7,11 +7,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher import console
+from launcher.deadline import Deadline
 from launcher.ending import Ending, conclude, read_error, saved_step
 from launcher.files import write_json
 from launcher.forwarding import Forwarder
@@ -23,7 +24,13 @@ from launcher.rundir import CHECKPOINTS, LOGS, RESOLVED, record_restart, record_
 from launcher.watchdog import Attention, Stall, Watchdog
 from launcher.workers import dump_stacks, end, workers_of
 from neobert.config.schema import WatchdogConfig
-from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
+from neobert.errors import (
+    EXIT_DO_NOT_REQUEUE,
+    EXIT_OK,
+    EXIT_PREEMPTED,
+    EXIT_TRAINING_FAILED,
+    ProjectError,
+)
 from neobert.training.checkpoint.folders import latest
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
@@ -40,7 +47,7 @@ class Launch:
 
     Attributes:
         held: the descriptor that claims the run directory; the trainer keeps it open.
-        environment: what the trainer is told besides.
+        deadline: when it has to have stopped by itself; None where no end is known.
         owns_run: whether this launch keeps the run directory, and may begin the run again.
     """
 
@@ -50,7 +57,7 @@ class Launch:
     limits: WatchdogConfig
     error_file: Path
     held: tuple[int, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    deadline: Deadline | None = None
     owns_run: bool = True
 
     @property
@@ -125,13 +132,29 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
         failure = None if _was_asked_to_stop(forwarder) else failure_of(launch, session)
         if failure is None:
-            return conclude_session(launch, session, forwarder)
+            return conclude_session(launch, session, forwarder, too_late(launch, forwarder))
         verdict = restarts.judge(failure, saved_step(launch.folder))
         if session.num_stuck:
             verdict = Verdict(False, reason=STUCK)
         if not verdict.begins_again:
             return give_up(launch, session, forwarder, failure, verdict)
         begin_again(launch, failure, restarts)
+
+
+def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
+    """Leave the verdict on a run that stopped itself before an end behind which it is not to go on."""
+    outcome = read_json(launch.folder / OUTCOME)
+    is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_asked_to_stop(forwarder)
+    if not (is_by_the_clock and launch.deadline and launch.deadline.verdict and launch.owns_run):
+        return None
+    told = outcome | {
+        "status": "failed",
+        "exit_code": EXIT_DO_NOT_REQUEUE,
+        "message": launch.deadline.verdict,
+    }
+    with _if_there_is_room("the verdict in outcome.json"):
+        write_json(launch.folder / OUTCOME, told)
+    return told
 
 
 def run_session(
@@ -150,7 +173,7 @@ def run_session(
         launch.error_file,
         launch.held,
         launch.topology.nproc_per_node,
-        launch.environment,
+        launch.deadline.environment if launch.deadline else {},
     )
     forwarder.adopt(child)
     if launch.owns_run:

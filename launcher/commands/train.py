@@ -14,7 +14,7 @@ from typing import Any
 
 from launcher import console
 from launcher.continuation import goes_on, is_finished
-from launcher.deadline import stop_by
+from launcher.deadline import deadline_of
 from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
@@ -209,7 +209,7 @@ def _launch(
         limits=resolved.config.watchdog,
         error_file=error_file,
         held=held,
-        environment=stop_by(resolved.config.guard, os.environ, begun_s),
+        deadline=deadline_of(resolved, os.environ, begun_s),
         owns_run=bool(held),
     )
 

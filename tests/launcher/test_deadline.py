@@ -9,26 +9,37 @@ from typing import Any
 import pytest
 
 from launcher.commands import train
-from launcher.deadline import stop_by
+from launcher.deadline import deadline_of
 from launcher.supervision import Launch
-from neobert.config.schema import GuardConfig
 from neobert.errors import ProjectError
+from profiles.registry import resolve_run
+
+A100, SMOKE = "a100-prod", "gpu-smoke"
 
 
 @pytest.mark.parametrize(
-    ("hours", "job_end", "expected"),
+    ("profile", "hours", "job_end", "expected"),
     [
-        (None, "", {}),
-        (None, "5000", {"NEOBERT_STOP_BY": "5000"}),
-        (1.0, "", {"NEOBERT_STOP_BY": "4600"}),
-        (1.0, "5000", {"NEOBERT_STOP_BY": "4600"}),
-        (2.0, "5000", {"NEOBERT_STOP_BY": "5000"}),
-        (None, "soon", {}),
+        (A100, None, "", None),
+        (A100, None, "5000", 5000),
+        (A100, 1.0, "", 4600),
+        (A100, 1.0, "5000", 4600),
+        (A100, 2.0, "5000", 5000),
+        (A100, None, "soon", None),
+        (SMOKE, None, "", 4600),
+        (SMOKE, 0.5, "", 2800),
+        (SMOKE, None, "3000", 3000),
+        (SMOKE, None, "5000", 4600),
     ],
 )
-def test_the_earliest_end_counts(hours: float | None, job_end: str, expected: dict[str, str]) -> None:
-    guard = GuardConfig(walltime_limit_hours=hours)
-    assert stop_by(guard, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0) == expected
+def test_the_earliest_end_counts(
+    profile: str, hours: float | None, job_end: str, expected: float | None
+) -> None:
+    limit = "null" if hours is None else str(hours)
+    run = resolve_run(profile, (), [f"guard.walltime_limit_hours={limit}"])
+    found = deadline_of(run, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0)
+    assert (found and found.at_s) == expected
+    assert bool(found and found.verdict) == (profile == SMOKE and expected == 4600)
 
 
 def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
@@ -41,15 +52,15 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
         return check(*arguments, **named)
 
     def supervise(launch: Launch, *_: Any) -> Any:
-        told.append(launch.environment)
+        told.append(launch.deadline and launch.deadline.environment)
         raise ProjectError("enough", "what it was told is known")
 
     monkeypatch.setattr(train, "time", SimpleNamespace(time=lambda: now_s[0]))
     monkeypatch.setattr(train, "examine", examine)
     monkeypatch.setattr(train, "supervise", supervise)
     monkeypatch.setattr(train, "wait_for_first_node", lambda *_: None)
-    run = ("-p", "cpu-demo", "--trainer.output_dir=run", "--set", "guard.walltime_limit_hours=1")
+    run = ("-p", "cpu-demo", "--trainer.output_dir=run", "--set", "guard.walltime_limit_hours=0.5")
     command("train", *run)
     now_s[0] = 1000.0
     command("train", *run, "--nnodes", "2", "--node-rank", "1", "--master-addr", "a")
-    assert told == [{"NEOBERT_STOP_BY": "4600"}] * 2
+    assert told == [{"NEOBERT_STOP_BY": "2800"}] * 2

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from launcher import process, workers
+from launcher.deadline import Deadline
 from launcher.ending import Ending
 from launcher.files import writing
 from launcher.forwarding import forwarding
@@ -60,7 +61,9 @@ def end(status, code, step, message=""):
 def launched(tmp_path: Path) -> Callable[..., Ending]:
     (tmp_path / "logs").mkdir()
 
-    def run(program: str, *, limits: WatchdogConfig = TIGHT, **how: Any) -> Ending:
+    def run(
+        program: str, *, limits: WatchdogConfig = TIGHT, deadline: Deadline | None = None, **how: Any
+    ) -> Ending:
         text = PROGRAM.format(folder=str(tmp_path)) + program
         launch = Launch(
             command=[sys.executable, "-c", text, process.TRAINER_MODULE],
@@ -68,6 +71,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
             topology=Topology(**how),
             limits=limits,
             error_file=tmp_path / "error.json",
+            deadline=deadline,
         )
         with forwarding() as forwarder:
             return supervise(launch, forwarder, lambda: None)
@@ -246,6 +250,25 @@ def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code: int, said: str,
 def test_without_torchrun_it_is_the_only_one() -> None:
     assert lost_rank(Session(-11, None, True, 0, ""), has_agent=False) == (0, 11)
     assert lost_rank(Session(4, None, True, 0, ""), has_agent=False) is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "stop", "expected"),
+    [
+        ("a smoke profile", "", ("failed", 93, "a smoke profile")),
+        ("", "", ("preempted", 75, "")),
+        ("a smoke profile", "os.kill(os.getppid(), signal.SIGTERM); time.sleep(0.3);", ("preempted", 75, "")),
+    ],
+)
+def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(
+    verdict: str, stop: str, expected: tuple[str, int, str], launched: Callable[..., Ending], tmp_path: Path
+) -> None:
+    hears = "signal.signal(signal.SIGTERM, lambda *_: None)"
+    program = f"{hears}; assert os.environ['NEOBERT_STOP_BY'] == '7'; beat(5); {stop} end('preempted', 75, 5)"
+    ending = launched(program, deadline=Deadline(7.0, verdict))
+    assert (ending.status, ending.exit_code) == expected[:2]
+    assert expected[2] in ending.message
+    assert read_json(tmp_path / "outcome.json")["exit_code"] == expected[1]
 
 
 def test_a_stop_while_a_session_begins_again_is_no_failure_of_the_one_before(
