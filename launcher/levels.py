@@ -69,7 +69,7 @@ HEAVY_PROBES = (
 
 
 def longest_s() -> float:
-    """How long a preflight of all levels may take: light probes side by side, heavy ones one after the other."""
+    """How long a preflight may take: light probes side by side, heavy ones one after the other."""
     light_s = max(probe.deadline_s for probe in (*HOST_PROBES, *GPU_PROBES))
     return light_s + sum(probe.deadline_s for probe in HEAVY_PROBES)
 

@@ -18,6 +18,8 @@ TRAINER_MODULE = "neobert.train"
 # Has the trainer go on from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
+# torchrun's rendezvous that goes by --node-rank: any other numbers nodes whatever they were told.
+HEEDS_NUMBERS = "static"
 POLL_S = 0.25
 # Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
 POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
@@ -40,6 +42,29 @@ class Topology:
         """Whether there is more than one process, or something was said to torchrun."""
         return self.nproc_per_node * self.nnodes > 1 or bool(self.extra)
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether torchrun goes by the nodes' numbers, unless it was told otherwise."""
+        return said(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
+
+    @property
+    def ranks(self) -> range:
+        """The global ranks of this node; all of the run's where nobody knows which these are."""
+        if not self.is_numbered:
+            return range(self.nproc_per_node * self.nnodes)
+        first = (self.node_rank or 0) * self.nproc_per_node
+        return range(first, first + self.nproc_per_node)
+
+
+def said(words: Sequence[str], name: str) -> str:
+    """What torchrun was told last under this name, in its own words; empty for nothing."""
+    value = ""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        option, equals, own = word.partition("=")
+        if option.replace("_", "-") == f"--{name}":
+            value = own if equals else following
+    return value
+
 
 def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]:
     """The argument list that trains `resolved`; one process needs no torchrun."""
@@ -59,7 +84,9 @@ def _torchrun_options(topology: Topology) -> list[str]:
         "--rdzv-endpoint": topology.rdzv_endpoint,
     }
     given = {name: str(value) for name, value in meeting.items() if value is not None}
-    if topology.rdzv_endpoint:
+    if topology.nnodes > 1:
+        options += ["--rdzv-backend", HEEDS_NUMBERS]
+    elif topology.rdzv_endpoint:
         options += ["--rdzv-backend", "c10d"]
     if not given and topology.nnodes == 1:
         return [*options, "--standalone"]

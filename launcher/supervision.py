@@ -61,13 +61,6 @@ class Launch:
     owns_run: bool = True
 
     @property
-    def ranks(self) -> range:
-        """The global ranks of this node."""
-        each = self.topology.nproc_per_node
-        first = (self.topology.node_rank or 0) * each
-        return range(first, first + each)
-
-    @property
     def has_agent(self) -> bool:
         """Whether torchrun stands between us and the ranks."""
         return self.topology.needs_torchrun
@@ -79,7 +72,7 @@ class Launch:
 
     def beats(self) -> dict[int, Record]:
         """The newest heartbeat of every rank of this node."""
-        return {rank: last_beat(self.folder, rank) for rank in self.ranks}
+        return {rank: last_beat(self.folder, rank) for rank in self.topology.ranks}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,12 @@ def end(status: str, code: int, step: int, message: str = "") -> None:
     sys.exit(code)
 
 
+def save() -> None:
+    (run_dir / "checkpoints" / "3").mkdir(parents=True, exist_ok=True)
+    (run_dir / "checkpoints" / "latest").unlink(missing_ok=True)
+    (run_dir / "checkpoints" / "latest").symlink_to("3")
+
+
 def wait_for_a_stop() -> None:
     (run_dir / "ready").touch()
     while not received:
@@ -63,9 +69,8 @@ def main() -> None:
     for step in range(MAX_STEPS + 1 if BEHAVIOUR == "finish" else 2):
         take_step(step)
     if BEHAVIOUR == "finish":
-        (run_dir / "checkpoints" / "3").mkdir(parents=True, exist_ok=True)
-        (run_dir / "checkpoints" / "latest").unlink(missing_ok=True)
-        (run_dir / "checkpoints" / "latest").symlink_to("3")
+        if os.environ.get("RANK", "0") == "0":
+            save()
         end("finished", 0, MAX_STEPS)
     if BEHAVIOUR == "stop":
         wait_for_a_stop()

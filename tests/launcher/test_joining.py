@@ -23,8 +23,14 @@ def test_a_node_s_number_is_given_or_slurm_s() -> None:
     assert with_node_rank(Topology(), {}).node_rank is None
     assert with_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
     assert with_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
+    assert with_node_rank(TWO, {"PET_NODE_RANK": "1", "SLURM_NODEID": "0"}).node_rank == 1
     with pytest.raises(ProjectError, match="nothing says which one this is"):
         with_node_rank(TWO, {})
+
+
+def test_torchrun_s_own_words_have_the_last_say_on_a_node_s_number() -> None:
+    given = Topology(nnodes=2, node_rank=0, extra=("--node_rank=1",))
+    assert with_node_rank(given, {"PET_NODE_RANK": "0"}).node_rank == 1
 
 
 @pytest.mark.parametrize(("nodes", "number"), [(1, 1), (2, 2), (2, -1)])
@@ -51,6 +57,8 @@ def test_slurm_s_number_is_of_this_run_too() -> None:
         (Topology(nnodes=2, master_addr="a"), {}),
         (Topology(nnodes=2, rdzv_endpoint="a:1"), {}),
         (Topology(nnodes=2, extra=("--rdzv_endpoint=a:1",)), {}),
+        (Topology(nnodes=2, rdzv_endpoint="a", extra=("--rdzv-backend", "c10d")), {}),
+        (Topology(nnodes=2, rdzv_endpoint="a:1"), {"PET_STANDALONE": "0", "PET_RDZV_ENDPOINT": "a"}),
         (Topology(nnodes=2, extra=("--master-addr", "a")), {}),
         (TWO, {"PET_MASTER_ADDR": "a"}),
     ],
@@ -63,6 +71,22 @@ def test_nodes_are_told_where_to_meet(topology: Topology, environment: dict[str,
 def test_nodes_that_were_not_would_wait_each_for_itself(topology: Topology) -> None:
     with pytest.raises(ProjectError, match="nothing says where they meet"):
         require_meeting_place(topology, {"MASTER_ADDR": "torchrun does not read it"})
+
+
+@pytest.mark.parametrize(
+    ("extra", "environment"),
+    [
+        (("--standalone",), {"PET_RDZV_ENDPOINT": "a:1"}),
+        ((), {"PET_RDZV_ENDPOINT": "a:1", "PET_STANDALONE": "1"}),
+        ((), {"PET_RDZV_ENDPOINT": "a"}),
+        (("--rdzv-endpoint", "a:0"), {}),
+    ],
+)
+def test_nor_are_they_sent_where_numbered_nodes_cannot_meet(
+    extra: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    with pytest.raises(ProjectError, match=r"stand alone|no port"):
+        require_meeting_place(Topology(nnodes=2, extra=extra), environment)
 
 
 def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., Any]) -> None:

@@ -48,13 +48,34 @@ def test_several_processes_run_under_torchrun_with_a_log_each() -> None:
         (Topology(nnodes=2, node_rank=1, master_addr="a", master_port=29500),
          {"--nnodes": "2", "--node-rank": "1", "--master-addr": "a", "--master-port": "29500"}),
         (Topology(nnodes=2, rdzv_endpoint="a:29400"),
-         {"--nnodes": "2", "--rdzv-endpoint": "a:29400", "--rdzv-backend": "c10d"}),
+         {"--nnodes": "2", "--rdzv-endpoint": "a:29400", "--rdzv-backend": "static"}),
+        (Topology(nnodes=2, node_rank=1), {"--rdzv-backend": "static", "--node-rank": "1"}),
+        (Topology(nproc_per_node=2, rdzv_endpoint="a:29400"), {"--rdzv-backend": "c10d"}),
     ],
 )  # fmt: skip
 def test_nodes_meet_in_torchrun_s_words(topology: Topology, expected: dict[str, str]) -> None:
     words = trainer_command(RESOLVED, LOGS, topology)
     assert "--standalone" not in words
     assert {name: words[words.index(name) + 1] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ((), [2, 3]),
+        (("--rdzv-backend", "static", "--rdzv-conf=timeout=9"), [2, 3]),
+        (("--rdzv_backend=c10d",), [0, 1, 2, 3]),
+        (("--rdzv-backend=static", "--rdzv-backend", "etcd"), [0, 1, 2, 3]),
+    ],
+)
+def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(
+    extra: tuple[str, ...], expected: list[int]
+) -> None:
+    topology = Topology(nproc_per_node=2, nnodes=2, node_rank=1, rdzv_endpoint="a:1", extra=extra)
+    words = trainer_command(RESOLVED, LOGS, topology)
+    end = words.index("launcher.rank_log") - 1
+    assert tuple(words[end - len(extra) : end]) == extra, "the last word on it is the user's"
+    assert list(topology.ranks) == expected
 
 
 def test_modules_of_the_current_folder_do_not_hide_ours(tmp_path: Path) -> None:
