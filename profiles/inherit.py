@@ -43,6 +43,13 @@ def _user_files() -> list[Path]:
     return [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
 
 
+def is_shipped(file: str) -> bool:
+    """Whether a profile's file is one of this project's, by its own path or by what it links to."""
+    path = Path(file)
+    own, target = Path(os.path.abspath(path)), path.resolve()
+    return own.is_relative_to(SHIPPED) or target.is_relative_to(SHIPPED.resolve())
+
+
 def find_profile(name: str, place: str = "") -> Path:
     """The file of a profile. Raises ProjectError with the name that was meant."""
     files = profile_files()

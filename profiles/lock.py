@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, ProjectError
 from profiles.inherit import SHIPPED, profile_files
 from profiles.pins import read_pins, write_pins
-from profiles.registry import load_profile
+from profiles.registry import digest_of
 
 
 def shipped_hashes() -> dict[str, str]:
     """Name to hash, as the shipped files are now."""
     shipped = [name for name, path in profile_files().items() if path.is_relative_to(SHIPPED)]
-    return {name: load_profile(name).digest for name in sorted(shipped) if not name.startswith("_")}
+    return {name: digest_of(name) for name in sorted(shipped) if not name.startswith("_")}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,16 +25,26 @@ def main(arguments: list[str] | None = None) -> int:
         "--check", action="store_true", help="exit with 1 where a profile differs from its lock"
     )
     mode.add_argument("--write", action="store_true", help="lock the profiles as they are")
-    current = shipped_hashes()
-    if parser.parse_args(arguments).write:
-        write_pins(current)
-        return 0
-    locked = read_pins()
+    asked = parser.parse_args(arguments)
+    try:
+        return _write() if asked.write else _check()
+    except ProjectError as error:
+        print(error)
+        return error.exit_code
+
+
+def _write() -> int:
+    write_pins(shipped_hashes())
+    return EXIT_OK
+
+
+def _check() -> int:
+    current, locked = shipped_hashes(), read_pins()
     changed = sorted(name for name in current.keys() | locked.keys() if current.get(name) != locked.get(name))
     if changed:
         print(f"differ from profiles.lock: {', '.join(changed)}")
         print("  hint: read the change, then `python -m profiles.lock --write`")
-    return 1 if changed else 0
+    return EXIT_CHECK_FAILED if changed else EXIT_OK
 
 
 if __name__ == "__main__":

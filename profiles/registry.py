@@ -22,6 +22,7 @@ from profiles.inherit import (
     find_profile,
     identity_error,
     is_profile,
+    is_shipped,
     load_layers,
     named_profile,
     profile_files,
@@ -35,6 +36,7 @@ __all__ = [
     "Profile",
     "Requirements",
     "ResolvedRun",
+    "digest_of",
     "list_profiles",
     "load_profile",
     "resolve_readable",
@@ -50,7 +52,8 @@ class Profile:
         config: what the profile asks for, without any run file; rules compare a run with it.
         digest: hash of `about` and of the resolved configuration.
         files: its file, and those that it builds on.
-        is_pinned: whether profiles.lock names it; False for profiles of one's own.
+        is_shipped: whether its file is one of this project's; False for profiles of one's own.
+        is_pinned: whether profiles.lock names it.
         is_locked: whether the digest is the one in profiles.lock.
     """
 
@@ -63,6 +66,7 @@ class Profile:
     origins: Mapping[str, Origin]
     digest: str
     files: tuple[str, ...]
+    is_shipped: bool
     is_pinned: bool
     is_locked: bool
 
@@ -115,6 +119,12 @@ def list_profiles() -> tuple[str, ...]:
 def load_profile(name: str) -> Profile:
     """Load a profile by name. Raises ProjectError (unknown, circular) and ConfigError (bad content)."""
     return _profile(load_layers(find_profile(name)))[0]
+
+
+def digest_of(name: str) -> str:
+    """Hash of a profile as its files are now, whatever is pinned. Raises as `load_profile` does."""
+    about, _, resolution = _read(load_layers(find_profile(name)))
+    return _digest(about, resolution)
 
 
 def resolve_run(
@@ -203,15 +213,22 @@ def _resolved(
 
 def _profile(layers: Layers) -> Loaded:
     """The profile, and its documents for a run to build on."""
+    about, documents, resolution = _read(layers)
+    return _describe(about, resolution, layers.files), documents
+
+
+def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution]:
     about = _about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))
-    resolution = resolve(documents)
-    digest = sha256({"about": about, "config": resolution.config})
-    return _describe(about, resolution, digest, layers.files), documents
+    return about, documents, resolve(documents)
 
 
-def _describe(about: About, resolution: Resolution, digest: str, files: tuple[str, ...]) -> Profile:
-    locked = read_pins().get(about.name)
+def _digest(about: About, resolution: Resolution) -> str:
+    return sha256({"about": about, "config": resolution.config})
+
+
+def _describe(about: About, resolution: Resolution, files: tuple[str, ...]) -> Profile:
+    pinned, digest = read_pins().get(about.name), _digest(about, resolution)
     return Profile(
         name=about.name,
         kind=about.kind,
@@ -222,8 +239,9 @@ def _describe(about: About, resolution: Resolution, digest: str, files: tuple[st
         origins=resolution.origins,
         digest=digest,
         files=files,
-        is_pinned=locked is not None,
-        is_locked=locked == digest,
+        is_shipped=is_shipped(files[0]),
+        is_pinned=pinned is not None,
+        is_locked=pinned == digest,
     )
 
 

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from profiles import lock, pins
-from profiles.registry import list_profiles, load_profile
+from launcher.cli import run as command
+from neobert.errors import ProjectError
+from profiles import inherit, lock, pins
+from profiles.registry import list_profiles, load_profile, resolve_run
+from validators.facts import NO_FACTS
+from validators.planning import plan_run
+from validators.rules.cfg import unpinned_profile
 
 
 @pytest.fixture
@@ -54,3 +60,73 @@ def test_the_hash_covers_what_a_profile_requires_and_expects(
         )
         digests.add(load_profile("mine").digest)
     assert len(digests) == 3
+
+
+def said_of(name: str) -> list[str]:
+    run = resolve_run(name)
+    return [found.message for found in unpinned_profile(run, plan_run(run), NO_FACTS)]
+
+
+def test_a_pin_that_is_missing_is_no_pin_that_fits(copied: Path) -> None:
+    locked = json.loads(copied.read_text())
+    del locked["a100-prod"]
+    copied.write_text(json.dumps(locked))
+    assert (said_of("a100-prod"), said_of("h100-prod")) == (["a100-prod has no pin"], [])
+    copied.unlink()
+    assert said_of("h100-prod") == ["h100-prod has no pin"]
+
+
+def test_a_new_profile_among_the_shipped_ones_needs_its_pin(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = tmp_path / "shipped"
+    shutil.copytree(inherit.SHIPPED, shipped, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    monkeypatch.setattr(inherit, "SHIPPED", shipped)
+    monkeypatch.setattr(lock, "SHIPPED", shipped)
+    text = "about: {name: new-prod, kind: production, intent: x}\nextends: a100-prod\n"
+    (shipped / "production" / "new-prod.yaml").write_text(text)
+    assert said_of("new-prod") == ["new-prod has no pin"]
+    assert lock.main(["--write"]) == 0
+    assert said_of("new-prod") == []
+    monkeypatch.setattr(inherit, "SHIPPED", tmp_path / "elsewhere")
+    monkeypatch.setenv(inherit.FOLDERS_ENV, f"{shipped}/production:{shipped}/base:{tmp_path}")
+    (tmp_path / "own.yaml").write_text(text.replace("new-prod", "own"))
+    assert said_of("own") == []
+
+
+def test_a_shipped_file_is_known_by_its_path_and_by_what_links_to_it(tmp_path: Path) -> None:
+    file = inherit.SHIPPED / "production" / "a100-prod.yaml"
+    (tmp_path / "link.yaml").symlink_to(file)
+    assert inherit.is_shipped(str(file))
+    assert inherit.is_shipped(str(inherit.SHIPPED / "smoke" / ".." / "production" / "a100-prod.yaml"))
+    assert inherit.is_shipped(str(tmp_path / "link.yaml"))
+    assert not inherit.is_shipped(str(tmp_path / "a100-prod.yaml"))
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"", b"[]", b"null", b'{"a100-prod": 7}', b'"a100-prod"', b"\xff\xfe"]
+)
+def test_a_damaged_lock_is_named_and_can_be_written_anew(
+    content: bytes, copied: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = copied.read_bytes()
+    copied.write_bytes(content)
+    with pytest.raises(ProjectError, match="the lock of the profiles is damaged") as raised:
+        load_profile("a100-prod")
+    assert (raised.value.code, raised.value.place) == ("CFG005", str(copied))
+    assert raised.value.hint
+    assert lock.main(["--check"]) == 2
+    assert "the lock of the profiles is damaged" in capsys.readouterr().out
+    assert command(["lint", str(inherit.SHIPPED / "smoke")]) == 2
+    told = capsys.readouterr().out
+    assert "CFG005" in told
+    assert "unexpected" not in told
+    assert lock.main(["--write"]) == 0
+    assert copied.read_bytes() == before
+
+
+def test_a_lock_that_is_a_folder_is_damaged(copied: Path) -> None:
+    copied.unlink()
+    copied.mkdir()
+    with pytest.raises(ProjectError, match="cannot be read"):
+        pins.read_pins()

@@ -116,7 +116,10 @@ def test_a_smoke_profile_is_told_in_minutes() -> None:
         ({}, []),
         ({"kind": "base"}, ["is a base of other profiles"]),
         ({"is_locked": False}, ["differs from what profiles.lock has pinned"]),
-        ({"is_locked": False, "is_pinned": False}, []),
+        ({"is_locked": False, "is_pinned": False}, ["a100-prod has no pin"]),
+        ({"is_locked": False, "is_shipped": False}, ["differs from what profiles.lock has pinned"]),
+        ({"is_locked": False, "is_pinned": False, "is_shipped": False}, []),
+        ({"kind": "base", "is_locked": False, "is_pinned": False}, ["is a base of other profiles"]),
     ],
 )
 def test_a_profile_is_a_run_and_as_it_was_pinned(changes: dict[str, Any], said: list[str]) -> None:

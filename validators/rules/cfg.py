@@ -32,8 +32,9 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run without a named, pinned profile that is fit for its length.
 
     ## What it does
-    Asks that a run names a profile, that a shipped profile is what profiles.lock has pinned, that it is not a
-    mere base of others, and that a smoke profile is not used for a run of more than 15 minutes.
+    Asks that a run names a profile, that a shipped profile is what profiles.lock has pinned, and is pinned at
+    all, that it is not a mere base of others, and that a smoke profile is not used for a run of more than
+    15 minutes. Profiles of one's own, in the folders of NEOBERT_PROFILE_PATH, are not pinned.
 
     ## Why is this bad?
     A showcase file was once given to two GPUs for a day, because nothing said that it was one. A profile
@@ -72,11 +73,12 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} is a smoke profile and the run takes {minutes:.0f} minutes, more than 15",
             "name a production profile, or lower trainer.max_steps",
         )
-    if run.profile.is_pinned and not run.profile.is_locked:
+    if kind != "base" and (run.profile.is_shipped or run.profile.is_pinned) and not run.profile.is_locked:
+        fault = "differs from what profiles.lock has pinned" if run.profile.is_pinned else "has no pin"
         yield Violation(
             "profile",
-            f"{name} differs from what profiles.lock has pinned",
-            "review the change, then `python -m profiles.lock --write`",
+            f"{name} {fault}",
+            "review it, then `python -m profiles.lock --write`",
         )
 
 
