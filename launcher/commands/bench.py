@@ -11,6 +11,7 @@ from typing import Any
 from launcher import console
 from launcher.arguments import RUN_FILE_SUFFIXES
 from launcher.asking import ask
+from launcher.devices import keep_to_its_device
 from launcher.files import require_writable, write_text
 from launcher.formats.text import finding_text
 from launcher.selection import Selection
@@ -70,6 +71,7 @@ def run(asked: Asked, output_format: str) -> int:
     refuse_unnamed(asked, differences)
     for name, resolved in arms.items():
         refuse_many_processes(resolved)
+        keep_to_its_device(resolved)
         tell_findings(name, resolved)
     require_writable(asked.output)
     request = Request(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import console
+from launcher.devices import keep_to_its_device
 from launcher.files import require_writable, write_text
 from launcher.formats import render
 from launcher.levels import default_levels, parse_levels
@@ -35,6 +36,7 @@ def run(asked: Asked, output_format: str) -> int:
     """
     wanted = parse_levels(asked.levels)
     resolved = asked.selection.require()
+    keep_to_its_device(resolved)
     levels = wanted or default_levels(resolved)
     recorded = load_facts(asked.facts) if asked.facts else None
     folder = results_folder(resolved, asked.output)

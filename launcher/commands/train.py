@@ -15,6 +15,7 @@ from typing import Any
 from launcher import console
 from launcher.continuation import goes_on, is_finished
 from launcher.deadline import deadline_of
+from launcher.devices import keep_to_its_device
 from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.files import make_folder
 from launcher.formats import render
@@ -90,6 +91,7 @@ def run(asked: Asked, output_format: str) -> int:
 
 def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
     resolved = asked.selection.require()
+    keep_to_its_device(resolved)
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)
     if asked.dry_run:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
+from launcher.devices import keep_to_its_device
 from launcher.files import absolute, require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
@@ -43,6 +44,7 @@ class Asked:
 def run(asked: Asked, output_format: str) -> int:
     """Measure, judge, print; return the exit code."""
     resolved = asked.selection.require()
+    keep_to_its_device(resolved)
     require_writable(asked.save_facts)
     facts = measure(resolved, every=asked.full)
     report = judge_numbers(resolved, facts, strict=asked.strict)

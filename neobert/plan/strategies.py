@@ -1,4 +1,4 @@
-"""What else could share a model between processes, and is asked for by the environment."""
+"""What the environment asks accelerate for: another way to share a model, another device."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ FOREIGN = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism by accelerate",
+    "ACCELERATE_USE_CPU": "a CPU in place of the device",
 }
+DEVICE = "ACCELERATE_TORCH_DEVICE"
 DEFAULT_FSDP_VERSION = "1"
-FOREIGN_HINT = "unset the variable; distributed.mode says how ranks share the model: replicated or fsdp2"
+FOREIGN_HINT = (
+    "unset the variable; distributed.mode says how ranks share the model, replicated or fsdp2, and the "
+    "profile for which device the run is"
+)
 YES = ("true", "1", "yes", "on", "y", "t")
 
 
 def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
     """Name each that is switched on: `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
-    return [
+    switched_on = [
         f"{_name(name, environment)} ({variable})"
         for variable, name in FOREIGN.items()
         if environment.get(variable, "").lower() in YES
     ]
+    device = environment.get(DEVICE)
+    return [*switched_on, *([f"the device {device} ({DEVICE})"] if device else [])]
 
 
 def _name(name: str, environment: Mapping[str, str]) -> str:

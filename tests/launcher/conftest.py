@@ -52,7 +52,8 @@ def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "CUDA_VISIBLE_DEVICES",
         "SLURM_JOB_ID",
     ):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # else what a command sets would stay set
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -87,6 +87,8 @@ def test_gradients_are_exchanged_beside_the_backward_pass_or_all_at_once_behind_
         ({"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2"}, "FSDP 2 by accelerate"),
         ({"ACCELERATE_USE_DEEPSPEED": "1"}, "DeepSpeed"),
         ({"ACCELERATE_USE_MEGATRON_LM": "True"}, "Megatron-LM"),
+        ({"ACCELERATE_USE_CPU": "yes"}, "a CPU in place of the device"),
+        ({"ACCELERATE_TORCH_DEVICE": "meta"}, "the device meta"),
     ],
 )
 def test_what_the_environment_asks_for_is_refused(environment, named):
@@ -96,4 +98,5 @@ def test_what_the_environment_asks_for_is_refused(environment, named):
 
 
 def test_what_is_switched_off_is_not_refused():
-    refuse_foreign_strategies({"ACCELERATE_USE_FSDP": "false", "FSDP_VERSION": "1"})
+    off = {"ACCELERATE_USE_FSDP": "false", "FSDP_VERSION": "1", "ACCELERATE_TORCH_DEVICE": ""}
+    refuse_foreign_strategies(off)

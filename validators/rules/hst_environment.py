@@ -142,15 +142,16 @@ def broken_import(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     waivable=False,
 )
 def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An environment that asks for another way of sharing the model than the config does.
+    """An environment that asks for another way of sharing the model, or another device, than the run does.
 
     ## What it does
     Fails where FSDP of accelerate (1 or 2), DeepSpeed, Megatron-LM or a parallelism of accelerate's own is
-    switched on by a variable, as `accelerate launch` does for its config file.
+    switched on by a variable, as `accelerate launch` does for its config file, or where one names the device.
 
     ## Why is this bad?
     The variables are inherited without a word. FSDP 1 flattens parameters, so that matrices cannot be told
-    from norms: weight decay, Muon and checkpoints would all be wrong. The trainer refuses too, but later.
+    from norms: weight decay, Muon and checkpoints would all be wrong. On another device a run would train
+    where nothing was checked. The trainer refuses too, but later.
 
     ## Example
     ```text

@@ -1,0 +1,18 @@
+"""Which devices a run and its checks may see."""
+
+from __future__ import annotations
+
+import os
+
+from profiles.registry import ResolvedRun
+
+VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
+
+
+def keep_to_its_device(run: ResolvedRun) -> None:
+    """Hide GPUs from all that is started for a run whose profile is for a CPU.
+
+    It was planned for a CPU, and nobody has asked whether the GPUs are idle, sound, or its own.
+    """
+    if run.profile is not None and run.profile.requires.device == "cpu":
+        os.environ[VISIBLE_ENV] = ""
