@@ -10,10 +10,10 @@ from launcher.files import absolute, make_folder, require_writable, write_json, 
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
-from launcher.receipts import carried, make_receipt
+from launcher.receipts import carried, make_receipt, measured_in
 from launcher.report import Report, report_of_run
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan import Plan
+from neobert.plan import Measured, Plan
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
@@ -39,6 +39,7 @@ class Examination:
     Attributes:
         plan: with what a rehearsal measured, where there was one; `predicted` without.
         unguarded: why the run may start whatever the report says; empty for a run that is guarded.
+        measured: by a rehearsal, of this examination or of that behind an earlier receipt.
     """
 
     run: ResolvedRun
@@ -48,6 +49,7 @@ class Examination:
     report: Report
     unguarded: str
     predicted: Plan
+    measured: Measured | None
 
 
 def examine(
@@ -65,7 +67,7 @@ def examine(
     Args:
         facts: a recording; what another config's run told of itself counts as not measured.
         folder: where the difference of the working tree is kept, or None to keep none.
-        receipt: an earlier one, whose answers stand in for probes that are dear.
+        receipt: an earlier one, whose answers and measurements stand in for probes that are dear.
     """
     plan = plan_run(run)
     if facts is None:
@@ -78,13 +80,14 @@ def examine(
         facts = collect(probes, subject, console.announce)
     else:
         facts = held_to(facts, run.config)
-    predicted, plan = plan, plan_run(run, measurement(facts))
+    measured = measurement(facts) or (measured_in(receipt) if receipt else None)
+    predicted, plan = plan, plan_run(run, measured)
     findings, checks = judge(run, plan, facts, levels)
     if receipt is not None:
         checks = carried(checks, receipt)
         levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
     report = report_of_run(run, findings, checks, strict=strict)
-    return Examination(run, plan, facts, levels, report, unguarded, predicted)
+    return Examination(run, plan, facts, levels, report, unguarded, predicted, measured)
 
 
 def write_report(examination: Examination, folder: Path) -> None:

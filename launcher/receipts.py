@@ -13,9 +13,11 @@ from neobert.config import to_dict
 from neobert.config.canonical import sha256
 from neobert.config.schema import Waiver
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plan import Measured
 from neobert.receipt import CODE, Receipt, explain_changes, explain_mismatch, read_receipt, utc_now
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
+from validators.facts_io import record_of
 from validators.finding import CheckResult, Level, Status
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def make_receipt(examination: Examination) -> Receipt:
         waivers=tuple(_plain(waiver) for waiver in run.config.waivers if _counts(waiver, waived, report)),
         hostname=facts.host.hostname if facts.host else "",
         unguarded=examination.unguarded,
+        measured=asdict(examination.measured) if examination.measured else {},
         **_binding(run, facts),
     )
 
@@ -82,7 +85,8 @@ def read_for(path: Path, run: ResolvedRun) -> Receipt:
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
     try:
         list(map(_check, receipt.checks))
-    except (KeyError, TypeError, ValueError) as error:
+        measured_in(receipt)
+    except (KeyError, TypeError, ValueError, ProjectError) as error:
         raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
     if receipt.unguarded:
         raise _refusal(("it was issued for a run that nobody guards",), path)
@@ -105,6 +109,11 @@ def require_unchanged(receipt: Receipt, examination: Examination, path: Path) ->
     changes = explain_changes(receipt, present)
     if reasons or changes:
         raise _refusal((*reasons, *changes), path)
+
+
+def measured_in(receipt: Receipt) -> Measured | None:
+    """Return what the rehearsal behind a receipt measured. Raises ProjectError where that is not readable."""
+    return record_of(Measured, receipt.measured) if receipt.measured else None
 
 
 def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:

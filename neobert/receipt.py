@@ -20,6 +20,7 @@ FILE_NAME = "receipt.json"
 CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
+LATER_FIELDS = frozenset({"measured"})  # which receipts of this schema were once written without
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
@@ -41,6 +42,7 @@ class Receipt:
         lock_sha256: SHA-256 of the pinned versions that belong to the code.
         gpu_uuids: the devices that the run takes on this node, in their order.
         unguarded: why the run may start whatever was found; empty for a run that is guarded.
+        measured: what a rehearsal took, in seconds and MiB, and where; empty where none came that far.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -62,6 +64,7 @@ class Receipt:
     gpu_uuids: tuple[str, ...] = ()
     driver_version: str = ""
     unguarded: str = ""
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
@@ -159,12 +162,13 @@ def _from_json(content: Any) -> Receipt:
     if content.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {content.get('schema_version')!r}, not {SCHEMA_VERSION}")
     known = {field.name for field in fields(Receipt)}
-    if set(content) != known:
-        raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(known ^ set(content)))}")
+    amiss = (known ^ set(content)) - LATER_FIELDS
+    if amiss:
+        raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(amiss))}")
     for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
-    for name in ("config", "versions"):
-        if not isinstance(content[name], dict):
+    for name in ("config", "versions", "measured"):
+        if not isinstance(content.get(name, {}), dict):
             raise TypeError(f"{name} is not a JSON object")
     for name in ("created_utc", "expires_utc"):
         if datetime.fromisoformat(content[name]).tzinfo is None:

@@ -13,9 +13,12 @@ import pytest
 
 from launcher import levels
 from launcher.commands import preflight
+from launcher.preflight import examine
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
+from launcher.receipts import make_receipt
 from neobert.receipt import explain_mismatch, read_receipt
+from profiles.registry import resolve_run
 from validators.facts import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
@@ -254,6 +257,37 @@ def test_the_receipt_covers_the_run_for_a_day(command: Run, tmp_path: Path) -> N
     assert explain_mismatch(receipt, "0" * 64, now)
     assert explain_mismatch(receipt, digest, now + timedelta(hours=25))
     assert (receipt.levels, receipt.verdict) == (("static", "host", "gpu"), "pass")
+
+
+@pytest.mark.parametrize("keeps_it", [True, False])
+def test_a_receipt_keeps_what_was_measured(
+    keeps_it: bool, command: Run, machine: Any, tmp_path: Path
+) -> None:
+    """12.5 minutes of work are at risk by what was measured; by the estimate they would be 12.7."""
+    limit = ("guard.max_lost_minutes=12.6",)
+    machine((A100,))
+    answer = command("preflight", "-p", "a100-prod", "--set", *limit, "--output", "r", *JSON)
+    assert answer.code == 0, answer.out
+    kept = read_receipt(tmp_path / "r" / "receipt.json")
+    assert (kept.measured["step_time_s"], kept.measured["source"]) == (
+        3.0,
+        "a rehearsal on NVIDIA A100-SXM4-80GB",
+    )
+    run = resolve_run("a100-prod", overrides=limit)
+    receipt = kept if keeps_it else replace(kept, measured={})
+    examination = examine(run, levels.JUDGED, folder=None, receipt=receipt)
+    statuses = {check["id"]: check["status"] for check in examination.report.as_json()["checks"]}
+    assert (examination.facts.rehearsal, statuses["CKP002"]) == (None, "pass" if keeps_it else "fail")
+    assert make_receipt(examination).measured == receipt.measured
+
+
+def test_a_receipt_whose_measurement_is_none_is_refused(command: Run, machine: Any, tmp_path: Path) -> None:
+    command("preflight", "-p", "cpu-demo", "--output", "r")
+    path = tmp_path / "r" / "receipt.json"
+    receipt = json.loads(path.read_text(encoding="utf-8")) | {"measured": {"step_time_s": "fast"}}
+    path.write_text(json.dumps(receipt), encoding="utf-8")
+    refused = command("train", "-p", "cpu-demo", "--receipt", "r")
+    assert (refused.code, "cannot be read" in refused.err) == (1, True)
 
 
 def test_waivers_are_in_the_receipt(command: Run, run_file: Any, tmp_path: Path) -> None:

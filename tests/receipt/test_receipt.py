@@ -96,6 +96,17 @@ def test_every_change_is_named_by_what_it_was_and_is():
     )
 
 
+def test_a_receipt_from_before_measurements_were_kept_is_read(tmp_path):
+    write_receipt(RECEIPT, tmp_path / "receipt.json")
+    content = json.loads((tmp_path / "receipt.json").read_text(encoding="utf-8"))
+    del content["measured"]
+    (tmp_path / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
+    assert read_receipt(tmp_path / "receipt.json") == RECEIPT
+    (tmp_path / "receipt.json").write_text(json.dumps({**content, "measured": [1.0]}), encoding="utf-8")
+    with pytest.raises(ProjectError, match="measured is not a JSON object"):
+        read_receipt(tmp_path / "receipt.json")
+
+
 def test_a_missing_receipt_is_a_refusal(tmp_path):
     with pytest.raises(ProjectError, match="there is no receipt") as refusal:
         read_receipt(tmp_path / "receipt.json")
