@@ -115,12 +115,16 @@ class TrackerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFacts:
-    """The batch scheduler around this process. Zero signal lead: none is sent before the kill."""
+    """The batch scheduler around this process. Zero signal lead: none is sent before the kill.
+
+    `end_is_known`: it stands in the environment, where the launcher reads it for the trainer too.
+    """
 
     name: str
     job_id: str
     walltime_left_s: float | None
     signal_lead_s: float
+    end_is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

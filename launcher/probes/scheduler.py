@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
+from launcher.deadline import JOB_END_ENV
 from validators.facts import SchedulerFacts
 
 NONE = SchedulerFacts(name="", job_id="", walltime_left_s=None, signal_lead_s=0.0)
@@ -20,11 +21,13 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
     job_id = environment.get("SLURM_JOB_ID", "")
     if not job_id:
         return NONE
+    end_time = environment.get(JOB_END_ENV, "")
     return SchedulerFacts(
         name="slurm",
         job_id=job_id,
-        walltime_left_s=_time_left(environment.get("SLURM_JOB_END_TIME", ""), job_id),
+        walltime_left_s=_time_left(end_time, job_id),
         signal_lead_s=_signal_lead(environment),
+        end_is_known=end_time.isdigit(),
     )
 
 

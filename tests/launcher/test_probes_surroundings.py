@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from launcher.deadline import deadline_of
 from launcher.probes import hub
 from launcher.probes.data import probe_data
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
+from profiles.registry import resolve_run
 
 
 def test_tracker_credentials(
@@ -34,7 +36,20 @@ def test_scheduler_from_the_environment() -> None:
     found = probe_scheduler({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": end, "SBATCH_SIGNAL": "B:TERM@120"})
     assert (found.name, found.job_id, found.signal_lead_s) == ("slurm", "7", 120.0)
     assert 3500 < (found.walltime_left_s or 0) <= 3600
-    assert probe_scheduler({}).name == ""
+    assert found.end_is_known
+    assert (probe_scheduler({}).name, probe_scheduler({}).end_is_known) == ("", False)
+
+
+def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\necho 1:00:00\n", encoding="ascii")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = probe_scheduler({"SLURM_JOB_ID": "7"})
+    assert (found.walltime_left_s, found.end_is_known) == (3600.0, False)
+    assert deadline_of(resolve_run("a100-prod"), {"SLURM_JOB_ID": "7"}, 0.0) is None
 
 
 @pytest.mark.parametrize(

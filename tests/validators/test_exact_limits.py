@@ -12,6 +12,7 @@ from profiles.registry import Requirements, resolve_run
 from validators.facts_io import facts_from_json
 from validators.finding import Severity
 from validators.planning import plan_run
+from validators.remaining import seconds_left
 from validators.rule import RULES
 
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
@@ -72,6 +73,47 @@ def test_a_job_that_outlasts_the_run_needs_no_signal():
     exactly = with_scheduler(walltime_left_s=7200.0, signal_lead_s=0.0)
     assert violations("HST005", exactly, eta_s=7200.0) == []
     assert len(violations("HST005", exactly, eta_s=7200.1)) == 1
+
+
+@pytest.mark.parametrize(("is_known", "severity"), [(False, None), (True, Severity.WARN)])
+def test_an_end_that_the_trainer_knows_needs_no_signal(is_known, severity):
+    job = with_scheduler(walltime_left_s=3600.0, signal_lead_s=0.0, end_is_known=is_known)
+    (one,) = violations("HST005", job, eta_s=7200.0)
+    assert one.severity is severity
+    assert "its signal leads by 0 s" in one.message
+
+
+def resumed(facts, step, **changes):
+    resume = replace(facts.resume, target="/r/checkpoints/1", exists=True, is_verified=True, step=step)
+    return replace(facts, resume=replace(resume, **changes))
+
+
+@pytest.mark.parametrize(
+    ("step", "changes", "count"),
+    [
+        (0, {}, 1),
+        (24_999, {}, 1),
+        (25_000, {}, 0),
+        (49_999, {"is_verified": False}, 1),
+        (50_001, {}, 0),
+    ],
+)
+def test_a_run_that_goes_on_is_judged_by_the_steps_that_are_left(step, changes, count):
+    """Two hours are what the job and the launch have, and what half of the 50,000 steps takes."""
+    run = resolve_run("a100-prod", (), ("guard.walltime_limit_hours=2", "trainer.max_steps=50000"))
+    job = resumed(with_scheduler(walltime_left_s=7200.0, signal_lead_s=0.0), step, **changes)
+    for code in ("HST005", "BUD001"):
+        found = [one for one in violations(code, job, run, eta_s=14_400.0) if "hours" in one.message]
+        assert len(found) == count, code
+        rest = "the rest of the run, from step 24,999, takes"
+        assert [rest in one.message for one in found] == [step == 24_999] * count
+    assert len(violations("BUD001", replace(job, resume=None), run, eta_s=14_400.0)) == 1
+
+
+def test_nothing_is_left_of_a_run_that_is_at_its_end():
+    last = RUN.config.trainer.max_steps
+    assert seconds_left(RUN, PLAN, resumed(FACTS, last - 1)) == pytest.approx(PLAN.eta_s.value / last)
+    assert seconds_left(RUN, PLAN, resumed(FACTS, last + 1)) == 0
 
 
 @pytest.mark.parametrize(("needed", "count"), [(108_000.0, 0), (108_001.0, 1)])

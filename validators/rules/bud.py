@@ -6,6 +6,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import seconds_left, what_is_left
 from validators.rule import Violations, rule
 
 COMPUTE_OPTIMAL_TOKENS = 20
@@ -17,11 +18,13 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """A run that does not end in time, or that sees too little text for its size.
 
     ## What it does
-    Compares the ETA, measured or derived, with `guard.walltime_limit_hours`. In a production run that
-    starts from scratch it also compares tokens per parameter with the compute-optimal 20 (Hoffmann et
-    al., arXiv:2203.15556): below half of it the run fails, below it warns. That figure is for decoders,
-    which learn from every token; an encoder learns from the masked share and wants more, not less. A run
-    that starts from trained weights is not judged by it.
+    Compares the ETA, measured or derived, with `guard.walltime_limit_hours`, which counts from each launch:
+    of a run that goes on from a checkpoint, where one was looked for and verified, the steps that are left
+    are judged. Without a look at the disk, as `lint` and `--dry-run` are, it is the whole run. In a
+    production run that starts from scratch it also compares tokens per parameter with the compute-optimal
+    20 (Hoffmann et al., arXiv:2203.15556): below half of it the run fails, below it warns. That figure is
+    for decoders, which learn from every token; an encoder learns from the masked share and wants more, not
+    less. A run that starts from trained weights is not judged by it.
 
     ## Why is this bad?
     50,000 steps of 4,096 tokens look like a long run and are 0.8 tokens for each of 250 million parameters.
@@ -41,11 +44,11 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ```
     """
     limit = run.config.guard.walltime_limit_hours
-    hours = plan.eta_s.value / 3600
+    hours = seconds_left(run, plan, facts) / 3600
     if limit is not None and hours > limit:
         yield Violation(
             "trainer.max_steps",
-            f"the run takes {hours:,.1f} hours and may take {limit:g} ({plan.eta_s.reason})",
+            f"{what_is_left(facts)} takes {hours:,.1f} hours and may take {limit:g} ({plan.eta_s.reason})",
             "lower trainer.max_steps, use more devices, or raise guard.walltime_limit_hours",
         )
     tokens = plan.tokens_per_parameter

@@ -10,6 +10,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import seconds_left, what_is_left
 from validators.rule import Violations, rule
 from validators.thresholds import MEMORY_SHARE
 from validators.versions import is_older, release
@@ -205,8 +206,9 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     In a job whose time ends before the run does, asks that the scheduler sends a signal at least three
     times the time of a save before the kill; 200 MiB/s are assumed for the write. Where it does, an end
-    before the ETA is a warning: the job has to be queued again. Without a scheduler there is nothing to
-    judge.
+    before the ETA is a warning: the job has to be queued again. So it is where Slurm tells the job its end
+    (`SLURM_JOB_END_TIME`): the trainer then stops ahead of it by the clock. Of a run that goes on from a
+    verified checkpoint, the steps that are left are judged. Without a scheduler there is nothing to judge.
 
     ## Why is this bad?
     A killed job loses all since its last save, in the worst case each time it is queued.
@@ -223,13 +225,15 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     scheduler = facts.scheduler
     assert scheduler is not None
-    left, eta = scheduler.walltime_left_s, plan.eta_s.value
-    if not scheduler.name or left is None or left >= eta:
+    left_s, needed_s = scheduler.walltime_left_s, seconds_left(run, plan, facts)
+    if not scheduler.name or left_s is None or left_s >= needed_s:
         return
     lead = SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
-    ends = f"job {scheduler.job_id} ends in {left / 3600:.1f} hours and the run takes {eta / 3600:.1f}"
+    takes = f"{what_is_left(facts)} takes {needed_s / 3600:.1f}"
+    ends = f"job {scheduler.job_id} ends in {left_s / 3600:.1f} hours and {takes}"
     if scheduler.signal_lead_s < lead:
         message = f"{ends}; its signal leads by {scheduler.signal_lead_s:g} s, and a save needs {lead:.0f} s"
-        yield Violation("guard.walltime_limit_hours", message, f"sbatch --signal=B:TERM@{lead:.0f}")
+        severity = Severity.WARN if scheduler.end_is_known else None
+        yield Violation("guard.walltime_limit_hours", message, f"sbatch --signal=B:TERM@{lead:.0f}", severity)
     else:
         yield Violation("guard.walltime_limit_hours", ends, "requeue it with --resume auto", Severity.WARN)
