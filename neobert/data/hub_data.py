@@ -59,7 +59,7 @@ def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
     def fetch(start: int, stop: int) -> list[str]:
         return [text_of(value, column, label) for value in data[start:stop][column]]
 
-    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column])
+    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], column)
 
 
 def _streamed(data: IterableDataset, label: str, text_column: str | None) -> TextSource:

@@ -113,6 +113,7 @@ def _open(folder: Path, request: Request) -> PreparedData:
         report["train"] = split_report(f"{train.label}, its head", counts)
     else:
         train = open_split(folder, "train", splits["train"])
+    report["train"] = _with_column(report["train"], request.corpus)
     report |= _batch_report(config, train) | {
         "folder": str(folder),
         "fingerprint": manifest["fingerprint"],
@@ -120,6 +121,12 @@ def _open(folder: Path, request: Request) -> PreparedData:
     }
     evaluation = open_split(folder, "eval", splits["eval"]) if "eval" in splits else None
     return PreparedData(folder, train, evaluation, tokenizer, manifest["fingerprint"], report)
+
+
+def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
+    """Say beside the source which column was taken: rows may have several that read well."""
+    column = corpus.train.column
+    return counts if column is None else {"source": counts["source"], "column": column} | counts
 
 
 def _batch_report(config: RunConfig, train: TokenStore | DocumentStream) -> dict[str, Any]:

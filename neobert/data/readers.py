@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from neobert.data.splits import SplitSlice
-from neobert.data.text_files import read_documents
+from neobert.data.text_files import column_of, read_documents
 
 State = dict[str, Any]
 _FETCH = 1024
@@ -35,6 +35,10 @@ class TextSource(Protocol):
     @property
     def label(self) -> str:
         """Name for messages."""
+
+    @property
+    def column(self) -> str | None:
+        """Name of the column that is read; None for text without columns."""
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading, at the beginning or where a reader's state says."""
@@ -58,6 +62,12 @@ class FileSource:
     def open(self, state: State | None = None) -> Reader:
         """Start reading; files before the state's are not opened, documents before it are skipped."""
         return _FileReader(self, state or {"file": 0, "document": 0})
+
+    @property
+    def column(self) -> str | None:
+        """The column of the first file that has columns, and that file: each file chooses for itself."""
+        found = ((column_of(path, self.text_column), path.name) for path in self.files)
+        return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 
     def count(self) -> int:
         """Count by reading everything once."""
@@ -108,6 +118,7 @@ class IndexedSource:
     fetch: Callable[[int, int], Sequence[str]]
     size: Callable[[], int]
     identity: Callable[[], Any]
+    column: str | None = None
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading at any document at no cost."""
@@ -151,6 +162,11 @@ class Part:
     def label(self) -> str:
         """Name with the bounds."""
         return f"{self.source.label}{self.wanted.bounds()}"
+
+    @property
+    def column(self) -> str | None:
+        """The source's column."""
+        return self.source.column
 
     @cached_property
     def _bounds(self) -> tuple[int, int | None]:
@@ -220,6 +236,11 @@ class HashShare:
     def label(self) -> str:
         """Name with the share."""
         return f"{self.source.label} ({'' if self.is_evaluation else 'all but '}{self.share:.2%} by hash)"
+
+    @property
+    def column(self) -> str | None:
+        """The source's column."""
+        return self.source.column
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading."""

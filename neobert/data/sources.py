@@ -59,7 +59,7 @@ def open_corpus(config: DatasetConfig) -> Corpus:
     first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
     a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
     Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
-    overlap and DAT011 for columns.
+    overlap, DAT011 for columns and DAT013 for two places or none.
     """
     splits = _splits(config)
     wanted = parse_split(config.train_split, TRAIN_KEY)
@@ -71,14 +71,7 @@ def open_corpus(config: DatasetConfig) -> Corpus:
 
 
 def _splits(config: DatasetConfig) -> Splits:
-    if (config.path is None) == (config.name is None):
-        state = "neither is set" if config.path is None else "both are set"
-        raise ProjectError(
-            "DAT001",
-            f"one of dataset.path and dataset.name says where the text is; {state}",
-            f"set one of them; {python_docs.NAME} is a name that needs no file",
-            "dataset",
-        )
+    _check_one_place(config)
     if config.path is not None:
         path = Path(config.path).expanduser()
         if is_saved_dataset(path):
@@ -88,6 +81,17 @@ def _splits(config: DatasetConfig) -> Splits:
     if config.name.startswith("builtin:"):
         return {"train": lambda: _builtin(str(config.name))}
     return hub_splits(config)
+
+
+def _check_one_place(config: DatasetConfig) -> None:
+    """Refuse text from two places or from none, as the rule DAT013 does."""
+    if config.path is None and config.name is None:
+        hint = f"set one of them; {python_docs.NAME} is a name that needs no file"
+        message = "neither dataset.path nor dataset.name says where the text is"
+        raise ProjectError("DAT013", message, hint, "dataset")
+    if config.path is not None and config.name is not None:
+        message = f"dataset.path is {config.path} and dataset.name is {config.name}: one of them is meant"
+        raise ProjectError("DAT013", message, "--set dataset.name=null to read dataset.path", "dataset.path")
 
 
 def _builtin(name: str) -> TextSource:

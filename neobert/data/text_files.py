@@ -41,18 +41,39 @@ def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
     """
     kind = kind_of(path)
     assert kind is not None, path
+    with _opened(path) as handle:
+        if kind == ".txt":
+            yield from _paragraphs(handle, path)
+        elif kind == ".jsonl":
+            yield from _json_rows(handle, path, text_column)
+        else:
+            yield from _parquet_rows(handle, path, text_column)
+
+
+def column_of(path: Path, text_column: str | None) -> str | None:
+    """Name the column that holds the first document; None for a file without columns or rows.
+
+    Raises as `read_documents` does.
+    """
+    kind = kind_of(path)
+    if kind == ".txt":
+        return None
+    with _opened(path) as handle:
+        if kind == ".parquet":
+            return _parquet_column(handle, path, text_column)
+        rows = ((number, line) for number, line in _lines(handle, path) if line.strip())
+        for number, line in rows:
+            place = f"{path}:{number}"
+            return choose_column(_json_object(line, place), text_column, place)
+    return None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for its bytes, parquet for seeking too; say in our words what cannot be read."""
     try:
-        with _opened(path) as handle:
-            if kind == ".txt":
-                yield from _paragraphs(handle, path)
-            elif kind == ".jsonl":
-                yield from _json_rows(handle, path, text_column)
-            elif path.suffix.lower() == ".gz":
-                with tempfile.TemporaryFile() as seekable:
-                    copyfileobj(handle, seekable)
-                    yield from _parquet_rows(seekable, path, text_column)
-            else:
-                yield from _parquet_rows(handle, path, text_column)
+        with _unpacked(path) as handle:
+            yield handle
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _unreadable(
             path, f"the gzip data is broken or cut short ({error})", "copy the file again"
@@ -64,13 +85,15 @@ def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    if path.suffix.lower() == ".gz":
-        with gzip.open(path, "rb") as handle:
+def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+    is_packed = path.suffix.lower() == ".gz"
+    with gzip.open(path, "rb") if is_packed else path.open("rb") as handle:
+        if not is_packed or kind_of(path) != ".parquet":
             yield handle  # type: ignore[misc]
-    else:
-        with path.open("rb") as handle:
-            yield handle
+            return
+        with tempfile.TemporaryFile() as seekable:
+            copyfileobj(handle, seekable)
+            yield seekable
 
 
 def _lines(handle: IO[bytes], path: Path) -> Iterator[tuple[int, str]]:
@@ -132,15 +155,25 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
 
 
 def _parquet_rows(handle: IO[bytes], path: Path, text_column: str | None) -> Iterator[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.ParquetFile(handle)
+    with _parquet(handle, path) as table:
         column = choose_column(table.schema_arrow.names, text_column, str(path))
         for batch in table.iter_batches(batch_size=1024, columns=[column]):
             for value in batch.column(0).to_pylist():
                 yield text_of(value, column, str(path))
+
+
+def _parquet_column(handle: IO[bytes], path: Path, text_column: str | None) -> str:
+    with _parquet(handle, path) as table:
+        return choose_column(table.schema_arrow.names, text_column, str(path))
+
+
+@contextmanager
+def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        yield pq.ParquetFile(handle)
     except pa.ArrowException as error:
         raise _unreadable(path, f"is no readable parquet file: {error}", "write it again") from error
 

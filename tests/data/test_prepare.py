@@ -66,6 +66,14 @@ def test_the_prepared_text_is_the_text(configure: Configure):
     counts = data.report["train"]
     assert (counts["documents"], counts["empty"], counts["split"], counts["segments"]) == (5, 1, 1, 6)
     assert counts["tokens"] == data.train.num_tokens == sum(map(len, found))
+    assert counts["column"] == "text (in a.jsonl)"
+
+
+def test_text_without_columns_names_none(configure: Configure, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("ba go fi lula\n\n" * 20, encoding="utf-8")
+    report = prepare(configure(dataset__path=str(path), trainer__per_device_train_batch_size=1)).report
+    assert "column" not in report["train"]
 
 
 def test_the_manifest_describes_what_is_there(configure: Configure):

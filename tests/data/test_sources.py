@@ -170,6 +170,7 @@ def test_saved_datasets(tmp_path):
     splits.save_to_disk(tmp_path / "splits")
     found = corpus(tmp_path / "splits", train_split="train[:5]")
     assert (texts(found.train), texts(found.evaluation)) == (TEXTS[:5], ["e"])
+    assert found.train.column == "sentence"
     splits["train"].save_to_disk(tmp_path / "single")
     assert texts(corpus(tmp_path / "single").train) == TEXTS
     refused("DAT011", "no column 'text'", path=str(tmp_path / "single"), text_column="text")
@@ -191,8 +192,9 @@ def test_bad_places(tmp_path):
     refused("DAT001", "is none of .txt", path=str(tmp_path / "empty" / "a.csv"))
     (tmp_path / "a.txt").touch()
     refused("DAT004", "is empty", path=str(tmp_path / "a.txt"))
-    refused("DAT001", "neither is set")
-    refused("DAT001", "both are set", path="x", name="y")
+    refused("DAT013", "neither dataset.path nor dataset.name")
+    two = refused("DAT013", "dataset.path is x and dataset.name is y", path="x", name="y")
+    assert two.hint == "--set dataset.name=null to read dataset.path"
     refused("DAT001", "no corpus 'builtin:novels'", name="builtin:novels")
 
 

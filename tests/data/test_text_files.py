@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.data import text_files
-from neobert.data.text_files import kind_of, read_documents
+from neobert.data.text_files import column_of, kind_of, read_documents
 from neobert.errors import ProjectError
 
 
@@ -97,6 +97,17 @@ def test_rows_of_parquet(tmp_path, suffix):
     if suffix:
         path = put(tmp_path / "b.parquet.gz", path.read_bytes())
     assert read(path) == ["one", "", "three"]
+    assert column_of(path, None) == "content"
+
+
+def test_the_column_of_the_first_row_is_named(tmp_path):
+    assert column_of(put(tmp_path / "a.txt", b"text"), None) is None
+    assert column_of(put(tmp_path / "a.jsonl", b"\n"), None) is None
+    path = put(tmp_path / "b.jsonl.gz", b'\n{"sentence": "x", "body": "y"}\n{"text": "z"}')
+    assert column_of(path, None) == "sentence"
+    assert column_of(path, "body") == "body"
+    with pytest.raises(ProjectError, match="no column 'text'"):
+        column_of(path, "text")
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     dataset = run.config.dataset
     if dataset.path is not None and dataset.name is not None:
         message = f"dataset.path is {dataset.path} and dataset.name is {dataset.name}: one of them is meant"
-        yield Violation("dataset.path", message, "set the other to null")
+        yield Violation("dataset.path", message, "--set dataset.name=null to read dataset.path")
     elif dataset.path is None and dataset.name is None:
         yield Violation("dataset", "neither dataset.path nor dataset.name says where the text is", "set one")
 
