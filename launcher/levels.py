@@ -44,7 +44,7 @@ HOST_PROBES = (
     Probe("software", probe_software),
     Probe("git", probe_git),
     Probe("host", lambda _: probe_host()),
-    Probe("disk", probe_disk),
+    Probe("disk", probe_disk, writes=True),
     Probe("output", probe_output),
     Probe("resume", probe_resume),
     Probe("tracker", probe_tracker),

@@ -60,7 +60,9 @@ def _all(
     probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
 ) -> Iterator[Ended]:
     """Memory in use and processes on a device are looked at before a heavy probe adds its own."""
-    yield from _race([probe for probe in probes if not probe.is_heavy], subject, announce)
+    light = [probe for probe in probes if not probe.is_heavy]
+    yield from _race([probe for probe in light if not probe.writes], subject, announce)
+    yield from _race([probe for probe in light if probe.writes], subject, announce)
     for probe in probes:
         if probe.is_heavy:
             if announce:

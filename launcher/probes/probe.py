@@ -58,12 +58,14 @@ class Probe:
         deadline_s: time after which nobody waits for it any longer, unless it has asked for more.
         is_heavy: it loads the processors or the devices, so it runs after the others and by itself, and only
             where a rule will ask for its group.
+        writes: it leaves something for a moment where others look, so it runs when they are done.
     """
 
     group: str
     measure: Callable[[Subject], Any]
     deadline_s: float = DEADLINE_S
     is_heavy: bool = False
+    writes: bool = False
 
 
 def nearest_existing(path: Path) -> Path:

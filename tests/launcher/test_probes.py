@@ -17,11 +17,12 @@ import pytest
 
 from launcher import shadow
 from launcher.levels import HOST_PROBES, JUDGED, parse_levels, probes_for
-from launcher.probes import child, git, software
+from launcher.probes import child, disk, git, software
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
+from neobert.config.schema import RunConfig
 
 
 def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) -> None:
@@ -135,6 +136,26 @@ def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> Non
     assert [record.name for record in facts.probes] == ["imports", "host", "gpu_load"]
     assert seen == {"host": ["host"], "imports": ["imports"], "gpu_load": ["gpu_load"]}
     assert told == ["measuring imports", "measuring gpu load"]
+
+
+def test_no_probe_sees_what_another_one_tries_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty run directory is not occupied, and a clean checkout not dirty, for a trial of the disk."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    folder = tmp_path / "runs" / "empty"
+    folder.mkdir(parents=True)
+    write = disk._write_and_rename
+
+    def lingering(trial: Path, done: list[str]) -> None:
+        write(trial, done)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(disk, "_write_and_rename", lingering)
+    probes = [probe for probe in HOST_PROBES if probe.group in ("git", "disk", "output")]
+    facts = collect(probes, Subject(RunConfig(), folder, tmp_path))
+    assert facts.git is not None
+    assert facts.output is not None
+    assert facts.disk is not None
+    assert (facts.git.is_dirty, facts.output.is_empty, facts.disk.rename_works) == (False, True, True)
 
 
 def groups(words: str, needed: tuple[str, ...] = ()) -> list[str]:
