@@ -25,6 +25,7 @@ from neobert.config.tree import Flaw, Node, Path, children, join, nearest
 
 UNKNOWN = "unexpected_keyword_argument"
 MISSING = "missing"
+TOO_LARGE = ("less_than", "less_than_equal")
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
 LONGEST_SHOWN = 60
@@ -91,7 +92,15 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     expected = type_text(annotation)
     message = f"{join(path) or 'a config'} expects {expected}; this is {show(problem.value)}"
     hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
+    if not hint and problem.kind in TOO_LARGE:
+        hint = _description(path, schema)
     return Flaw("CFG003", path, message, hint, nearest(root, path).origin)
+
+
+def _description(path: Path, schema: type[Any]) -> str:
+    """What the schema says of a key: there stands why its values end where they do."""
+    info = describe_field(path, schema)
+    return info.description if info else ""
 
 
 def show(value: object) -> str:

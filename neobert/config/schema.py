@@ -23,6 +23,7 @@ NonNegativeFloat = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 Beta = Annotated[float, Ge(0), Lt(1)]
 Percent = Annotated[float, Ge(0), Le(100)]
+Silence = Annotated[float, Gt(0), Le(604_800)]
 
 
 def key(default: Any, description: str) -> Any:
@@ -293,10 +294,14 @@ class GuardConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    max_lost_minutes: PositiveFloat = key(60.0, "Most work, in minutes, that a crash may cost.")
+    max_lost_minutes: Annotated[float, Gt(0), Le(240)] = key(
+        60.0, "Most work, in minutes, that a crash may cost; to lose more than 240 takes a waiver of CKP002."
+    )
     walltime_limit_hours: PositiveFloat | None = key(None, "The run must end within this; null: no limit.")
     price_per_gpu_hour: NonNegativeFloat | None = key(None, "For the cost in the plan, in any currency.")
-    receipt_ttl_hours: PositiveFloat = key(24.0, "Age at which a preflight receipt is stale.")
+    receipt_ttl_hours: Annotated[float, Gt(0), Le(168)] = key(
+        24.0, "Age at which a preflight receipt is stale; after a week a machine is another one."
+    )
     loss_spike_factor: Annotated[float, Gt(1)] | None = key(
         10.0, "A step's loss of this many times the recent mean is a spike; null: none is."
     )
@@ -310,23 +315,28 @@ class WatchdogConfig:
     """What the launcher takes for a stall, and what it does then.
 
     A limit is of silence: of the time in which no rank gets any further. It holds until the run has shown
-    how long the phase takes; ten times the longest that was seen is then enough, within these limits.
+    how long the phase takes; ten times the longest that was seen is then enough, within these limits. None is
+    above a week: a longer one would be no limit at all.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    start_limit_s: PositiveFloat = key(1800.0, "Silence before the first step: processes, data, model.")
-    compile_limit_s: PositiveFloat = key(3600.0, "One of the first steps of a session, with its compilation.")
-    step_limit_s: PositiveFloat = key(1800.0, "A later step.")
-    data_wait_limit_s: PositiveFloat = key(1800.0, "The wait for microbatches, or for the other ranks.")
-    evaluation_limit_s: PositiveFloat = key(1800.0, "A microbatch of the evaluation.")
-    save_limit_s: PositiveFloat = key(3600.0, "Training that stands still for a checkpoint.")
-    learned_floor_s: PositiveFloat = key(180.0, "What was learned lowers no limit below this.")
-    grace_s: NonNegativeFloat = key(30.0, "A stalled run is asked to end, and killed so much later.")
-    max_restarts: NonNegativeInt = key(
+    start_limit_s: Silence = key(1800.0, "Before the first step: processes, data, model; a week at most.")
+    compile_limit_s: Silence = key(3600.0, "A session's first steps, with compilation; a week at most.")
+    step_limit_s: Silence = key(1800.0, "A later step; a week at most.")
+    data_wait_limit_s: Silence = key(1800.0, "The wait for microbatches, or other ranks; a week at most.")
+    evaluation_limit_s: Silence = key(1800.0, "A microbatch of the evaluation; a week at most.")
+    save_limit_s: Silence = key(3600.0, "Training that stands still for a checkpoint; a week at most.")
+    learned_floor_s: Silence = key(180.0, "What was learned lowers no limit below this; a week at most.")
+    grace_s: Annotated[float, Ge(0), Le(3600)] = key(
+        30.0, "A stalled run is asked to end, and killed so much later; it is paid for until then."
+    )
+    max_restarts: Annotated[int, Ge(0), Le(100)] = key(
         3, "Sessions begun again, from the newest checkpoint, before there is another one; 0: none is."
     )
-    heartbeat_interval_s: PositiveFloat = key(10.0, "Longest time between two heartbeats of a rank.")
+    heartbeat_interval_s: Annotated[float, Gt(0), Le(600)] = key(
+        10.0, "Longest time between two heartbeats of a rank; no stall is seen sooner."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,3 +175,35 @@ def test_a_long_list_is_cut_with_a_count() -> None:
 
 def test_the_same_problem_is_said_once() -> None:
     assert len(ConfigError([issue(), issue()]).issues) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "most", "too_much", "reason"),
+    [
+        ("guard.max_lost_minutes", "240", "240.1", "takes a waiver of CKP002"),
+        ("guard.receipt_ttl_hours", "168", "1e300", "after a week"),
+        ("watchdog.step_limit_s", "604800", "604801", "a week at most"),
+        ("watchdog.start_limit_s", "604800", "1e300", "a week at most"),
+        ("watchdog.compile_limit_s", "604800", "1e300", "a week at most"),
+        ("watchdog.data_wait_limit_s", "604800", "1e300", "a week at most"),
+        ("watchdog.evaluation_limit_s", "604800", "1e300", "a week at most"),
+        ("watchdog.save_limit_s", "604800", "1e300", "a week at most"),
+        ("watchdog.learned_floor_s", "604800", "1e300", "a week at most"),
+        ("watchdog.grace_s", "3600", "3601", "paid for until then"),
+        ("watchdog.max_restarts", "100", "101", "Sessions begun again"),
+        ("watchdog.heartbeat_interval_s", "600", "601", "no stall is seen sooner"),
+    ],
+)
+def test_no_key_switches_the_guard_off(
+    key: str, most: str, too_much: str, reason: str, issues_of, resolve_text
+) -> None:
+    assert resolve_text("seed: 1\n", f"{key}={most}").origins[key].kind == "override"
+    (issue,) = issues_of("seed: 1\n", f"{key}={too_much}")
+    assert (issue.code, issue.path) == ("CFG003", key)
+    assert f"of at most {most}" in issue.message
+    assert reason in issue.hint
+
+
+def test_what_is_too_small_needs_no_more_words(issues_of) -> None:
+    (issue,) = issues_of("guard: {max_lost_minutes: 0}\n")
+    assert issue.hint == ""
