@@ -37,6 +37,7 @@ class Standing:
     tokens_per_second: float | None
     eta_s: float | None
     minutes_since_checkpoint: float | None
+    minutes_at_risk: float | None
     restarts: int
     is_alive: bool | None
     heartbeat_age_s: float | None
@@ -62,6 +63,7 @@ def look_at(folder: Path, now: datetime) -> Standing:
     beat, outcome = last_beat(folder, 0), read_json(folder / OUTCOME)
     manifest, age_s = read_json(folder / MANIFEST), _age_s(beat, now)
     alive = False if outcome else is_alive(manifest)
+    at_risk_min = _at_risk_min(beat, 0.0 if outcome else age_s)
     return Standing(
         run=str(folder),
         phase=_phase(beat, outcome, alive),
@@ -70,7 +72,8 @@ def look_at(folder: Path, now: datetime) -> Standing:
         loss=beat["loss"] if beat.get("loss") is not None else _last_loss(folder),
         tokens_per_second=beat.get("tokens_per_second"),
         eta_s=None if outcome else beat.get("eta_s"),
-        minutes_since_checkpoint=_since_checkpoint(beat, 0.0 if outcome else age_s),
+        minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
+        minutes_at_risk=at_risk_min,
         restarts=len(manifest.get("restarts", ())),
         is_alive=alive,
         heartbeat_age_s=age_s,
@@ -96,7 +99,7 @@ def _age_s(beat: Record, now: datetime) -> float | None:
         return None
 
 
-def _since_checkpoint(beat: Record, age_s: float | None) -> float | None:
+def _at_risk_min(beat: Record, age_s: float | None) -> float | None:
     minutes = beat.get("work_at_risk_min")
     return None if minutes is None else minutes + (age_s or 0.0) / 60
 
@@ -111,15 +114,24 @@ def line(standing: Standing) -> str:
         f"loss {show_number(standing.loss)}",
         f"{show_count(standing.tokens_per_second)} tokens/s",
         f"eta {show_duration(standing.eta_s)}",
-        f"checkpoint {_age_of_checkpoint(standing)}",
+        _checkpoint(standing),
         *([f"restarts {standing.restarts}"] if standing.restarts else []),
-        f"{alive}, heard {show_duration(standing.heartbeat_age_s)} ago",
+        f"{alive}, {_heard(standing.heartbeat_age_s)}",
     ]
     return "  ".join(words)
 
 
-def _age_of_checkpoint(standing: Standing) -> str:
+def _heard(age_s: float | None) -> str:
+    return "not heard yet" if age_s is None else f"heard {show_duration(age_s)} ago"
+
+
+def _checkpoint(standing: Standing) -> str:
     """Of a run that ended itself: what that cost, not when it was."""
-    minutes = standing.minutes_since_checkpoint
     has_ended = standing.is_alive is False and not standing.phase.startswith(DIED)
-    return "-" if minutes is None else f"{minutes:.1f} min {'before the end' if has_ended else 'ago'}"
+    if standing.minutes_at_risk is None:
+        return "checkpoint -"
+    if standing.minutes_since_checkpoint is None:
+        return f"no checkpoint yet, {standing.minutes_at_risk:.1f} min at risk"
+    return (
+        f"checkpoint {standing.minutes_since_checkpoint:.1f} min {'before the end' if has_ended else 'ago'}"
+    )

@@ -9,11 +9,16 @@ from launcher.report import Report
 from validators.finding import CheckResult, Finding, Severity, Status
 
 
+TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+
+
 def render(report: Report) -> str:
-    """One test case a check; an error of the config, which no check ran for, is a case of its own."""
-    checked = {check.id for check in report.checks}
+    """One test case a check; an error that no check tells of, as of a file that is no run, is its own case."""
+    status = {check.id: check.status for check in report.checks}
     cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
-    cases += [_finding_case(finding) for finding in report.findings if finding.code not in checked]
+    cases += [
+        _finding_case(finding) for finding in report.findings if _is_untold(finding, status.get(finding.code))
+    ]
     suite = ElementTree.Element("testsuite", name=report.profile or "neobert-launch")
     suite.extend(cases)
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -23,6 +28,15 @@ def render(report: Report) -> str:
     root.append(suite)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
+
+
+def _is_untold(finding: Finding, status: Status | None) -> bool:
+    """Whether no check tells of it: none ran for it, or one that found nothing wrong in the other files."""
+    return status is None or (_fails(finding) and status not in TELLING)
+
+
+def _fails(finding: Finding) -> bool:
+    return finding.severity is Severity.FAIL and not finding.waived
 
 
 def _about(report: Report, code: str) -> list[Finding]:
@@ -50,7 +64,7 @@ def _finding_case(finding: Finding) -> ElementTree.Element:
     case = ElementTree.Element(
         "testcase", classname="config", name=_printable(f"{finding.code} {finding.path}".strip())
     )
-    if finding.severity is Severity.FAIL and not finding.waived:
+    if _fails(finding):
         _child(case, "failure", finding.message, _line(finding))
     return case
 

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -86,6 +87,17 @@ def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any]
     report = command("lint", tmp_path, "--output-format", "json").json
     check = next(check for check in report["checks"] if check["id"] == "CFG010")
     assert (check["status"], check["message"]) == ("fail", "1 of 2 files do not pass")
+
+
+def test_junit_tells_of_a_file_that_is_no_run_beside_one_that_is(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path / "good.yaml", "profile: cpu-demo\n")
+    write(tmp_path / "typo.yaml", "profile: cpu-demo\ntrainer: {max_step: 9}\n")
+    report = command("lint", tmp_path, "--output-format", "junit")
+    assert report.code == 1
+    told = [failure.text for failure in ElementTree.fromstring(report.out.encode()).iter("failure")]
+    assert any("typo.yaml:2" in text and "trainer.max_step is not a key" in text for text in told)
 
 
 def test_an_inherited_value_is_found_in_the_file_that_inherits_it(

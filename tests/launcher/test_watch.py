@@ -27,6 +27,7 @@ BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
     "tokens_per_second": 12345.6, "eta_s": 90.0, "work_at_risk_min": 1.5, "host_rss_mib": 2048,
     "gpu_mem_reserved_mib": None,
+    "last_checkpoint_step": 8,
 }  # fmt: skip
 ROW = {"step": 10, "train/loss": 2.5, "train/tokens_per_sec": 12345.6, "eval/loss": 3.5}
 
@@ -234,7 +235,16 @@ def test_status_of_a_run_that_died(run_dir: Path) -> None:
 
 def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[..., Any]) -> None:
     (tmp_path / "resolved.json").write_text("{}", encoding="utf-8")
-    assert "starting" in command("status", tmp_path).out
+    shown = command("status", tmp_path).out
+    assert "starting" in shown
+    assert "not heard yet" in shown
+
+
+def test_status_before_the_first_checkpoint(tmp_path: Path) -> None:
+    append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"last_checkpoint_step": None})
+    standing = look_at(tmp_path, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    assert (standing.minutes_since_checkpoint, standing.minutes_at_risk) == (None, 2.5)
+    assert "no checkpoint yet, 2.5 min at risk" in line(standing)
 
 
 def test_status_of_no_run(command: Callable[..., Any], tmp_path: Path) -> None:
