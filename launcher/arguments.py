@@ -1,7 +1,8 @@
 """The spellings that people use for one thing, rewritten to the one that the parser knows.
 
 `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`, `--trainer.max_steps=10`
-and `trainer.max_steps=10` become `--set trainer.max_steps=10`. What follows `--` belongs to torchrun.
+and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9` becomes `--set seed=9`. What follows
+`--` belongs to torchrun.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-DOTTED_OPTION = re.compile(r"--([A-Za-z_][\w-]*(?:\.[\w-]+)+)(=.*)?", re.DOTALL)
+KEYS_WITHOUT_SECTION = ("seed", "task")
+DOTTED_OPTION = re.compile(
+    rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
+)
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml")
 
 
-class MisplacedFileError(ValueError):
-    """A run file that was given without `--config` or `@`."""
+class MisplacedArgumentError(ValueError):
+    """An argument that was left without the word or the sign that says what it is."""
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -38,7 +42,7 @@ def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> lis
         options_with_value: options whose next token is their value and must be left alone.
 
     Raises:
-        MisplacedFileError: a bare argument looks like a run file.
+        MisplacedArgumentError: a bare argument looks like a run file, or like the value of a `--set KEY`.
     """
     return list(_rewritten(deque(tokens), options_with_value))
 
@@ -52,17 +56,29 @@ def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Itera
         elif token.startswith("@"):
             yield from ("--config", *([token[1:]] if len(token) > 1 else _next(tokens)))
         elif token in options_with_value:
-            yield from (token, *_next(tokens))
+            value = _next(tokens)
+            if token == "--set":
+                _check_assigned(value, tokens)
+            yield from (token, *value)
         elif ASSIGNMENT.match(token):
             yield from ("--set", token)
         elif token.lower().endswith(RUN_FILE_SUFFIXES) and not token.startswith("-"):
-            raise MisplacedFileError(f"Unexpected argument '{token}'. Did you mean '--config {token}'?")
+            raise MisplacedArgumentError(f"Unexpected argument '{token}'. Did you mean '--config {token}'?")
         else:
             yield token
 
 
 def _next(tokens: deque[str]) -> list[str]:
     return [tokens.popleft()] if tokens else []
+
+
+def _check_assigned(key: list[str], rest: deque[str]) -> None:
+    """Name the way out of `--set KEY VALUE`, whose value would be an argument that nothing takes."""
+    following = rest[0] if rest else "--"
+    if "=" in "".join(key) or following.startswith(("--", "@")) or ASSIGNMENT.match(following):
+        return
+    meant = f"--set {key[0]}={following}"
+    raise MisplacedArgumentError(f"Unexpected argument '{following}'. Did you mean '{meant}'?")
 
 
 def _value_after(tokens: deque[str]) -> str:
@@ -81,7 +97,7 @@ class ConfigCommand(TyperCommand):
         ctx.obj = tuple(handed_on)
         try:
             tokens = normalise(tokens, self._options_with_value())
-        except MisplacedFileError as error:
+        except MisplacedArgumentError as error:
             ctx.fail(str(error))
         rest: list[str] = super().parse_args(ctx, tokens)
         return rest

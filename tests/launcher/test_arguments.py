@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.arguments import MisplacedFileError, normalise, split_passthrough
+from launcher.arguments import KEYS_WITHOUT_SECTION, MisplacedArgumentError, normalise, split_passthrough
+from neobert.config import all_keys
 
 WITH_VALUE = {"--profile", "-p", "--config", "-c", "--set", "--output"}
 KEYS = st.from_regex(r"[a-z_]{1,8}\.[a-z_]{1,8}", fullmatch=True)
@@ -59,8 +60,22 @@ def test_negative_numbers_are_values_and_options_are_not() -> None:
 
 
 def test_a_bare_run_file_is_named() -> None:
-    with pytest.raises(MisplacedFileError, match=r"--config run\.yaml"):
+    with pytest.raises(MisplacedArgumentError, match=r"--config run\.yaml"):
         normalise(["run.yaml"], WITH_VALUE)
+
+
+def test_a_value_beside_its_key_is_told_the_sign_between_them() -> None:
+    with pytest.raises(MisplacedArgumentError, match=r"'--set a\.b=-1'"):
+        normalise(["--set", "a.b", "-1"], WITH_VALUE)
+    tokens = ["--set", "a.b", "--set", "a.c", "--strict", "--set", "a.d"]
+    assert normalise(tokens, WITH_VALUE) == tokens
+    assert normalise(["--set", "a.b", "a.c=1"], WITH_VALUE) == ["--set", "a.b", "--set", "a.c=1"]
+
+
+def test_keys_without_a_section_are_options_too() -> None:
+    scalars = {key for key in all_keys() if "." not in key}
+    assert scalars - {"profile", "variables", "waivers"} == set(KEYS_WITHOUT_SECTION)
+    assert normalise(["--seed", "9", "--seed=8"], WITH_VALUE) == ["--set", "seed=9", "--set", "seed=8"]
 
 
 def test_what_follows_two_dashes_is_handed_on() -> None:
@@ -78,6 +93,7 @@ def test_what_follows_two_dashes_is_handed_on() -> None:
         ["@", "run.yaml"],
         ["@run.yaml"],
         ["-c", "run.yaml"],
+        ["--seed", "9", "--trainer.max_steps", "77"],
         ["--trainer.max_steps=9", "--trainer.max_steps=77"],
     ],
 )
@@ -114,6 +130,7 @@ def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
         (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
         (["plan", "-p", "a100-pord"], "did you mean a100-prod?"),
         (["plan"], "no run is named"),
+        (["plan", "-p", "cpu-demo", "--set", "seed", "9"], "Did you mean '--set seed=9'?"),
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write section.key=value"),
         (["plan", "-p", "cpu-demo", "--trainer.max_stepss", "1"], "did you mean trainer.max_steps?"),
         (["preflight", "-p", "cpu-demo", "--level", "hots"], "there is no level 'hots'"),
