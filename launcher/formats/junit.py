@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 from launcher.report import Report
 from validators.finding import CheckResult, Finding, Severity, Status
 
-
 TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
