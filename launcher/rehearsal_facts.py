@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,9 +66,18 @@ def facts_of(
             "survivors": watchdog.survivors,
         }
     try:
-        return record_of(RehearsalFacts, content)
+        return record_of(RehearsalFacts, finite(content))
     except ProjectError as error:
         raise IncompleteError(f"the rehearsal's answer makes no sense: {error.message}") from None
+
+
+def finite(value: Any) -> Any:
+    """The same with None for each number that is not finite: JSON has no word for it."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fullest(memories: Sequence[Record]) -> Record | None:
@@ -128,11 +138,16 @@ def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start:
         "altered_tensors": sorted(set(altered))[:MOST_NAMED],
         "compared_steps": len({after["step"] for _, after in pairs}),
         "differing": differing,
-        "first_loss_difference": max(
-            (loss for loss, first in zip(losses, is_first, strict=True) if first), default=0.0
+        "first_loss_difference": _largest(
+            [loss for loss, first in zip(losses, is_first, strict=True) if first]
         ),
-        "largest_loss_difference": max(losses, default=0.0),
+        "largest_loss_difference": _largest(losses),
     }
+
+
+def _largest(differences: Sequence[float]) -> float:
+    """No number is larger than what is none, wherever that stands."""
+    return max(differences, default=0.0) if all(map(math.isfinite, differences)) else math.nan
 
 
 def altered_in(before: Record, after: Record) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from math import inf, isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -131,12 +132,22 @@ def _one_of(choices: tuple[Any, ...], value: Any, path: str) -> Any:
 
 
 def _scalar(hint: type, value: Any, path: str) -> Any:
-    """A whole number stands for a float in JSON; a truth value stands for no number."""
+    """A whole number stands for a float in JSON; a truth value stands for none, nor does infinity."""
     if hint is float and type(value) is int:
-        return float(value)
+        value = _as_float(value)
+    if type(value) is float and not isfinite(value):
+        raise _MismatchError(path, f"a finite number is expected, not {value!r}")
     if type(value) is not hint:
         raise _MismatchError(path, f"{hint.__name__} is expected, not {value!r}")
     return value
+
+
+def _as_float(value: int) -> float:
+    """Beyond the largest float there is infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return inf
 
 
 def _join(path: str, name: str) -> str:

@@ -80,19 +80,22 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverfitFacts:
-    """One microbatch, over and over at the peak rate: its loss at the first step and at the last."""
+    """One microbatch, over and over at the peak rate: its loss at the first step and at the last.
+
+    None where that is no finite number.
+    """
 
     steps: int
-    first: float
-    last: float
+    first: float | None
+    last: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
-    """What a new model knows, and whether it learns."""
+    """What a new model knows, and whether it learns. `initial_loss` is None where it is no finite number."""
 
     vocab_size: int
-    initial_loss: float
+    initial_loss: float | None
     overfit: OverfitFacts
 
 
@@ -100,7 +103,7 @@ class LearningFacts:
 class AccumulationFacts:
     """The gradient of two unequal microbatches in one step, against each alone, weighted by its targets.
 
-    `relative_difference` is None where there was no gradient.
+    `relative_difference` is None where there was no gradient, or one that is not finite.
     """
 
     num_targets: tuple[int, int]
@@ -144,7 +147,7 @@ class ResumeTrialFacts:
         compared_steps: steps that were done in both.
         differing: what those steps do not share to the last bit: data, learning rate, generators, position.
         first_loss_difference: relative, of the first step: the same weights saw the same batch.
-        largest_loss_difference: relative, over all of them.
+        largest_loss_difference: relative, over all of them. Both are None where a loss is not finite.
     """
 
     expected_start: int
@@ -153,8 +156,8 @@ class ResumeTrialFacts:
     altered_tensors: tuple[str, ...]
     compared_steps: int
     differing: tuple[str, ...]
-    first_loss_difference: float
-    largest_loss_difference: float
+    first_loss_difference: float | None
+    largest_loss_difference: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

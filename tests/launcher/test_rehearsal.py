@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,7 +28,10 @@ from launcher.rehearsal import (
 )
 from launcher.rehearsal_facts import compare, facts_of
 from neobert.config import digest
+from validators.facts import Facts
 from validators.facts_gpu import GpuFacts, GpuProcessFacts
+from validators.facts_io import facts_from_json, facts_to_json
+from validators.facts_rehearsal import LearningFacts, OverfitFacts
 
 PLANTED = Path(__file__).parents[1] / "rehearsal"
 BEATING = """
@@ -254,6 +258,27 @@ def test_one_rank_without_room_is_enough() -> None:
     for ranks in ([ANSWERED, full], [{}, full], [full, {}]):
         found = facts_of(ranks, [], {}, None, 2, 1.0)
         assert (found.out_of_memory, found.device) == ("trying the worst batch: no room", "cuda")
+
+
+def test_a_loss_that_is_no_number_is_none_and_can_be_written() -> None:
+    learning = {"vocab_size": 128, "initial_loss": math.inf}
+    learning["overfit"] = {"steps": 10, "first": math.nan, "last": math.nan}
+    accumulation = {"num_targets": [0, 0], "relative_difference": math.nan}
+    found = facts_of([{**ANSWERED, "learning": learning, "accumulation": accumulation}], [], {}, None, 1, 1.0)
+    assert found.learning == LearningFacts(
+        vocab_size=128, initial_loss=None, overfit=OverfitFacts(steps=10, first=None, last=None)
+    )
+    assert found.accumulation is not None
+    assert found.accumulation.relative_difference is None
+    assert facts_from_json(facts_to_json(Facts(rehearsal=found))).rehearsal == found
+
+
+@pytest.mark.parametrize("step", [21, 24])
+def test_a_loss_that_is_no_number_after_a_resume_is_not_the_same(step: int) -> None:
+    trace = [line(n, loss=math.nan if n == step else 2.0) for n in range(21, 25)]
+    found = compare([FRESH], [{"start": 20, "state": FRESH["state"], "trace": trace}], [FRESH["state"]], 20)
+    assert math.isnan(found["largest_loss_difference"])
+    assert math.isnan(found["first_loss_difference"]) == (step == 21)
 
 
 def test_an_answer_that_makes_no_sense_is_no_facts() -> None:

@@ -94,6 +94,14 @@ def broken(path, value):
         (broken("host.environment", {"A": 1}), "host.environment.A: str is expected"),
         (broken("scheduler.signal_lead_s", None), "scheduler.signal_lead_s: float is expected"),
         (RECORDED.replace('"signal_lead_s": 0.0', '"signal_lead_s": NaN'), "NaN is no JSON number"),
+        (
+            RECORDED.replace('"signal_lead_s": 0.0', '"signal_lead_s": 1e999'),
+            "a finite number is expected, not inf",
+        ),
+        (
+            RECORDED.replace('"signal_lead_s": 0.0', f'"signal_lead_s": {10**400}'),
+            "a finite number is expected",
+        ),
     ],
 )
 def test_what_is_no_facts_is_refused(text, fragment):

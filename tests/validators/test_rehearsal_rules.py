@@ -213,6 +213,8 @@ def trial(number: int, device: str = "cuda", **changes: Any) -> Facts:
         (1, "cuda", {"first_loss_difference": 1e-3, "largest_loss_difference": 1e-3}, 0),
         (1, "cuda", {"first_loss_difference": 1.1e-3, "largest_loss_difference": 1.1e-3}, 1),
         (1, "cpu", {"first_loss_difference": 1e-12, "largest_loss_difference": 1e-12}, 1),
+        (0, "cuda", {"first_loss_difference": None}, 1),
+        (1, "cpu", {"largest_loss_difference": None}, 1),
         (1, "cuda", {"differing": ("data", "schedule")}, 1),
     ],
 )
@@ -250,9 +252,26 @@ def test_what_a_new_model_knows(ratio, count):
     assert said("NUM005", facts, overridden("model.pretrained_checkpoint=some/folder")) == []
 
 
-def test_a_loss_that_is_no_number_has_not_fallen():
-    overfit = replace(FOUND.learning.overfit, last=float("nan"))
-    assert len(said("NUM005", with_part("learning", overfit=overfit))) == 1
+@pytest.mark.parametrize(
+    ("losses", "path", "told"),
+    [
+        ({"last": None}, "optimizer.lr", "to no finite number"),
+        ({"first": None}, "datacollator.mlm_probability", "before anything was learned"),
+        ({"first": None, "last": None}, "datacollator.mlm_probability", "before anything was learned"),
+    ],
+)
+def test_a_loss_that_is_no_number_has_not_fallen(losses, path, told):
+    facts = with_part("learning", overfit=replace(FOUND.learning.overfit, **losses))
+    (violation,) = RULES["NUM005"].judge(RUN, PLAN, facts)
+    assert violation.path == path
+    assert told in violation.message
+
+
+def test_a_first_loss_that_is_no_number_fails_trained_weights_too():
+    facts = with_part("learning", initial_loss=None)
+    for run in (RUN, overridden("model.pretrained_checkpoint=some/folder")):
+        (message,) = said("NUM005", facts, run)
+        assert message.startswith("the first loss is no finite number; ln(")
 
 
 def test_an_evaluation_that_was_not_heard_of():

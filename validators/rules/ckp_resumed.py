@@ -99,6 +99,9 @@ def _faults(found: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool) -
         yield "no step was compared"
     if trial.differing:
         yield f"its next {trial.compared_steps} steps have other {', '.join(trial.differing)}"
+    if trial.first_loss_difference is None or trial.largest_loss_difference is None:
+        yield "the loss of its next steps is no finite number"
+        return
     tolerance = 0.0 if found.device == "cpu" else GPU_TOLERANCE
     if trial.first_loss_difference > (0.0 if is_first else tolerance):
         yield f"the loss of its first step differs by {trial.first_loss_difference:.2g} of it"

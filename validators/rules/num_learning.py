@@ -7,6 +7,7 @@ from math import log
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
+from validators.facts_rehearsal import OverfitFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsed import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
@@ -22,6 +23,7 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Compares the loss of the first step with ln(vocabulary), within 15 %, unless the run starts from trained
     weights; then trains on one microbatch at the peak rate, ten times, and asks that its loss falls by 2 %.
+    A loss that is no finite number fails, first or last.
 
     ## Why is this bad?
     A first loss far below ln(vocabulary) means that the targets leak into the input; far above it, that the
@@ -41,16 +43,32 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     found = measured(rehearsal_of(facts).learning, facts, "the loss")
     uniform = log(found.vocab_size)
     is_fresh = run.config.model.pretrained_checkpoint is None
-    if is_fresh and abs(found.initial_loss / uniform - 1) > INITIAL_LOSS_SHARE:
+    if found.initial_loss is None or (
+        is_fresh and abs(found.initial_loss / uniform - 1) > INITIAL_LOSS_SHARE
+    ):
         yield Violation(
             "model",
-            f"the first loss is {found.initial_loss:.4g}; ln({found.vocab_size:,}) is {uniform:.4g}",
+            f"the first loss is {_shown(found.initial_loss)}; ln({found.vocab_size:,}) is {uniform:.4g}",
             "look at the initial weights and at what the targets are hidden by: datacollator",
         )
-    overfit = found.overfit
-    if not overfit.last < overfit.first * (1 - LEAST_FALL):
+    yield from _not_learned(found.overfit)
+
+
+def _not_learned(overfit: OverfitFacts) -> Violations:
+    first, last = overfit.first, overfit.last
+    if first is None:
+        yield Violation(
+            "datacollator.mlm_probability",
+            "the loss of one batch is no finite number before anything was learned from it",
+            "have some tokens predicted in every batch; else look at the initial weights",
+        )
+    elif last is None or not last < first * (1 - LEAST_FALL):
         yield Violation(
             "optimizer.lr",
-            f"{overfit.steps} steps took one batch's loss from {overfit.first:.4g} to {overfit.last:.4g}",
+            f"{overfit.steps} steps took one batch's loss from {first:.4g} to {_shown(last)}",
             "look at the peak rate, the clip and the optimizer's groups",
         )
+
+
+def _shown(loss: float | None) -> str:
+    return "no finite number" if loss is None else f"{loss:.4g}"

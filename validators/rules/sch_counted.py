@@ -80,7 +80,7 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
     found = measured(rehearsal_of(facts).accumulation, facts, "accumulation")
     difference = found.relative_difference
     if difference is None:
-        raise CannotTellError("there was no gradient to compare")
+        raise CannotTellError("there was no gradient to compare, or none that is finite")
     if difference > MOST_DIFFERENCE:
         first, second = found.num_targets
         yield Violation(
