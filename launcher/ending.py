@@ -82,9 +82,9 @@ def conclude(
         signals: signals that were forwarded to it.
         error_file: where it was to leave what it refused.
         has_begun: whether it got as far as a heartbeat.
-        verdict: the outcome, where the launcher has decided it: a full disk may have kept it out of the file.
+        verdict: the outcome, where the launcher knows it: a full disk may have kept it out of the file.
     """
-    outcome = dict(verdict or read_json(folder / OUTCOME))
+    outcome = dict(read_json(folder / OUTCOME) if verdict is None else verdict)
     error = read_error(error_file) if error_file else None
     if not outcome and error is None:
         outcome = _without_a_word(folder, code, signals, has_begun)

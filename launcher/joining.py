@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from launcher.files import writing
 from launcher.levels import longest_s
 from launcher.process import Topology, said
+from launcher.rundir import is_run_directory
 from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
-from neobert.receipt import FILE_NAME, explain_mismatch, read_receipt, utc_now
+from neobert.receipt import CLOCK_SKEW, FILE_NAME, explain_mismatch, read_receipt, utc_now
 
 NODE_ID_ENV = "SLURM_NODEID"
+JOB_START_ENV = "SLURM_JOB_START_TIME"
 PORT = re.compile(r":[1-9]\d*$")
-# Nodes of one job do not begin at once, and the first one may wait for an earlier launch to let go.
+# Nodes of one job do not begin at once; the first may wait for an earlier launch, or sum up a checkpoint.
 START_MARGIN_S = 300.0
 PATIENCE_S = longest_s() + START_MARGIN_S
 LOOK_EVERY_S = 1.0
@@ -83,10 +86,39 @@ def _nowhere(message: str) -> ProjectError:
     )
 
 
-def wait_for_first_node(folder: Path, config_digest: str, patience_s: float = PATIENCE_S) -> None:
-    """Wait until the first node has checked this very run. Raises ProjectError where it does not."""
+def withdraw_receipt(folder: Path, config_digest: str, named: Path | None) -> None:
+    """Take away what an earlier launch of this very run was granted, lest other nodes begin on it.
+
+    The receipt that this launch was told to go by stays: so were the launches of the other nodes.
+    """
+    path = folder / FILE_NAME
+    is_named = named is not None and path.resolve() in (named.resolve(), named.resolve() / FILE_NAME)
+    if is_run_directory(folder) and not is_named and _digest_in(path) == config_digest:
+        with writing(path):
+            path.unlink(missing_ok=True)
+
+
+def _digest_in(receipt: Path) -> str:
+    try:
+        return read_receipt(receipt).config_digest
+    except ProjectError:
+        return ""
+
+
+def wait_for_first_node(
+    folder: Path,
+    config_digest: str,
+    patience_s: float = PATIENCE_S,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Wait until the first node has checked this very run. Raises ProjectError where it does not.
+
+    A receipt from before the Slurm job is an earlier launch's, which the first node has yet to withdraw.
+    """
     deadline = time.monotonic() + patience_s
-    while reasons := _missing(folder, config_digest):
+    began = environment.get(JOB_START_ENV, "")
+    began_s = float(began) if began.isdigit() else 0.0
+    while reasons := _missing(folder, config_digest, began_s):
         if time.monotonic() > deadline:
             raise ProjectError(
                 code="no-first-node",
@@ -98,9 +130,14 @@ def wait_for_first_node(folder: Path, config_digest: str, patience_s: float = PA
         time.sleep(LOOK_EVERY_S)
 
 
-def _missing(folder: Path, config_digest: str) -> str:
+def _missing(folder: Path, config_digest: str, began_s: float) -> str:
+    path = folder / FILE_NAME
     try:
-        receipt = read_receipt(folder / FILE_NAME)
+        receipt, written_s = read_receipt(path), path.stat().st_mtime
     except ProjectError as error:
         return error.message
+    except OSError:
+        return "the receipt of an earlier launch has just been withdrawn"
+    if written_s + CLOCK_SKEW.total_seconds() < began_s:
+        return "the receipt is older than this job"
     return "; ".join(explain_mismatch(receipt, config_digest, utc_now()))

@@ -33,6 +33,19 @@ def read_json(path: Path) -> Record:
     return content if isinstance(content, dict) else {}
 
 
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Tell one writing of a file from the next; None where there is none.
+
+    It is opened for that: of a file that another host writes, its name alone tells what was true a while ago.
+    """
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
 def last_record(path: Path) -> Record:
     """The last whole line of a JSONL file; empty where there is none."""
     try:

@@ -167,7 +167,7 @@ def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
 def write_run(
     examination: Examination, files: Sequence[Path], folder: Path, staging: Path, launch: Mapping[str, Any]
 ) -> None:
-    """Write all that the trainer and a later reader need.
+    """Write all that the trainer and a later reader need, and last the receipt, which other nodes wait for.
 
     Args:
         files: run files as given, the last one wins.
@@ -179,10 +179,10 @@ def write_run(
     _write_given(run, files, folder)
     write_json(folder / RESOLVED, to_dict(run.config))
     write_json(folder / "provenance.json", provenance(run))
-    write_results(examination, folder)
     diff = _keep_diff(staging / DIFF, folder, examination)
     write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff})
     (folder / OUTCOME).unlink(missing_ok=True)
+    write_results(examination, folder)
 
 
 def provenance(run: ResolvedRun) -> dict[str, Any]:

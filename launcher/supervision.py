@@ -18,7 +18,7 @@ from launcher.files import write_json
 from launcher.forwarding import Forwarder
 from launcher.orphans import end_orphans
 from launcher.process import AGAIN, Topology, log_of, start, wait
-from launcher.records import Record, last_beat, read_json
+from launcher.records import Record, last_beat, read_json, stamp
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
 from launcher.rundir import CHECKPOINTS, LOGS, RESOLVED, record_restart, record_trainer
 from launcher.watchdog import Attention, Stall, Watchdog
@@ -86,6 +86,7 @@ class Session:
         first_step: step of the checkpoint that was there before it.
         said: what torchrun printed.
         num_stuck: processes of it that even SIGKILL did not end.
+        found: the stamp of the outcome that lay there before it, where that is not ours to take away.
     """
 
     code: int
@@ -94,6 +95,7 @@ class Session:
     first_step: int
     said: str
     num_stuck: int = 0
+    found: tuple[int, int] | None = None
 
     @property
     def ended(self) -> list[tuple[int, int]]:
@@ -158,6 +160,7 @@ def run_session(
     if is_again:
         (launch.folder / OUTCOME).unlink(missing_ok=True)  # it says nothing of this session, however short
     before, first_step = launch.beats(), saved_step(launch.folder)
+    found = None if launch.owns_run else stamp(launch.folder / OUTCOME)
     said_before = launch.log.stat().st_size if launch.log.exists() else 0
     command = [*launch.command, AGAIN] if is_again else launch.command
     child = start(
@@ -178,7 +181,7 @@ def run_session(
     with launch.log.open("rb") as log:
         log.seek(said_before)
         said = log.read().decode("utf-8", errors="replace") if launch.has_agent else ""
-    return Session(code, stall, has_begun, first_step, said, num_stuck)
+    return Session(code, stall, has_begun, first_step, said, num_stuck, found)
 
 
 def end_those_left(launch: Launch) -> int:
@@ -249,7 +252,7 @@ def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -
 
 def failure_of(launch: Launch, session: Session) -> Failure | None:
     """How the session failed, where the run may be begun again; None where its end is the run's end."""
-    outcome = read_json(launch.folder / OUTCOME)
+    outcome = outcome_of(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
         return None
     step = _trained_step(launch)
@@ -262,6 +265,12 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     told = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
     error = read_error(launch.error_file) or told
     return None if error.code in FINAL_CODES else of_error(error, int(outcome.get("step") or step))
+
+
+def outcome_of(launch: Launch, session: Session) -> Record:
+    """What the session left; empty where an earlier launch's outcome still lies there."""
+    path = launch.folder / OUTCOME
+    return {} if session.found and session.found == stamp(path) else read_json(path)
 
 
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
@@ -295,7 +304,7 @@ def conclude_session(
         forwarder.seen,
         launch.error_file,
         has_begun=session.has_begun,
-        verdict=verdict,
+        verdict=outcome_of(launch, session) if verdict is None else verdict,
     )
     if ending.restarts and launch.owns_run:
         _amend_outcome(launch, ending)

@@ -21,7 +21,12 @@ from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
 from launcher.forwarding import Forwarder, StoppedEarlyError, forwarding
-from launcher.joining import require_meeting_place, wait_for_first_node, with_node_rank
+from launcher.joining import (
+    require_meeting_place,
+    wait_for_first_node,
+    with_node_rank,
+    withdraw_receipt,
+)
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, trainer_command
@@ -104,6 +109,8 @@ def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder)
         return _join(asked, resolved, topology, folder, output_format, begun_s, forwarder)
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
+        if held is not None and topology.nnodes > 1:
+            withdraw_receipt(folder, resolved.digest, asked.receipt)
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
         examination = _examine(asked, resolved, staging)
         if examination.report.exit_code != EXIT_OK and not asked.unguarded:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher import levels
+from launcher import levels, rundir
 from launcher.commands import train
 from launcher.joining import PATIENCE_S, require_meeting_place, wait_for_first_node, with_node_rank
 from launcher.probes.probe import Probe
@@ -114,6 +116,18 @@ def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pyt
     assert levels.longest_s() == before_s + 700
 
 
+def test_a_receipt_from_before_the_job_lets_nobody_begin(command: Callable[..., Any], tmp_path: Path) -> None:
+    answer = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json")
+    digest, now_s = answer.json["config_hash"], int(time.time())
+    path = tmp_path / "run" / "receipt.json"
+    os.utime(path, (now_s, now_s - 3 * 3600))
+    with pytest.raises(ProjectError, match="older than this job"):
+        wait_for_first_node(tmp_path / "run", digest, 0, {"SLURM_JOB_START_TIME": str(now_s - 3600)})
+    wait_for_first_node(tmp_path / "run", digest, 0, {})
+    os.utime(path)
+    wait_for_first_node(tmp_path / "run", digest, 0, {"SLURM_JOB_START_TIME": str(now_s - 3600)})
+
+
 @pytest.mark.e2e
 def test_the_second_node_writes_nothing_of_its_own(run_child: Callable[..., Any]) -> None:
     run = ("-p", "cpu-demo", "--set", "trainer.output_dir=run", "--nnodes", "2", "--master-addr", "a")
@@ -165,3 +179,81 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
     Path("checked", "receipt.json").write_text(json.dumps(stale), encoding="utf-8")
     assert "it is stale" in command(*JOIN, "--receipt", "checked").err
     assert len(waited) == 1
+
+
+FIRST = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--resume", "auto")
+RECEIPT = Path("run", "receipt.json")
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether a receipt lay in the run directory, at every examination and where the trainer is to start."""
+    looks: list[bool] = []
+    check = train.examine
+
+    def examine(*arguments: Any, **named: Any) -> Any:
+        looks.append(RECEIPT.exists())
+        return check(*arguments, **named)
+
+    def supervise(*_: Any) -> Any:
+        looks.append(RECEIPT.exists())
+        raise ProjectError("enough", "no more is asked")
+
+    monkeypatch.setattr(train, "examine", examine)
+    monkeypatch.setattr(train, "supervise", supervise)
+    return looks
+
+
+def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked(
+    command: Callable[..., Any], seen: list[bool]
+) -> None:
+    command(*FIRST)
+    Path("run", "outcome.json").write_text('{"status": "preempted", "exit_code": 75}', encoding="utf-8")
+    command(*FIRST)
+    assert seen == [False, True] * 2
+    (earlier,) = json.loads(Path("run", "manifest.json").read_text(encoding="utf-8"))["earlier"]
+    assert earlier["outcome"]["exit_code"] == 75, "the history of the run is kept"
+
+
+@pytest.mark.parametrize("named", ["run", "run/receipt.json", "../{here}/run"])
+def test_a_receipt_that_the_launch_goes_by_stays(
+    named: str, command: Callable[..., Any], seen: list[bool], tmp_path: Path
+) -> None:
+    command(*FIRST)
+    command(*FIRST, "--receipt", named.format(here=tmp_path.name))
+    assert seen == [False, True, True, True]
+
+
+def test_another_run_s_receipt_stays(command: Callable[..., Any], seen: list[bool]) -> None:
+    command(*FIRST)
+    before = RECEIPT.read_bytes()
+    command(*FIRST, "--set", "seed=8")
+    assert seen[2], "while the other run was checked"
+    (moved,) = Path().glob("run.old-*")
+    assert (moved / RECEIPT.name).read_bytes() == before
+
+
+def test_a_receipt_in_a_folder_that_no_launch_made_stays(
+    command: Callable[..., Any], seen: list[bool]
+) -> None:
+    command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "run")
+    command(*FIRST)
+    assert seen == [True]
+    assert RECEIPT.exists()
+
+
+def test_nodes_that_see_the_receipt_see_no_earlier_outcome(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
+) -> None:
+    left = []
+    write = rundir.write_results
+
+    def write_results(*arguments: Any) -> None:
+        left.append(Path("run", "outcome.json").exists())
+        write(*arguments)
+
+    monkeypatch.setattr(rundir, "write_results", write_results)
+    for _ in range(2):
+        command(*FIRST)
+        Path("run", "outcome.json").write_text("{}", encoding="utf-8")
+    assert left == [False, False]

@@ -62,7 +62,12 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
     (tmp_path / "logs").mkdir()
 
     def run(
-        program: str, *, limits: WatchdogConfig = TIGHT, deadline: Deadline | None = None, **how: Any
+        program: str,
+        *,
+        limits: WatchdogConfig = TIGHT,
+        deadline: Deadline | None = None,
+        owns_run: bool = True,
+        **how: Any,
     ) -> Ending:
         text = PROGRAM.format(folder=str(tmp_path)) + program
         launch = Launch(
@@ -72,6 +77,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
             limits=limits,
             error_file=tmp_path / "error.json",
             deadline=deadline,
+            owns_run=owns_run,
         )
         with forwarding() as forwarder:
             return supervise(launch, forwarder, lambda: None)
@@ -176,6 +182,27 @@ def test_of_several_nodes_none_begins_again_alone(launched: Callable[..., Ending
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert "stands still" in ending.message
     assert (tmp_path / "count").read_text() == "."
+
+
+EARLIER = {"status": "preempted", "exit_code": 75, "step": 4000}
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("sys.exit(1)", ("failed", 4, 0)),
+        ("beat(1)\ntime.sleep(60)", ("failed", 4, 1)),
+        ("end('preempted', 75, 4000)", ("preempted", 75, 4000)),
+        ("end('finished', 0, 3)", ("finished", 0, 3)),
+        ("(run / 'outcome.json').unlink()\nsys.exit(1)", ("failed", 4, 0)),
+    ],
+)
+def test_a_node_that_joins_takes_no_outcome_that_was_there_before(
+    program: str, expected: tuple[str, int, int], launched: Callable[..., Ending], tmp_path: Path
+) -> None:
+    (tmp_path / "outcome.json").write_text(json.dumps(EARLIER), encoding="utf-8")
+    ending = launched(program, owns_run=False)
+    assert (ending.status, ending.exit_code, ending.step) == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
