@@ -1,8 +1,8 @@
 """The spellings that people use for one thing, rewritten to the one that the parser knows.
 
 `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`, `--trainer.max_steps=10`
-and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9` becomes `--set seed=9`. What follows
-`--` belongs to torchrun.
+and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9` becomes `--set seed=9`. What
+follows `--` belongs to torchrun.
 """
 
 from __future__ import annotations

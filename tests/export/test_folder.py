@@ -183,6 +183,23 @@ def test_the_card_names_the_size(make_model, tmp_path):
     assert "trust_remote_code=True" in card
 
 
+@pytest.mark.e2e
+@pytest.mark.parametrize("first", ["import neobert.model", ""])
+def test_the_card_says_what_spares_the_trust(make_model, tmp_path, first):
+    write_hf_folder(make_model(), None, tmp_path)
+    assert "\n`import neobert.model` first needs no such trust" in (tmp_path / "README.md").read_text()
+    load = f"from transformers import AutoModel; AutoModel.from_pretrained({str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{first}\n{load}"],
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ("trust_remote_code" in done.stderr, done.returncode) == ((False, 0) if first else (True, 1))
+
+
 def test_a_folder_without_a_tokenizer_is_named(make_model, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ProjectError) as caught:
