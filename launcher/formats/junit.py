@@ -12,7 +12,7 @@ TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
 def render(report: Report) -> str:
-    """One test case a check; an error that no check tells of, as of a file that is no run, is its own case."""
+    """One test case a check; what no check tells of, as a file that is no run, is a case of its own."""
     status = {check.id: check.status for check in report.checks}
     cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
     cases += [
