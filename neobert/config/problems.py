@@ -9,6 +9,7 @@ from typing import Any
 
 from neobert.config.hydrate import Problem
 from neobert.config.keys import (
+    KeyInfo,
     annotation_at,
     choices_of,
     describe_field,
@@ -91,10 +92,13 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     annotation = annotation_at(path, schema) if path else schema
     expected = type_text(annotation)
     message = f"{join(path) or 'a config'} expects {expected}; this is {show(problem.value)}"
+    origin = nearest(root, path).origin
     hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
+    if problem.value is None and origin.kind == "override":
+        hint = f"write {join(path)}=VALUE, or leave the argument out"
     if not hint and problem.kind in TOO_LARGE:
         hint = _description(path, schema)
-    return Flaw("CFG003", path, message, hint, nearest(root, path).origin)
+    return Flaw("CFG003", path, message, hint, origin)
 
 
 def _description(path: Path, schema: type[Any]) -> str:
@@ -122,8 +126,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if value is None and is_section(bare):
         return "write a key under it, or remove the line"
     if value is None:
-        info = describe_field(path, schema)
-        return "remove the line" + (f" to take the default, {show(info.default)}" if info else "")
+        return _hint_null(describe_field(path, schema))
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))
         return f"did you mean {near}?" if near else ""
@@ -136,6 +139,14 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if bare is bool and value in (0, 1):
         return f"write {'true' if value else 'false'}"
     return ""
+
+
+def _hint_null(info: KeyInfo | None) -> str:
+    if info is None:
+        return "remove the line"
+    if info.default is None:
+        return "give it a value: it has no default"
+    return f"remove the line to take the profile's value, or the default, {show(info.default)}"
 
 
 def _hint_text(value: str, bare: Any) -> str:

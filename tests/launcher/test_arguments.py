@@ -131,6 +131,7 @@ def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
         (["plan", "-p", "a100-pord"], "did you mean a100-prod?"),
         (["plan"], "no run is named"),
         (["plan", "-p", "cpu-demo", "--set", "seed", "9"], "Did you mean '--set seed=9'?"),
+        (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or leave the argument out"),
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write section.key=value"),
         (["plan", "-p", "cpu-demo", "--trainer.max_stepss", "1"], "did you mean trainer.max_steps?"),
         (["preflight", "-p", "cpu-demo", "--level", "hots"], "there is no level 'hots'"),
