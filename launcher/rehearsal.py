@@ -53,6 +53,11 @@ LIMITS = WatchdogConfig(
 """A run may stand still for half an hour; nobody waits that long to see that it is noticed."""
 BYTES_PER_MIB = 2**20
 TAIL_LINES = 3
+DIVERGED = ("NAN001", "SPK001")
+
+
+class DivergedError(Exception):
+    """The run stopped itself, for a loss that is no number or that leapt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +100,18 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     if subject.requires_gpu and not gpus:
         raise UnsupportedError("no GPU is visible here, and the profile requires one")
     started_s = time.monotonic()
-    ranks = subject.config.distributed.nproc_per_node
+    try:
+        found = _rehearse(subject, gpus, started_s)
+    except DivergedError as error:
+        return _diverged(subject, gpus, str(error), time.monotonic() - started_s)
+    return replace(found, baseline_tokens_per_second=earlier_pace(subject, found.device_name))
+
+
+def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> RehearsalFacts:
+    ranks, before = subject.config.distributed.nproc_per_node, memory_used(gpus)
     with scratch(subject) as folder:
         stage = Stage(folder, ranks, started_s + REHEARSAL_S)
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
-        before = memory_used(gpus)
         with performing(stage, FRESH) as (fresh, _):
             outside = seen_from_outside(fresh[0], before)
         leave_out_others(fresh, before)
@@ -109,9 +121,18 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
             pass
         with performing(stage, RESUMED) as (second, child):
             watchdog = watch_stall(stage, child)
-    took_s = time.monotonic() - started_s
-    found = facts_of(fresh, [first, second], outside, watchdog, ranks, took_s)
-    return replace(found, baseline_tokens_per_second=earlier_pace(subject, found.device_name))
+    return facts_of(fresh, [first, second], outside, watchdog, ranks, time.monotonic() - started_s)
+
+
+def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration_s: float) -> RehearsalFacts:
+    """What is left to be told of a run that stopped itself."""
+    return RehearsalFacts(
+        device="cuda" if gpus else "cpu",
+        device_name=gpus[0].name if gpus else "",
+        num_ranks=subject.config.distributed.nproc_per_node,
+        duration_s=round(duration_s, 2),
+        diverged=because,
+    )
 
 
 @contextmanager
@@ -175,7 +196,7 @@ def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:
     announced = ""
     while not _is_done(stage, name):
         if child.poll() is not None and not _is_done(stage, name):
-            raise IncompleteError(f"the rehearsal ended at: {_where(stage)}; {_last_words(stage, child)}")
+            raise _ended_early(stage, child)
         if time.monotonic() > stage.deadline_s:
             raise TimedOutError(
                 f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {_where(stage)}"
@@ -185,6 +206,14 @@ def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:
             console.announce(f"rehearsal: {where}")
             announced = where
         time.sleep(POLL_S)
+
+
+def _ended_early(stage: Stage, child: subprocess.Popen[bytes]) -> Exception:
+    """A run that stops itself for its loss has told something of the run; any other end tells nothing."""
+    error = read_error_file(stage.error_file)
+    if error is not None and error.code in DIVERGED:
+        return DivergedError(f"{error.message} [{error.code}]")
+    return IncompleteError(f"the rehearsal ended at: {_where(stage)}; {_last_words(stage, child)}")
 
 
 def _is_done(stage: Stage, name: str) -> bool:

@@ -200,6 +200,7 @@ class RehearsalFacts:
 
     Attributes:
         out_of_memory: where the device had no room, in its own words; empty where it had.
+        diverged: where the run stopped itself for its loss, and why; empty where it did not.
         baseline_tokens_per_second: of an earlier rehearsal of the same config on this device.
         keys_read: keys that the program read; keys_replaced are set otherwise in a rehearsal.
     """
@@ -209,6 +210,7 @@ class RehearsalFacts:
     num_ranks: int
     duration_s: float
     out_of_memory: str = ""
+    diverged: str = ""
     worst_case: WorstCaseFacts | None = None
     precision: PrecisionFacts | None = None
     attention: DispatchFacts | None = None

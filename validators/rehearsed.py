@@ -24,9 +24,16 @@ def rehearsal_of(facts: Facts) -> RehearsalFacts:
 def measured(part: Part | None, facts: Facts, what: str) -> Part:
     """Return a part of the rehearsal. Raises CannotTellError where it did not come to it."""
     if part is None:
-        because = "the device had no room" if rehearsal_of(facts).out_of_memory else "it was not measured"
-        raise CannotTellError(f"{what}: {because}")
+        raise CannotTellError(f"{what}: {cut_short(facts) or 'it was not measured'}")
     return part
+
+
+def cut_short(facts: Facts) -> str:
+    """Say what ended the rehearsal before its end; empty where nothing did."""
+    found = rehearsal_of(facts)
+    if found.out_of_memory:
+        return "the device had no room"
+    return "the loss diverged" if found.diverged else ""
 
 
 def no_gpu_is_required(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a predicate's signature

@@ -97,6 +97,23 @@ def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tm
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("code", ["NAN001", "SPK001"])
+def test_a_run_that_stops_itself_for_its_loss_has_diverged(
+    subject: Subject, planted: Any, tmp_path: Path, code: str
+) -> None:
+    planted(code)
+    found = probe_rehearsal(subject)
+    assert (found.diverged, found.num_ranks) == (f"the loss of step 3 leapt [{code}]", 1)
+    assert (found.speed, found.memory, found.schedule) == (None, None, ())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_stops_for_another_error_has_told_nothing(subject: Subject, planted: Any) -> None:
+    planted("EXP004")
+    with pytest.raises(IncompleteError, match=r"ended at: step 3 of 28; the loss of step 3 leapt \[EXP004\]"):
+        probe_rehearsal(subject)
+
+
 def test_a_child_that_hangs_is_killed(
     subject: Subject, planted: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,9 +7,14 @@ import sys
 import time
 from pathlib import Path
 
+from neobert.errors import ProjectError, write_error_file
+
 name, _, folder = sys.argv[1:]
 (Path(folder) / "stage_rank0").write_text("step 3 of 28", encoding="utf-8")
 if os.environ["PLANTED"] == "hangs":
     time.sleep(600)
+if os.environ["PLANTED"] in ("NAN001", "SPK001", "EXP004"):
+    write_error_file(ProjectError(os.environ["PLANTED"], "the loss of step 3 leapt"))
+    sys.exit(4)
 print("the model is not there")
 sys.exit(5)

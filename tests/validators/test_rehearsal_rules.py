@@ -84,6 +84,19 @@ def test_a_device_without_room_says_why_the_rest_is_unknown():
     assert said("MEM001", full) == ["the device has no room: no room"]
 
 
+def test_a_run_that_diverges_fails_and_says_why_the_rest_is_unknown():
+    told = "the loss or the gradient of step 2 is not finite [NAN001]"
+    parts = dict.fromkeys(set(PARTS.values()) - {"schedule", "resumes"})
+    diverged = replace(FOUND, diverged=told, schedule=(), resumes=(), keys_read=(), **parts)
+    facts = replace(FACTS, rehearsal=diverged)
+    (violation,) = RULES["NUM005"].judge(RUN, PLAN, facts)
+    assert (violation.path, violation.message) == ("optimizer.lr", f"the rehearsal diverged: {told}")
+    for code in {"CFG004", *PARTS} - {"NUM005"}:
+        with pytest.raises(CannotTellError, match="the loss diverged"):
+            said(code, facts)
+    assert said("MEM001", facts) == []
+
+
 @pytest.mark.parametrize(("mfu", "expected", "count"), [(0.0099, 0.01, 1), (0.01, 0.01, 0), (0.2, 0.41, 1)])
 def test_the_floor_is_one_percent_or_half_of_what_is_expected(mfu, expected, count):
     profile = replace(RUN.profile, expects=Expectations(mfu=expected))

@@ -12,7 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, rehearsal_of
+from validators.rehearsed import NEEDS, cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 # The launcher and the rules read these, and what is prepared already is not prepared again.
@@ -60,8 +60,8 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     found = rehearsal_of(facts)
-    if found.out_of_memory:
-        raise CannotTellError("the device had no room, so that not all of the program ran")
+    if because := cut_short(facts):
+        raise CannotTellError(f"{because}, so that not all of the program ran")
     for key in _unread(run, found):
         is_declared = run.origin(key).kind in DECLARED
         yield Violation(

@@ -9,7 +9,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, rehearsal_of
+from validators.rehearsed import NEEDS, cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 TRIALS = 2
@@ -22,7 +22,8 @@ HINT = "do not train: a run that does not go on as it was loses more with every 
 def _trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
     found = rehearsal_of(facts)
     if len(found.resumes) < TRIALS:
-        raise CannotTellError(f"the run was resumed {len(found.resumes)} times; {TRIALS} are needed")
+        told = f"the run was resumed {len(found.resumes)} times; {TRIALS} are needed"
+        raise CannotTellError(cut_short(facts) or told)
     return found.resumes
 
 

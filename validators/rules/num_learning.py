@@ -14,6 +14,7 @@ from validators.rule import Violations, rule
 from validators.rules.num import INITIAL_LOSS_SHARE
 
 LEAST_FALL = 0.02
+CALMER = "lower the peak rate, or lengthen the warm-up: scheduler.warmup_steps"
 
 
 @rule("NUM005", "does-not-learn", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
@@ -23,7 +24,8 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Compares the loss of the first step with ln(vocabulary), within 15 %, unless the run starts from trained
     weights; then trains on one microbatch at the peak rate, ten times, and asks that its loss falls by 2 %.
-    A loss that is no finite number fails, first or last.
+    A loss that is no finite number fails, first or last, and so does a run that stops itself for one, or for
+    a loss that leaps (`guard.loss_spike_factor`).
 
     ## Why is this bad?
     A first loss far below ln(vocabulary) means that the targets leak into the input; far above it, that the
@@ -40,6 +42,9 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     optimizer.lr: 6e-4
     ```
     """
+    if because := rehearsal_of(facts).diverged:
+        yield Violation("optimizer.lr", f"the rehearsal diverged: {because}", CALMER)
+        return
     found = measured(rehearsal_of(facts).learning, facts, "the loss")
     uniform = log(found.vocab_size)
     is_fresh = run.config.model.pretrained_checkpoint is None

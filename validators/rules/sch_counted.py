@@ -9,7 +9,7 @@ from neobert.plan.schedule import learning_rate_at
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, measured, rehearsal_of
+from validators.rehearsed import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 SAME_RATE = 1e-6
@@ -41,7 +41,7 @@ def schedule_counts_other_steps(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     """
     lines = rehearsal_of(facts).schedule
     if not lines:
-        raise CannotTellError("no step was done")
+        raise CannotTellError(cut_short(facts) or "no step was done")
     for line in lines:
         expected = learning_rate_at(line.step - 1, run.config.optimizer.lr, plan.schedule)
         if line.schedule_position != line.step:
