@@ -138,26 +138,62 @@ def test_more_of_nothing_is_no_better(metric: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("max_steps", "step_time_s", "advised"),
-    [(1000, 1.0, 500), (50_000, 1.0, 3600), (50_000, 3600.0, 1), (50_000, 7200.0, 1), (50_000, 1200.0, 3)],
+    [(1000, 1.0, 500), (50_000, 1.0, 3600), (50_000, 1200.0, 3)],
 )
 def test_the_advised_cadence_comes_twice_and_within_the_limit(
     max_steps: int, step_time_s: float, advised: int
 ) -> None:
     run = run_of("trainer.save_steps=0", f"trainer.max_steps={max_steps}")
     (one,) = found("CKP001", run, step_time_s=step_time_s)
-    assert one.hint == f"set trainer.save_steps to {advised} or less"
+    assert one.hint == f"set trainer.save_steps to {advised}, or to less but above 0"
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "step_time_s"), [(50_000, 3600.0), (50_000, 7200.0), (3, 1.0), (2, 1.0)]
+)
+def test_below_a_cadence_of_one_there_is_none(max_steps: int, step_time_s: float) -> None:
+    run = run_of("trainer.save_steps=0", f"trainer.max_steps={max_steps}")
+    (one,) = found("CKP001", run, step_time_s=step_time_s)
+    assert one.hint == "set trainer.save_steps to 1"
+    assert found("CKP001", run_of("trainer.save_steps=1", f"trainer.max_steps={max_steps}")) == []
+
+
+@pytest.mark.parametrize("save_steps", [0, 1, 2])
+def test_a_run_of_one_step_cannot_be_saved_before_its_end(save_steps: int) -> None:
+    run = run_of(f"trainer.save_steps={save_steps}", "trainer.max_steps=1")
+    (one,) = found("CKP001", run)
+    assert one.hint.startswith("raise trainer.max_steps")
 
 
 @pytest.mark.parametrize(
     ("step_time_s", "hint"),
     [
-        (10.0, "set trainer.save_steps to 360 or less"),
+        (10.0, "set trainer.save_steps to 360, or to less but above 0"),
+        (3600.0, "set trainer.save_steps to 1"),
         (3601.0, "make the step faster: one exceeds the limit"),
     ],
 )
 def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s: float, hint: str) -> None:
     (one,) = found("CKP002", run_of(), step_time_s=step_time_s, minutes_at_risk=61.0)
     assert one.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("eval_steps", "hint"),
+    [
+        (0, "set trainer.eval_steps to 1000, as trainer.save_steps, or to a divisor of it"),
+        (2000, "set trainer.eval_steps to 1000, as trainer.save_steps, or to a divisor of it"),
+        (300, "set trainer.save_steps to 900, a multiple of trainer.eval_steps"),
+        (999, "set trainer.save_steps to 999, a multiple of trainer.eval_steps"),
+    ],
+)
+def test_the_way_to_a_best_that_is_judged_is_one(eval_steps: int, hint: str) -> None:
+    best = ("trainer.metric_for_best_model=eval/loss", "trainer.max_steps=50000")
+    (one,) = found("CKP010", run_of(*best, "trainer.save_steps=1000", f"trainer.eval_steps={eval_steps}"))
+    assert one.hint == hint
+    key, _, value = hint.removeprefix("set ").partition(",")[0].partition(" to ")
+    other = {"trainer.save_steps": "1000", "trainer.eval_steps": str(eval_steps)} | {key: value}
+    assert found("CKP010", run_of(*best, *(f"{name}={number}" for name, number in other.items()))) == []
 
 
 @pytest.mark.parametrize(

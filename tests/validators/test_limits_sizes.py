@@ -11,6 +11,7 @@ from neobert.plan import build_plan
 from tests.validators.judging import (
     found,
     run_of,
+    with_facts,
     with_part,
 )
 from validators.planning import assumptions_of
@@ -101,3 +102,38 @@ def test_own_kernels_have_to_go_for_checkpointing() -> None:
     run = run_of("model.kernel_backend=triton", "model.attn_backend=auto")
     (one,) = found("MOD003", run, device_memory_mib=100_000.0, memory_mib=95_000.0)
     assert "with model.kernel_backend torch" in one.hint
+
+
+LARGE = ("trainer.per_device_train_batch_size=256", "trainer.gradient_accumulation_steps=1")
+LOWER, SHORTEN = "lower the batch per device and accumulate", "shorten the rows, or take a smaller model"
+RECOMPUTE = "set trainer.gradient_checkpointing to true"
+
+
+@pytest.mark.parametrize(
+    ("profile", "overrides", "hint"),
+    [
+        ("h200-prod", LARGE, f"{LOWER}, or {RECOMPUTE} with model.kernel_backend torch"),
+        ("a100-prod", LARGE, f"{LOWER}, or {RECOMPUTE}"),
+        ("a100-prod", ("trainer.per_device_train_batch_size=2048",), LOWER),
+        ("a100-prod", ("model.hidden_size=12288",), SHORTEN),
+    ],
+)
+def test_only_what_will_fit_is_advised(profile: str, overrides: tuple[str, ...], hint: str) -> None:
+    (one,) = found("MEM001", run_of(*overrides, profile=profile))
+    assert one.hint == hint
+
+
+def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted() -> None:
+    asked = (*LARGE, "trainer.gradient_checkpointing=true")
+    assert found("ATT005", run_of(*asked, profile="h200-prod"))
+    run = run_of(*asked, "model.kernel_backend=torch", profile="h200-prod")
+    assert [found(code, run) for code in ("MEM001", "ATT005", "MOD003")] == [[], [], []]
+
+
+def test_a_batch_of_one_row_cannot_be_lowered() -> None:
+    run = run_of("trainer.per_device_train_batch_size=1")
+    (one,) = found("MEM001", run, with_facts("rehearsal", out_of_memory="no room"))
+    assert one.hint == RECOMPUTE
+    recomputed = run_of("trainer.per_device_train_batch_size=1", "trainer.gradient_checkpointing=true")
+    (one,) = found("MEM001", recomputed, with_facts("rehearsal", out_of_memory="no room"))
+    assert one.hint == SHORTEN

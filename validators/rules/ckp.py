@@ -9,6 +9,8 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
+SAVE_STEPS = "trainer.save_steps"
+
 
 @rule("CKP001", "no-save-cadence", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
 def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -45,7 +47,8 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     else:
         return
     steps = max(1, min(_steps_at_risk(run, plan), max_steps // 2))
-    yield Violation("trainer.save_steps", message, f"set trainer.save_steps to {steps} or less")
+    hint = _saving_every(steps) if max_steps > 1 else "raise trainer.max_steps: one step has none before it"
+    yield Violation(SAVE_STEPS, message, hint)
 
 
 @rule("CKP002", "work-at-risk", severity=Severity.FAIL, level=Level.STATIC)
@@ -55,7 +58,7 @@ def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Multiplies the steps between saves with the step time, measured where there is a measurement and
     derived from FLOPs and the profile's expected share of the peak elsewhere, and compares it with
-    `guard.max_lost_minutes`.
+    `guard.max_lost_minutes`, which takes 240 at most: who will lose more answers for it in a waiver.
 
     ## Why is this bad?
     A number of steps means nothing without their speed: 5,000 steps are 20 minutes of one run and 14
@@ -81,12 +84,15 @@ def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if at_risk.value > limit:
         steps = _steps_at_risk(run, plan)
         yield Violation(
-            "trainer.save_steps",
+            SAVE_STEPS,
             f"a crash may cost {at_risk.value:,.1f} minutes, more than {limit:g} ({at_risk.reason})",
-            f"set trainer.save_steps to {steps} or less"
-            if steps
-            else "make the step faster: one exceeds the limit",
+            _saving_every(steps) if steps else "make the step faster: one exceeds the limit",
         )
+
+
+def _saving_every(steps: int) -> str:
+    """Name the lower end too: 0 saves nothing."""
+    return f"set {SAVE_STEPS} to {steps}, or to less but above 0" if steps > 1 else f"set {SAVE_STEPS} to 1"
 
 
 def _steps_at_risk(run: ResolvedRun, plan: Plan) -> int:
@@ -163,5 +169,11 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             "trainer.metric_for_best_model",
             f"checkpoints are saved every {save_steps:,} steps, and evaluations are made {often}",
-            "make trainer.save_steps a multiple of trainer.eval_steps",
+            _way_to_judge(save_steps, eval_steps),
         )
+
+
+def _way_to_judge(save_steps: int, eval_steps: int) -> str:
+    if not 0 < eval_steps <= save_steps:
+        return f"set trainer.eval_steps to {save_steps}, as {SAVE_STEPS}, or to a divisor of it"
+    return f"set {SAVE_STEPS} to {save_steps - save_steps % eval_steps}, a multiple of trainer.eval_steps"

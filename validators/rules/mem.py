@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from neobert.plan import Plan
+from dataclasses import replace
+
+from neobert.config.schema import RunConfig
+from neobert.plan import Plan, build_plan
+from neobert.plan.kernels import OWN_KERNELS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.rules.mod import way_to_recompute
 from validators.thresholds import MEMORY_SHARE
 
 PATH = "trainer.per_device_train_batch_size"
-HINT = "lower the batch per device and accumulate, or set trainer.gradient_checkpointing"
 
 
 def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
@@ -53,7 +57,9 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     if facts.rehearsal is not None and facts.rehearsal.out_of_memory:
-        yield Violation(PATH, f"the device has no room: {facts.rehearsal.out_of_memory}", HINT)
+        yield Violation(
+            PATH, f"the device has no room: {facts.rehearsal.out_of_memory}", _ways_to_fit(run, plan)
+        )
         return
     device, needed = plan.device_memory_mib.value, plan.memory_mib
     if device is not None and needed.value > MEMORY_SHARE * device:
@@ -64,5 +70,28 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(
             PATH,
             f"{needed.value:,.0f} MiB of {device:,.0f} MiB are needed ({parts} MiB; {needed.reason})",
-            HINT,
+            _ways_to_fit(run, plan),
         )
+
+
+def _ways_to_fit(run: ResolvedRun, plan: Plan) -> str:
+    """Only what is predicted to fit is worth trying."""
+    trainer, model = run.config.trainer, run.config.model
+    kernels = "torch" if model.kernel_backend in OWN_KERNELS else model.kernel_backend
+    smallest = replace(run.config, trainer=replace(trainer, per_device_train_batch_size=1))
+    recomputed = replace(
+        run.config,
+        trainer=replace(trainer, gradient_checkpointing=True),
+        model=replace(model, kernel_backend=kernels),
+    )
+    ways = []
+    if trainer.per_device_train_batch_size > 1 and _fits(smallest, plan):
+        ways.append("lower the batch per device and accumulate")
+    if not trainer.gradient_checkpointing and _fits(recomputed, plan):
+        ways.append(way_to_recompute(run.config))
+    return ", or ".join(ways) or "shorten the rows, or take a smaller model"
+
+
+def _fits(config: RunConfig, plan: Plan) -> bool:
+    device = plan.device_memory_mib.value
+    return device is None or build_plan(config, plan.assumptions).memory_mib.value <= MEMORY_SHARE * device

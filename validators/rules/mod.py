@@ -17,6 +17,7 @@ PROFILE_SHARE = 0.25
 IDLE_MEMORY_SHARE = 0.5
 FLASH_HEAD_MULTIPLE = 8
 FLASH_HEAD_LARGEST = 256
+CHECKPOINTING = "trainer.gradient_checkpointing"
 
 
 @rule("MOD001", "toy-model", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
@@ -207,7 +208,7 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     device = plan.device_memory_mib.value
     if device is None:
         return
-    path, is_on = "trainer.gradient_checkpointing", run.config.trainer.gradient_checkpointing
+    path, is_on = CHECKPOINTING, run.config.trainer.gradient_checkpointing
     trainer = replace(run.config.trainer, gradient_checkpointing=not is_on)
     other = build_plan(replace(run.config, trainer=trainer), plan.assumptions).memory_mib.value
     current = plan.memory_mib.value
@@ -215,7 +216,7 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
         yield Violation(
             path,
             f"predicted {current:,.0f} MiB of {device:,.0f}; with checkpointing {other:,.0f} MiB",
-            _way_to_fit(run.config, path),
+            _way_to_fit(run.config),
         )
     if is_on and other < IDLE_MEMORY_SHARE * device:
         yield Violation(
@@ -225,7 +226,11 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
         )
 
 
-def _way_to_fit(config: RunConfig, path: str) -> str:
-    """The own kernels recompute nothing, so recomputation has another price there: the kernels."""
+def _way_to_fit(config: RunConfig) -> str:
+    return f"{way_to_recompute(config)}, or lower the batch per device"
+
+
+def way_to_recompute(config: RunConfig) -> str:
+    """Say which keys to set. The own kernels recompute nothing: there the price is the kernels as well."""
     kernels = "" if config.model.kernel_backend not in OWN_KERNELS else " with model.kernel_backend torch"
-    return f"set {path} to true{kernels}, or lower the batch per device"
+    return f"set {CHECKPOINTING} to true{kernels}"
