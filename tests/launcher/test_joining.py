@@ -236,7 +236,8 @@ def test_another_run_s_receipt_stays(command: Callable[..., Any], seen: list[boo
 def test_a_receipt_in_a_folder_that_no_launch_made_stays(
     command: Callable[..., Any], seen: list[bool]
 ) -> None:
-    command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "run")
+    same = ("--set", "distributed.nnodes=2", "--set", "trainer.resume_from_checkpoint=auto")
+    command("preflight", *TWO_NODES, *same, "--output", "run")
     command(*FIRST)
     assert seen == [True]
     assert RECEIPT.exists()
