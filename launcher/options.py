@@ -74,7 +74,11 @@ Full = Annotated[bool, Option("--full", help="Probe every installed backend, not
 Resume = Annotated[str | None, Option("--resume", metavar="auto|never|PATH", help="Where to go on from.")]
 ReceiptFile = Annotated[
     Path | None,
-    Option("--receipt", metavar="FILE", help="Go by a preflight's receipt; refused where anything changed."),
+    Option(
+        "--receipt",
+        metavar="PATH",
+        help="Go by a preflight's receipt, the file or its folder; refused where anything changed.",
+    ),
 ]
 Unguarded = Annotated[
     str | None,

@@ -36,6 +36,10 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
     assert now == SNAPSHOT.read_text(encoding="utf-8")
 
 
+def test_a_receipt_is_a_file_or_its_folder() -> None:
+    assert "--receipt PATH" in CliRunner().invoke(app, ["train", "-h"]).output
+
+
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize(
     "words",
