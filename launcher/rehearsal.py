@@ -231,7 +231,8 @@ def _where(stage: Stage) -> str:
 def _last_words(stage: Stage, child: subprocess.Popen[bytes]) -> str:
     error = read_error_file(stage.error_file)
     if error is not None:
-        return f"{error.message} [{error.code}]"
+        told = (f"{error.message} [{error.code}]", error.place, error.hint)
+        return "; ".join(filter(None, told))
     lines = stage.log.read_text(encoding="utf-8", errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
     return " / ".join([f"exit {child.returncode}", *said])

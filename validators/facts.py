@@ -129,7 +129,10 @@ class SchedulerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """Whether the text and the tokenizer are there."""
+    """Whether the text, the tokenizer and the weights to start from are there.
+
+    `weights_reason` says why a run cannot start from `weights`; empty where it can, or starts from none.
+    """
 
     source: str
     exists: bool
@@ -139,6 +142,8 @@ class DataFacts:
     tokenizer: str
     tokenizer_exists: bool
     reason: str = ""
+    weights: str = ""
+    weights_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

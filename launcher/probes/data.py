@@ -1,4 +1,4 @@
-"""Whether the text and the tokenizer are there and can be read."""
+"""Whether the text, the tokenizer and the weights to start from are there and can be read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from neobert.config.schema import DatasetConfig, TokenizerConfig
 from validators.facts import DataFacts
 
 BUILTIN = "builtin:"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
@@ -32,6 +33,7 @@ def probe_data(subject: Subject) -> DataFacts:
     """Look at every file once; of hub names, ask whether they can be had."""
     text = _text(subject.config.dataset)
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
+    weights = subject.config.model.pretrained_checkpoint
     return DataFacts(
         source=text.source,
         exists=text.exists,
@@ -41,6 +43,8 @@ def probe_data(subject: Subject) -> DataFacts:
         tokenizer=name,
         tokenizer_exists=has_tokenizer,
         reason=text.reason,
+        weights=weights or "",
+        weights_reason="" if weights is None else _why_no_weights(Path(weights)),
     )
 
 
@@ -109,3 +113,13 @@ def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)
     return "", True
+
+
+def _why_no_weights(path: Path) -> str:
+    """Look where the trainer does: a file, or a folder with one file or the index of several."""
+    if path.is_file():
+        return _why_unreadable(path)
+    if not path.is_dir():
+        return "there is no such file or folder"
+    found = [path / name for name in (INDEX, WEIGHTS) if (path / name).is_file()]
+    return _why_unreadable(found[0]) if found else f"it holds no {WEIGHTS}"

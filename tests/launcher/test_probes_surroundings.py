@@ -14,6 +14,8 @@ from launcher.probes.data import probe_data
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
+from neobert.errors import ProjectError
+from neobert.export import read_weights
 from profiles.registry import resolve_run
 
 
@@ -106,3 +108,31 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     nobody = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     with pytest.raises(IncompleteError, match="gave no answer"):
         hub.is_available("models", "some/model", nobody)
+
+
+def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject) -> None:
+    found = probe_data(subject)
+    assert (found.weights, found.weights_reason) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "reason"),
+    [
+        ("ckpt", (), "there is no such file or folder"),
+        ("ckpt", ("ckpt/pytorch_model.bin",), "it holds no model.safetensors"),
+        ("ckpt", ("ckpt/model.safetensors",), ""),
+        ("ckpt", ("ckpt/model.safetensors.index.json",), ""),
+        ("own.safetensors", ("own.safetensors",), ""),
+    ],
+)
+def test_weights_are_looked_for_where_the_trainer_looks(
+    configured: Any, tmp_path: Path, name: str, files: tuple[str, ...], reason: str
+) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    found = probe_data(configured({"model.pretrained_checkpoint": name}))
+    assert (found.weights, found.weights_reason) == (name, reason)
+    with pytest.raises(ProjectError) as refusal:  # an empty file is found, and is not readable all the same
+        read_weights(Path(name))
+    assert ("There is no" in refusal.value.message) == bool(reason)

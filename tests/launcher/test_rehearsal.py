@@ -103,14 +103,14 @@ def test_a_run_that_stops_itself_for_its_loss_has_diverged(
 ) -> None:
     planted(code)
     found = probe_rehearsal(subject)
-    assert (found.diverged, found.num_ranks) == (f"the loss of step 3 leapt [{code}]", 1)
+    assert (found.diverged, found.num_ranks) == (f"it leapt [{code}]", 1)
     assert (found.speed, found.memory, found.schedule) == (None, None, ())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_stops_for_another_error_has_told_nothing(subject: Subject, planted: Any) -> None:
     planted("EXP004")
-    with pytest.raises(IncompleteError, match=r"ended at: step 3 of 28; the loss of step 3 leapt \[EXP004\]"):
+    with pytest.raises(IncompleteError, match=r"step 3 of 28; it leapt \[EXP004\]; nowhere; give another"):
         probe_rehearsal(subject)
 
 

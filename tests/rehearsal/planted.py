@@ -14,7 +14,7 @@ name, _, folder = sys.argv[1:]
 if os.environ["PLANTED"] == "hangs":
     time.sleep(600)
 if os.environ["PLANTED"] in ("NAN001", "SPK001", "EXP004"):
-    write_error_file(ProjectError(os.environ["PLANTED"], "the loss of step 3 leapt"))
+    write_error_file(ProjectError(os.environ["PLANTED"], "it leapt", "give another", "nowhere"))
     sys.exit(4)
 print("the model is not there")
 sys.exit(5)

@@ -120,6 +120,8 @@ ROWS: list[Row] = [
     ("DAT001", {"config.dataset.path": "corpus", "config.dataset.name": None, "facts.data.size_bytes": 0},
      "facts.data.reason", "", "a.txt: Permission denied", "is empty"),
     ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "the tokenizer"),
+    ("DAT001", {"facts.data.weights": "runs/a"},
+     "facts.data.weights_reason", "it holds none", "", "start from the weights of runs/a: it holds none"),
     ("GPU001", {}, "facts.gpus", [], [GPU], "0 GPUs are visible and 1 are needed"),
     ("GPU001", {}, "facts.gpus.0.name", "NVIDIA A10", "NVIDIA A100-PCIE-80GB", "is no A100"),
     ("GPU001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 7.5"),
@@ -216,6 +218,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP005", OVERLAY),
         ("CKP005", {"facts.disk.filesystem": "overlay", "facts.gpus": None}),
         ("BUD001", FAST | {"config.trainer.max_steps": 9450}),
+        ("DAT001", RESUME | {"facts.data.weights_reason": "there is no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
     ],
 )
@@ -258,6 +261,15 @@ def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
     assert judge_situation(occupied | way_out).of("CKP008") == []
     foreign = occupied | {"facts.output.checkpoint_steps": [], "facts.output.config_digest": ""}
     assert "no run's" in judge_situation(foreign | way_out).of("CKP008")[0].message
+
+
+def test_weights_that_are_not_there_fail_at_their_key(judge_situation):
+    resumes_from_nothing = RESUME | {"facts.resume.exists": False, "facts.resume.is_verified": False}
+    for situation in ({}, {"facts.resume": None}, resumes_from_nothing):
+        (finding,) = judge_situation(situation | {"facts.data.weights_reason": "it is not there"}).of(
+            "DAT001"
+        )
+        assert (finding.path, finding.severity) == ("model.pretrained_checkpoint", Severity.FAIL)
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,12 @@ LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Text or a tokenizer that is not there, is empty, or that this process may not read.
+    """Text, a tokenizer or weights that are not there, are empty, or that this process may not read.
 
     ## What it does
-    Judges what the probe found under `dataset.path` or `dataset.name`, and under `tokenizer.path` or
-    `tokenizer.name`.
+    Judges what the probe found under `dataset.path` or `dataset.name`, under `tokenizer.path` or
+    `tokenizer.name`, and under `model.pretrained_checkpoint`. A run that goes on from its own checkpoint
+    needs no other weights, and is warned.
 
     ## Why is this bad?
     The trainer would say the same, after the queue and the start of every process.
@@ -53,6 +54,13 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"the tokenizer {data.tokenizer} is not there"
         yield Violation(
             path, message, "correct the path or the name; with neither, one is trained from the text"
+        )
+    if data.weights_reason:
+        yield Violation(
+            "model.pretrained_checkpoint",
+            f"no run can start from the weights of {data.weights}: {data.weights_reason}",
+            "name a checkpoint folder or a safetensors file; null starts from new weights",
+            Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
         )
 
 
