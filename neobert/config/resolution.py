@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from neobert.config.canonical import digest, to_dict
 from neobert.config.document import Document, Sources
+from neobert.config.dollars import lookalikes
 from neobert.config.errors import ConfigError
 from neobert.config.frozen import freeze
 from neobert.config.hydrate import HydrationError, hydrate
@@ -50,7 +51,7 @@ def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> R
         root = merge(root, document.root)
     references = references_in(root)
     root, unresolved = substitute(root)
-    flaws = [flaw for document in documents for flaw in document.flaws] + unresolved
+    flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
     return Resolution(config, _origins(root), digest(config), references)

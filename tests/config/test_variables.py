@@ -160,3 +160,59 @@ optimizer: {betas: [0.8, $variables.beta]}
 wandb: {name: "${variables.sizes.label} or so"}
 """
     assert keys_reached(name, resolve_text(text).references) == keys
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("$HOME/x", "the shell's variables are not read here"),
+        ("${HOME}/x", "the shell's variables are not read here"),
+        ("/scratch/$USER/x", "the shell's variables are not read here"),
+        ("$variable.root/x", "a whole value is $variables.name"),
+        ("$Variables.root", "a whole value is $variables.name"),
+        ("{$vars.root}/x", "a whole value is $variables.name"),
+        ("$root/x", "did you mean $variables.root?"),
+        ("$variables.shell", "the shell's variables are not read here"),
+    ],
+)
+def test_what_only_looks_like_a_variable_is_refused(value: str, hint: str, issues_of) -> None:
+    text = f'variables: {{root: /r, shell: $HOME/y}}\ntrainer:\n  output_dir: "{value}"\n'
+    (issue,) = issues_of(text)
+    assert (issue.code, issue.path, issue.line) == ("CFG012", "trainer.output_dir", 3)
+    assert "is no variable, and '" in issue.message
+    assert hint in issue.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trainer.output_dir", "~/x"),
+        ("trainer.output_dir", "runs/5$"),
+        ("trainer.output_dir", "runs/a$b"),
+        ("wandb.name", "$5 run"),
+        ("dataset.text_column", "$text"),
+        ("variables.price", "$HOME"),
+    ],
+)
+def test_a_dollar_that_is_none_of_a_variable_stays(key: str, value: str, resolve_text) -> None:
+    section, _, name = key.partition(".")
+    config = resolve_text(f"{section}: {{{name}: '{value}'}}\n").config
+    found = getattr(config, section)
+    assert (found[name] if section == "variables" else getattr(found, name)) == value
+
+
+def test_an_argument_that_the_shell_did_not_expand_is_refused(issues_of) -> None:
+    (issue,) = issues_of("seed: 1\n", "trainer.output_dir=$HOME/x")
+    assert (issue.code, issue.file) == ("CFG012", "<command line>")
+
+
+def test_a_lookalike_is_told_once_and_not_as_a_wrong_type_too(issues_of) -> None:
+    text = "trainer: {max_steps: $STEPS, save_steps: $STEPS}\n"
+    (issue,) = issues_of(text)
+    assert (issue.code, issue.path) == ("CFG012", "trainer.max_steps")
+
+
+def test_the_reason_of_a_waiver_is_prose(resolve_text) -> None:
+    waiver = "{code: BUD002, reason: $variable costs are agreed, expires: 2026-12-31}"
+    (found,) = resolve_text(f"waivers: [{waiver}]\n").config.waivers
+    assert found.reason.startswith("$variable")

@@ -154,13 +154,15 @@ def unreadable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @refused("CFG012", "unresolved-variable")
 def unresolved_variable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A variable that nobody defined, or that is defined by itself.
+    """A variable that nobody defined, that is defined by itself, or that is none.
 
     ## What it does
-    Resolves every `$variables.name` before anything else, and lists the names of a cycle in order.
+    Resolves every `$variables.name` before anything else, and lists the names of a cycle in order. Refuses
+    a value, or a part of a path, that begins like a variable and is none: `$HOME/runs`, `$variable.root`. The
+    column of the text may be called so.
 
     ## Why is this bad?
-    A reference that stays text names a folder called `$variables.root`, and the run writes there.
+    A reference that stays text names a folder called `$variables.root` or `$HOME`, and the run writes there.
 
     ## Example
     ```yaml
