@@ -12,6 +12,8 @@ from validators.finding import Finding, Violation
 from validators.rule import RULES
 
 OVERRIDES = "CFG008"
+SHORTEST_REASON = 10
+"""Characters that can be seen; the schema counts blanks among its ten."""
 
 
 def lift(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
@@ -56,6 +58,8 @@ def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tu
             "is refused: this rule cannot be waived",
             f"mend what {waiver.code} names and remove the waiver",
         )
+    if not _says_why(waiver):
+        return "gives no reason that can be read", "say in a sentence why the finding may stand"
     if waiver.expires < today:
         return f"expired on {waiver.expires}", "mend the finding, or answer for it until another day"
     if waiver.code in judged and waiver.code not in found:
@@ -65,4 +69,10 @@ def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tu
 
 def _stands(waiver: Waiver, today: date) -> bool:
     known = RULES.get(waiver.code)
-    return known is not None and known.waivable and today <= waiver.expires
+    return known is not None and known.waivable and _says_why(waiver) and today <= waiver.expires
+
+
+def _says_why(waiver: Waiver) -> bool:
+    """Blanks at an end or in a row, and characters of no width, say nothing."""
+    visible = "".join(char if char.isprintable() else " " for char in waiver.reason)
+    return len(" ".join(visible.split())) >= SHORTEST_REASON

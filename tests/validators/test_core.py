@@ -171,6 +171,28 @@ def test_an_argument_does_not_answer_for_arguments(is_in_the_file, judge_situati
     assert (verdict, result.of("CFG009") == []) == (("pass", True) if is_in_the_file else ("fail", False))
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        " " * 12,
+        "\u200b" * 12,
+        "\u00a0 \u200b\ufeff" * 4,
+        "why not         ",
+        "why\u2060\u2060\u2060\u2060 not",
+    ],
+)
+def test_a_reason_that_nobody_can_read_lifts_nothing(reason, judge_situation):
+    result = judge_situation(UNDECLARED | {"config.waivers": [WAIVER | {"reason": reason}]})
+    assert result.status("BUD002") is Status.FAIL
+    assert "gives no reason that can be read" in result.of("CFG009")[0].message
+
+
+@pytest.mark.parametrize("reason", ["just enough", "0123456789", "разгон пакета", "批次大小由人工逐步增加的"])
+def test_a_reason_of_ten_characters_in_any_script_counts(reason, judge_situation):
+    result = judge_situation(UNDECLARED | {"config.waivers": [WAIVER | {"reason": reason}]})
+    assert (result.status("BUD002"), result.of("CFG009")) == (Status.WARN, [])
+
+
 def test_what_cannot_be_waived_stands(judge_situation):
     situation = {"config.model.num_attention_heads": 11, "config.waivers": [WAIVER | {"code": "MOD002"}]}
     result = judge_situation(situation)
