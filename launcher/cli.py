@@ -13,6 +13,7 @@ import typer
 
 from launcher import console, options
 from launcher.arguments import ConfigCommand, TrainCommand
+from launcher.help import WholeLines
 from launcher.selection import Selection
 from launcher.stopping import TerminatedError, unwind_when_terminated
 from neobert import __version__
@@ -31,6 +32,7 @@ CONTEXT = {
 def _group(name: str | None, text: str, epilog: str | None = None) -> typer.Typer:
     return typer.Typer(
         name=name,
+        cls=WholeLines,
         help=text,
         epilog=epilog,
         no_args_is_help=True,

@@ -66,7 +66,7 @@ def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
     if plan.cost.value is not None:
         yield _row("cost", f"{plan.cost.value:,.2f}", plan.cost)
     else:
-        yield _row("cost", "unknown (guard.price_per_gpu_hour is not set)", plan.cost)
+        yield "cost", "unknown (guard.price_per_gpu_hour is not set)", "hours x GPUs x that price"
     yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
     yield _row("memory per device", _memory(plan), plan.memory_mib)
     yield _kernels(plan)

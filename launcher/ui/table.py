@@ -6,10 +6,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from launcher import console
-from launcher.ui.fold import HANGING, fold
+from launcher.ui.fold import HANGING
 
 NARROWEST = 28
-"""Characters below which the last column goes under the one before it."""
+"""Characters that a column gets at least."""
+
+COMFORTABLE = 48
+"""Characters below which sentences in a last column are not broken there, but go under the one before it."""
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
@@ -28,14 +31,14 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int
         yield line
         return
     ahead = [len(indent) + sum(widths[:place]) + 2 * place for place in range(len(row))]
-    if terminal - ahead[-1] >= NARROWEST:
+    if terminal - ahead[-1] >= (COMFORTABLE if len(row) > 2 else NARROWEST):
         first, *more = _wrapped(row[-1], terminal - ahead[-1])
         yield indent + "  ".join([*cells, first])
         yield from (" " * ahead[-1] + text for text in more)
         return
     below = len(indent) + len(HANGING)
     start = max(below, ahead[-2]) if terminal - ahead[-2] >= NARROWEST else below
-    yield from fold((indent + "  ".join(cells)).rstrip(), terminal).split("\n")
+    yield from _lines(row[:-1], widths[:-1], indent, terminal)
     yield from (" " * start + text for text in _wrapped(row[-1], terminal - start))
 
 

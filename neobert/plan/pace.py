@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
+from neobert.counting import counted
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.flops import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plan.hardware import Assumptions
@@ -39,7 +40,7 @@ def plan_pace(
             f"{flops:.3g} FLOP / {took} / {world} x {assumptions.peak_flops_per_device:.3g} FLOP/s",
         ),
         "eta_s": Derived(eta_s, f"{config.trainer.max_steps:,} steps x {took} ({step.reason})"),
-        "cost": _cost(config.guard.price_per_gpu_hour, world * eta_s / SECONDS_PER_HOUR),
+        "cost": _cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
     }
 
 
@@ -71,7 +72,8 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
     )
 
 
-def _cost(price: float | None, gpu_hours: float) -> Derived[float | None]:
+def _cost(price: float | None, hours: float, world: int) -> Derived[float | None]:
     if price is None:
         return Derived(None, "guard.price_per_gpu_hour is not given")
-    return Derived(price * gpu_hours, f"{price:g} per GPU-hour x {gpu_hours:.1f} GPU-hours")
+    gpus = counted(world, "GPU")
+    return Derived(hours * world * price, f"{hours:.3g} h x {gpus} x {price:g} per GPU-hour")

@@ -36,6 +36,14 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
     assert now == SNAPSHOT.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("width", [40, 60])
+def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
+    text = CliRunner().invoke(app, ["-h"], terminal_width=width).output
+    assert "..." not in text.partition("Commands:")[2]
+    assert "Judge run files and profiles with the static rules." in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= width
+
+
 def test_a_receipt_is_a_file_or_its_folder() -> None:
     assert "--receipt PATH" in CliRunner().invoke(app, ["train", "-h"]).output
 

@@ -32,10 +32,10 @@ def test_without_a_terminal_lines_are_of_any_length(terminal):
 
 
 def test_the_last_column_is_broken_in_its_place(terminal):
-    terminal(56)
+    terminal(72)
     assert columns(ROWS, indent="  ").splitlines() == [
-        "  time    41 h          50,000 steps of 3 s each, as a",
-        "                        rehearsal measured",
+        "  time    41 h          50,000 steps of 3 s each, as a rehearsal",
+        "                        measured",
         "  memory  24 of 79 GiB  measured",
     ]
 
@@ -54,11 +54,25 @@ def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
     terminal(32)
     rows = [["time", "unknown (no price is set)", "50,000 steps of 3 s each"], *ROWS[1:]]
     assert columns(rows, indent="  ").splitlines() == [
-        "  time    unknown (no price is",
-        "    set)",
+        "  time",
+        "      unknown (no price is set)",
         "      50,000 steps of 3 s each",
         "  memory  24 of 79 GiB",
         "      measured",
+    ]
+
+
+def test_sentences_are_not_squeezed_and_values_stay_beside_their_names(terminal):
+    terminal(70)
+    assert columns(ROWS, indent="  ").splitlines()[:2] == [
+        "  time    41 h",
+        "          50,000 steps of 3 s each, as a rehearsal measured",
+    ]
+    terminal(40)
+    assert columns([["cost", "unknown (guard.price_per_gpu_hour is not set)", "why"]]).splitlines() == [
+        "cost  unknown (guard.price_per_gpu_hour",
+        "      is not set)",
+        "      why",
     ]
 
 

@@ -256,6 +256,7 @@ def test_cost_needs_a_price():
     assert plan_with().cost.value is None
     priced = plan_with(guard=GuardConfig(price_per_gpu_hour=2.0))
     assert priced.cost.value == pytest.approx(2.0 * 2 * priced.eta_s.value / 3600)
+    assert priced.cost.reason == f"{priced.eta_s.value / 3600:.3g} h x 2 GPUs x 2 per GPU-hour"
 
 
 def test_learning_rates_are_those_of_first_middle_and_last_step():
