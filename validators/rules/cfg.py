@@ -168,8 +168,8 @@ def idle_waiver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A waiver that lifts nothing: expired, refused, unused, or of a code that does not exist.
 
     ## What it does
-    Closes the ledger after all rules were judged: every waiver needs a reason and a day, the code of a
-    rule that may be waived, and a finding that it lifts. A rule that could not be judged leaves its
+    Closes the ledger after all rules were judged: every waiver needs a reason that can be read and a day, the
+    code of a rule that may be waived, and a finding that it lifts. A rule that could not be judged leaves its
     waiver alone. A waiver of CFG008 has to stand in the file: as an argument it would lift itself.
 
     ## Why is this bad?
