@@ -27,6 +27,7 @@ from launcher.joining import (
     with_node_rank,
     withdraw_receipt,
 )
+from launcher.launch import Launch
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, trainer_command
@@ -43,7 +44,7 @@ from launcher.rundir import (
     write_run,
 )
 from launcher.selection import Selection
-from launcher.supervision import Launch, supervise
+from launcher.supervision import supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch

@@ -14,8 +14,9 @@ import pytest
 
 from launcher import process
 from launcher.forwarding import forwarding
+from launcher.launch import Launch
 from launcher.process import Topology, trainer_command
-from launcher.supervision import Launch, supervise
+from launcher.supervision import supervise
 from neobert.config.schema import WatchdogConfig
 from tests.training.conftest import corpus, exact, make_run, metrics, outcome, run, uninterrupted
 

@@ -10,7 +10,7 @@ import pytest
 
 from launcher.commands import train
 from launcher.deadline import deadline_of
-from launcher.supervision import Launch
+from launcher.launch import Launch
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
 

@@ -24,11 +24,12 @@ from launcher.deadline import Deadline
 from launcher.ending import Ending
 from launcher.files import writing
 from launcher.forwarding import forwarding
+from launcher.launch import Launch, Session, lost_rank
 from launcher.orphans import AGENT, STARTED_BY_AGENT, end_orphans
 from launcher.probes.child import kill_family
 from launcher.process import Topology
 from launcher.records import read_json
-from launcher.supervision import Launch, Session, _code_of, lost_rank, supervise
+from launcher.supervision import _code_of, supervise
 from launcher.watchdog import Attention
 from launcher.workers import dump_stacks, end
 from neobert.config.schema import WatchdogConfig

@@ -1,0 +1,94 @@
+"""What is started, and how one session of it ended."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.deadline import Deadline
+from launcher.process import Topology, log_of
+from launcher.records import Record, last_beat
+from launcher.rundir import LOGS
+from launcher.watchdog import Stall
+from neobert.config.schema import WatchdogConfig
+
+# What torchrun says of each rank that had ended when it looked, at the end of its log.
+ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What is started, and how it is watched.
+
+    Attributes:
+        held: the descriptor that claims the run directory; the trainer keeps it open.
+        deadline: when it has to have stopped by itself; None where no end is known.
+        owns_run: whether this launch keeps the run directory, and may begin the run again.
+    """
+
+    command: list[str]
+    folder: Path
+    topology: Topology
+    limits: WatchdogConfig
+    error_file: Path
+    held: tuple[int, ...] = ()
+    deadline: Deadline | None = None
+    owns_run: bool = True
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether torchrun stands between us and the ranks."""
+        return self.topology.needs_torchrun
+
+    @property
+    def log(self) -> Path:
+        """The output of the process that is started."""
+        return log_of(self.topology, self.folder / LOGS)
+
+    def beats(self) -> dict[int, Record]:
+        """The newest heartbeat of every rank of this node."""
+        return {rank: last_beat(self.folder, rank) for rank in self.topology.ranks}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """How one session of the trainer ended.
+
+    Attributes:
+        code: the child's exit code, negative for a signal.
+        stall: why it was ended, where the watchdog ended it.
+        has_begun: whether it got as far as a heartbeat.
+        first_step: step of the checkpoint that was there before it.
+        said: what torchrun printed.
+        num_stuck: processes of it that even SIGKILL did not end.
+        found: the stamp of the outcome that lay there before it, where that is not ours to take away.
+    """
+
+    code: int
+    stall: Stall | None
+    has_begun: bool
+    first_step: int
+    said: str
+    num_stuck: int = 0
+    found: tuple[int, int] | None = None
+
+    @property
+    def ended(self) -> list[tuple[int, int]]:
+        """Ranks and codes as torchrun tells them, the first that it saw last."""
+        return [(int(rank), int(code)) for rank, code in ENDED.findall(self.said)]
+
+    @property
+    def trainer_code(self) -> int:
+        """The code of the trainer itself: torchrun ends with 1, whatever its ranks ended with."""
+        return self.ended[-1][1] if self.code > 0 and self.ended else self.code
+
+
+def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
+    """The rank that was killed, and by which signal; the others end for want of it. None is torchrun itself.
+
+    torchrun looks ten times a second and may take one of those for the first to fail.
+    """
+    if session.code < 0:
+        return None if has_agent else 0, -session.code
+    return next(((rank, -code) for rank, code in session.ended if code < 0), None)
