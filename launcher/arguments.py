@@ -19,7 +19,7 @@ DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
 )
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
-RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml")
+RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
 
 
 class MisplacedArgumentError(ValueError):

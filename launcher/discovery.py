@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -9,37 +10,51 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.arguments import RUN_FILE_SUFFIXES
+from launcher.rundir import RESOLVED
 from neobert.config import sections
+from neobert.config.suggest import closest
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 PROFILE_KEYS = ("profile", "about", "extends", "waivers")
+SHARED_KEYS = ("seed", "task", "variables")
 HEAD_BYTES = 256 * 1024
+MOST_TOLD, MOST_COMPARED = 3, 20
 YAML_KEY = re.compile(r"""^["']?([A-Za-z_][\w.-]*)["']?\s*:(?:\s|$)""", re.MULTILINE)
 TOML_KEY = re.compile(r"""^\[*\s*["']?([A-Za-z_][\w-]*)["']?[\w.\s"'-]*(?:\]|=)""", re.MULTILINE)
+JSON_KEY = re.compile(r'"([^"\\]*)"\s*:')
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file that is not linted. `meant`: a section that one of its keys may be a misspelling of."""
+
+    path: Path
+    reason: str
+    meant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Files to lint, in order, and how many others stood beside them."""
+    """Files to lint, in order, and others that stood beside them: those that may be meant first."""
 
     files: tuple[Path, ...]
-    num_skipped: int
+    left_out: tuple[LeftOut, ...]
 
 
 def discover(paths: Sequence[Path]) -> Discovered:
     """Files that were named, and those of the folders that were named; each once, sorted within a folder."""
     files: dict[Path, None] = {}
-    num_skipped = 0
+    left_out: list[LeftOut] = []
     for path in paths:
         if not os.path.isdir(path):  # `Path.is_dir` raises where nobody may look
             files[path] = None
             continue
         for candidate in _candidates(path):
-            if is_clearly_something_else(candidate):
-                num_skipped += 1
+            if other := left_out_because(candidate):
+                left_out.append(other)
             else:
                 files[candidate] = None
-    return Discovered(tuple(files), num_skipped)
+    return Discovered(tuple(files), tuple(sorted(left_out, key=lambda other: not other.meant)))
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -52,14 +67,39 @@ def _candidates(folder: Path) -> Iterator[Path]:
                 yield Path(place, name)
 
 
-def is_clearly_something_else(path: Path) -> bool:
-    """Whether a file has keys at its top, and none that a run file or a profile has."""
+def left_out_because(path: Path) -> LeftOut | None:
+    """Why a file is not linted: it has keys at its top, and none that a run file or a profile has.
+
+    A JSON file needs as many of them as of others: records of many tools have a profile, or a model.
+    """
+    if path.name == RESOLVED:
+        return LeftOut(path, "the record of a run that was launched")
     try:
         with path.open("rb") as file:
-            text = file.read(HEAD_BYTES).decode("utf-8", errors="ignore")
+            text = file.read(HEAD_BYTES).decode("utf-8", errors="ignore").removeprefix("\ufeff")
     except OSError:
-        return False
-    keys = set(
-        (TOML_KEY if path.suffix.lower() == ".toml" else YAML_KEY).findall(text.removeprefix("\ufeff"))
-    )
-    return bool(keys) and keys.isdisjoint((*sections(), *PROFILE_KEYS))
+        return None
+    keys, suffix = _keys_at_top(text, path.suffix.lower()), path.suffix.lower()
+    ours = [key for key in keys if key in (*sections(), *PROFILE_KEYS)]
+    shared = [key for key in keys if key in SHARED_KEYS]
+    is_record = suffix == ".json" and 2 * (len(ours) + len(shared)) < len(keys)
+    return _explained(path, keys) if keys and (is_record or not ours) else None
+
+
+def _keys_at_top(text: str, suffix: str) -> list[str]:
+    if suffix == ".json":
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError):  # its top cannot be told: what has none of our keys is another's
+            found = JSON_KEY.findall(text)
+            return found if set(found).isdisjoint(sections()) else []
+        return list(content) or ["nothing"] if isinstance(content, dict) else ["a list"]
+    pattern = TOML_KEY if suffix == ".toml" else YAML_KEY
+    return list(dict.fromkeys(pattern.findall(text)))
+
+
+def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
+    names = ", ".join(keys[:MOST_TOLD]) + (", ..." if len(keys) > MOST_TOLD else "")
+    known = [*sections(), *PROFILE_KEYS]
+    meant = next((near for key in keys[:MOST_COMPARED] if (near := closest(key, known))), "")
+    return LeftOut(path, f"it has {names} at its top, and no run file has", meant)

@@ -26,6 +26,7 @@ from validators.rule import RULES
 from validators.verdict import verdict_of
 
 REPOSITORY_CODE = "CFG010"
+MOST_NAMED = 10
 WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
 
 
@@ -209,5 +210,9 @@ def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")
-    if found.num_skipped:
-        console.tell(f"{counted(found.num_skipped, 'other file')} left out: no run file or profile")
+    for other in found.left_out[:MOST_NAMED]:
+        meant = f"; did you mean {other.meant}?" if other.meant else ""
+        console.tell(f"left out {other.path}: {other.reason}{meant}")
+    num_more = len(found.left_out) - MOST_NAMED
+    if num_more > 0:
+        console.tell(f"left out {counted(num_more, 'other file')} for the like reasons")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.discovery import discover, is_clearly_something_else
+from launcher.discovery import discover, left_out_because
 from launcher.fixes import Edit, apply, fix_file
 from profiles import registry
 from profiles.inherit import load_layers
@@ -36,7 +36,7 @@ def test_a_folder_gives_its_run_files_in_order(tmp_path: Path) -> None:
     write(tmp_path / "notes.txt", PROD)
     found = discover([tmp_path])
     assert found.files == (profile, toml, run)
-    assert found.num_skipped == 2
+    assert [other.path.name for other in found.left_out] == ["pyproject.toml", "workflow.yaml"]
 
 
 def test_named_files_are_always_taken_and_once(tmp_path: Path) -> None:
@@ -58,12 +58,25 @@ def test_named_files_are_always_taken_and_once(tmp_path: Path) -> None:
         ("a.toml", "[model]\n", False),
         ("a.toml", "trainer.max_steps = 5\n", False),
         ("a.toml", "[tool.model]\n", True),
+        ("a.json", '{"profile": "a100-prod"}', False),
+        ("a.json", '{\n  "trainer": {"max_steps": 5}, "seed": 1\n}', False),
+        ("a.json", '{"profile": "a100-prod", "trianer": {}}', False),
+        ("a.json", '{"profile": "a100-prod", "verdict": "pass", "checks": []}', True),
+        ("a.json", '{"verdict": "pass", "trainer": {}}', False),
+        ("a.json", '{"name": "x", "dependencies": {"model": "1"}}', True),
+        ("a.json", '{"seed": 1}', True),
+        ("a.json", "[1]", True),
+        ("a.json", "{}", True),
+        ("a.json", "[" * 100_000, False),
+        ("a.json", '{"trainer": {"max_steps": 5,},}', False),
+        ("a.json", '{"compilerOptions": {}, /* a comment */}', True),
+        ("resolved.json", '{"profile": "a100-prod"}', True),
     ],
 )
 def test_only_what_is_clearly_something_else_is_left_out(
     name: str, text: str, is_else: bool, tmp_path: Path
 ) -> None:
-    assert is_clearly_something_else(write(tmp_path / name, text)) is is_else
+    assert bool(left_out_because(write(tmp_path / name, text))) is is_else
 
 
 def test_a_folder_without_run_files_is_an_error(command: Callable[..., Any], tmp_path: Path) -> None:
@@ -71,6 +84,31 @@ def test_a_folder_without_run_files_is_an_error(command: Callable[..., Any], tmp
     answer = command("lint", tmp_path)
     assert answer.code == 2
     assert "no run file or profile" in answer.err
+
+
+def test_a_run_file_in_json_is_linted_with_its_folder(command: Callable[..., Any], tmp_path: Path) -> None:
+    bad = write(tmp_path / "bad.json", '{"profile": "a100-prod", "trainer": {"save_steps": 0}}')
+    answer = command("lint", tmp_path)
+    assert answer.code == 1
+    assert f"{bad.name}:1:" in answer.out
+    assert "CKP001" in answer.out
+
+
+def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path / "run.yaml", PROD)
+    write(tmp_path / "typo.yaml", "trianer: {max_steps: 5}\nmodle: {rope: true}\n")
+    for number in range(10):
+        write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\nenv: {}\n")
+    answer = command("lint", tmp_path)
+    assert answer.code == 0
+    told = [line for line in answer.err.splitlines() if line.startswith("left out")]
+    why = "it has trianer, modle at its top, and no run file has; did you mean trainer?"
+    assert told[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
+    assert told[1].endswith("a0.yaml: it has name, on, jobs, ... at its top, and no run file has")
+    assert len(told) == 11
+    assert told[-1] == "left out 1 other file for the like reasons"
 
 
 def test_shipped_profiles_pass(command: Callable[..., Any]) -> None:
