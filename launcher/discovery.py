@@ -26,7 +26,7 @@ JSON_KEY = re.compile(r'"([^"\\]*)"\s*:')
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file that is not linted. `meant`: a section that one of its keys may be a misspelling of."""
+    """A file that is not linted. `meant`: a section, where half of its keys may be misspellings of ours."""
 
     path: Path
     reason: str
@@ -100,6 +100,7 @@ def _keys_at_top(text: str, suffix: str) -> list[str]:
 
 def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
     names = ", ".join(keys[:MOST_TOLD]) + (", ..." if len(keys) > MOST_TOLD else "")
-    known = [*sections(), *PROFILE_KEYS]
-    meant = next((near for key in keys[:MOST_COMPARED] if (near := closest(key, known))), "")
-    return LeftOut(path, f"it has {names} at its top, and no run file has", meant)
+    known, compared = [*sections(), *PROFILE_KEYS], keys[:MOST_COMPARED]
+    near = [meant for key in compared if (meant := closest(key, known))]
+    is_meant = 2 * len(near) >= len(compared)
+    return LeftOut(path, f"it has {names} at its top, and no run file has", near[0] if is_meant else "")

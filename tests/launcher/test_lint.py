@@ -100,7 +100,7 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
     write(tmp_path / "run.yaml", PROD)
     write(tmp_path / "typo.yaml", "trianer: {max_steps: 5}\nmodle: {rope: true}\n")
     for number in range(10):
-        write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\nenv: {}\n")
+        write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\ndata: {}\n")
     answer = command("lint", tmp_path)
     assert answer.code == 0
     told = [line for line in answer.err.splitlines() if line.startswith("left out")]
