@@ -14,6 +14,9 @@ from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from validators.rule import RULES, Rule
 
+ERROR_FAMILIES = ("CLI", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
+"""Codes of errors that no rule looks for beforehand."""
+
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
     """Print one page, or one line a rule."""
@@ -43,7 +46,8 @@ def find(code: str) -> Rule:
 def _meant(code: str, names: list[str]) -> str:
     if code in all_keys():
         return f"it is a key: `neobert-launch explain {code}`"
-    if len(code) == 6 and code[3:].isdigit() and any(code.upper()[:3] == known[:3] for known in RULES):
+    families = {*ERROR_FAMILIES, *(known[:3] for known in RULES)}
+    if len(code) == 6 and code[3:].isdigit() and code.upper()[:3] in families:
         return "errors have codes too, and say what to do; `neobert-launch rule --all` lists the rules"
     near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
     return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neobert.config.schema import DatasetConfig
+from neobert.data import hub
 from neobert.data.columns import choose_column, text_of
 from neobert.data.readers import IndexedSource, Reader, State, TextSource
 from neobert.errors import ProjectError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
 Result = TypeVar("Result")
+CUT_OFF = "no connection to the hub: name a file or folder in dataset.path, and set dataset.name to null"
+CHECK_STREAM = "check dataset.name, dataset.config and the connection"
 
 
 def is_saved_dataset(path: Path) -> bool:
@@ -30,7 +34,7 @@ def saved_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], 
     """Open what `save_to_disk` wrote; a data set without splits is training text."""
     from datasets import DatasetDict, load_from_disk
 
-    loaded = _attempt(lambda: load_from_disk(str(path)), str(path))
+    loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
     splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
     return {
         str(name): partial(_indexed, split, f"{path} ({name})", text_column) for name, split in splits.items()
@@ -43,14 +47,30 @@ def hub_splits(config: DatasetConfig) -> dict[str, Callable[[], TextSource]]:
 
     name = str(config.name)
     place = f"{name}/{config.config}" if config.config else name
-    loaded: Any = _attempt(
-        lambda: datasets.load_dataset(name, config.config, streaming=config.streaming), place
-    )
+    is_cut_off = not Path(name).exists() and hub.is_out_of_reach()
+    hint = CUT_OFF if is_cut_off else "check dataset.name and dataset.config"
+    with hub.quiet_client(), _offline(is_cut_off):
+        loaded: Any = _attempt(
+            lambda: datasets.load_dataset(name, config.config, streaming=config.streaming), place, hint
+        )
     make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
     return {
         str(split): partial(make, data, f"{place} ({split})", config.text_column)
         for split, data in loaded.items()
     }
+
+
+@contextmanager
+def _offline(is_cut_off: bool) -> Iterator[None]:
+    """Have `datasets` look into its cache only; it reads the switch anew at each load."""
+    from datasets import config as datasets_config
+
+    before = datasets_config.HF_HUB_OFFLINE
+    datasets_config.HF_HUB_OFFLINE = before or is_cut_off
+    try:
+        yield
+    finally:
+        datasets_config.HF_HUB_OFFLINE = before
 
 
 def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
@@ -63,7 +83,7 @@ def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
 
 
 def _streamed(data: IterableDataset, label: str, text_column: str | None) -> TextSource:
-    names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label)
+    names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
     return StreamSource(label, data, choose_column(names, text_column, label))
 
 
@@ -106,7 +126,7 @@ class _StreamReader:
         return state
 
 
-def _attempt(action: Callable[[], Result], place: str) -> Result:
+def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
     """Run a call into `datasets`; what it raises for a bad name, folder or connection becomes DAT001."""
     from datasets.exceptions import DatasetsError
 
@@ -117,6 +137,6 @@ def _attempt(action: Callable[[], Result], place: str) -> Result:
         raise ProjectError(
             "DAT001",
             f"the data set cannot be opened: {lines[0]}",
-            "check dataset.name, dataset.config, dataset.path and the connection (HF_HUB_OFFLINE)",
+            hint,
             place,
         ) from error

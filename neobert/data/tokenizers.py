@@ -16,6 +16,7 @@ from tokenizers import AddedToken, Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
+from neobert.data import hub
 from neobert.data.sources import Corpus
 from neobert.data.wordpiece import marker_template, train_wordpiece
 from neobert.errors import ProjectError
@@ -87,7 +88,7 @@ def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Tok
     if config.path is not None:
         tokenizer = _from_path(Path(config.path).expanduser(), config)
     elif config.name is not None:
-        tokenizer = _from_pretrained(config.name, config)
+        tokenizer = _from_hub(config.name, config)
     else:
         tokenizer = _trained(config, corpus)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -152,7 +153,7 @@ def _from_path(path: Path, config: TokenizerConfig) -> Any:
         raise _unreadable(str(path), "does not exist", "give a folder or a tokenizer.json in tokenizer.path")
     file = path / "tokenizer.json" if path.is_dir() else path
     if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
-        return _from_pretrained(str(path), config)
+        return _from_pretrained(str(path), config, "check tokenizer.path")
     return _from_file(file)
 
 
@@ -165,23 +166,31 @@ def _from_file(file: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend)
 
 
-def _from_pretrained(name: str, config: TokenizerConfig) -> Any:
+def _from_hub(name: str, config: TokenizerConfig) -> Any:
+    """Load by name; where nothing answers, from the local cache and without asking again and again."""
+    is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
+    no_connection = "no connection to the hub: name a folder in tokenizer.path"
+    hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
+    with hub.quiet_client():
+        return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
+
+
+def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
     try:
         return AutoTokenizer.from_pretrained(
-            name, revision=config.revision, trust_remote_code=config.trust_remote_code
+            name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
         )
     except Exception as error:  # every kind: a broken file raises plain Exception
-        raise _refused_by_library(name, error) from error
+        raise _refused_by_library(name, error, hint) from error
 
 
-def _refused_by_library(name: str, error: Exception) -> ProjectError:
+def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
     """Say it in our words where the library's are of converting what is not there."""
     folder = Path(name)
     if folder.is_dir() and not (folder / "tokenizer.json").exists():
         hint = "give a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
         return _unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    hint = "check tokenizer.name, tokenizer.path and the connection (HF_HUB_OFFLINE)"
     return _unreadable(name, f"cannot be loaded: {lines[0]}", hint)
 
 

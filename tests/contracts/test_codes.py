@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 import validators.rules  # noqa: F401  registers every rule
+from launcher.commands.rule import ERROR_FAMILIES, find
 from launcher.report import findings_of_error
 from neobert.errors import ProjectError
 from validators.rule import RULES
@@ -24,6 +27,17 @@ def test_the_trainer_raises_no_code_that_means_another_thing_to_a_rule() -> None
     raised = {code for file in sources for code in re.findall(r'"([A-Z]{3}\d{3})"', file.read_text("utf-8"))}
     assert raised >= {"DAT004", "TOK001"}
     assert raised & RULES.keys() <= SHARED
+
+
+def test_no_error_is_taken_for_a_misspelt_rule() -> None:
+    sources = [file for room in ("neobert", "launcher", "profiles") for file in (ROOT / room).rglob("*.py")]
+    codes = {code for file in sources for code in re.findall(r'"([A-Z]{3}\d{3})"', file.read_text("utf-8"))}
+    errors = codes - RULES.keys()
+    assert {code[:3] for code in errors} >= set(ERROR_FAMILIES)
+    for code in errors:
+        with pytest.raises(ProjectError) as caught:
+            find(code)
+        assert "errors have codes too" in caught.value.hint, code
 
 
 def test_a_finding_made_of_an_error_carries_the_name_of_its_rule() -> None:

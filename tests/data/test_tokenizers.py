@@ -184,7 +184,7 @@ def test_a_full_disk_under_a_tokenizer_is_an_error_of_the_system(tokenizer_dir, 
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):
-    monkeypatch.setattr(loading, "_from_pretrained", lambda name, config: object())
+    monkeypatch.setattr(loading, "_from_hub", lambda name, config: object())
     refused("TOK003", "not a fast tokenizer", TokenizerConfig(name="slow"))
 
 
