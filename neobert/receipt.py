@@ -13,14 +13,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from neobert.config.canonical import sha256
 from neobert.errors import ProjectError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FILE_NAME = "receipt.json"
 CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
-LATER_FIELDS = frozenset({"measured"})  # which receipts of this schema were once written without
+SEAL = "sha256"
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
@@ -70,8 +71,15 @@ class Receipt:
 def write_receipt(receipt: Receipt, path: Path) -> None:
     """Write the receipt as JSON; a reader sees the old file or the new one, never a part."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(asdict(receipt), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    content = sealed(asdict(receipt))
+    partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the digest by which a reader notices an edit; no secret is in it, so it stops no forger."""
+    plain = {name: value for name, value in content.items() if name != SEAL}
+    return plain | {SEAL: sha256(plain)}
 
 
 def read_receipt(path: Path) -> Receipt:
@@ -161,14 +169,16 @@ def _from_json(content: Any) -> Receipt:
         raise TypeError("it is not a JSON object")
     if content.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {content.get('schema_version')!r}, not {SCHEMA_VERSION}")
+    if content != sealed(content):
+        raise ValueError("it is not as it was issued: its digest is another one")
+    del content[SEAL]
     known = {field.name for field in fields(Receipt)}
-    amiss = (known ^ set(content)) - LATER_FIELDS
-    if amiss:
+    if amiss := known ^ set(content):
         raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(amiss))}")
     for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
     for name in ("config", "versions", "measured"):
-        if not isinstance(content.get(name, {}), dict):
+        if not isinstance(content[name], dict):
             raise TypeError(f"{name} is not a JSON object")
     for name in ("created_utc", "expires_utc"):
         if datetime.fromisoformat(content[name]).tzinfo is None:

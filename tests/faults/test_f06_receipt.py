@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launcher import process
+from neobert.receipt import sealed
 from tests.faults import machine
 
 pytestmark = pytest.mark.e2e
@@ -38,7 +39,7 @@ def launch(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laun
 def _judged(path: Path, **changes: Any) -> None:
     """What no helper of this test can record, such as a rehearsal, is taken as passed."""
     content = json.loads(path.read_text(encoding="utf-8")) | {"verdict": "pass"} | changes
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path.write_text(json.dumps(sealed(content)), encoding="utf-8")
 
 
 def refusal(launch: Launch, *more: str) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from launcher.joining import PATIENCE_S, require_meeting_place, wait_for_first_n
 from launcher.probes.probe import Probe
 from launcher.process import Topology
 from neobert.errors import ProjectError
+from neobert.receipt import read_receipt, write_receipt
 
 TWO = Topology(nnodes=2)
 
@@ -174,9 +176,9 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
     other = command(*JOIN, "--set", "seed=8", "--receipt", "checked")
     assert other.code == 1
     assert "seed was" in other.err
-    stale = json.loads(Path("checked", "receipt.json").read_text(encoding="utf-8"))
-    stale["expires_utc"] = stale["created_utc"]
-    Path("checked", "receipt.json").write_text(json.dumps(stale), encoding="utf-8")
+    path = Path("checked", "receipt.json")
+    receipt = read_receipt(path)
+    write_receipt(replace(receipt, expires_utc=receipt.created_utc), path)
     assert "it is stale" in command(*JOIN, "--receipt", "checked").err
     assert len(waited) == 1
 

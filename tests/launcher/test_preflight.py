@@ -17,7 +17,7 @@ from launcher.preflight import examine
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
 from launcher.receipts import make_receipt
-from neobert.receipt import explain_mismatch, read_receipt
+from neobert.receipt import explain_mismatch, read_receipt, sealed
 from profiles.registry import resolve_run
 from validators.facts import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_gpu import GpuFacts
@@ -285,7 +285,7 @@ def test_a_receipt_whose_measurement_is_none_is_refused(command: Run, machine: A
     command("preflight", "-p", "cpu-demo", "--output", "r")
     path = tmp_path / "r" / "receipt.json"
     receipt = json.loads(path.read_text(encoding="utf-8")) | {"measured": {"step_time_s": "fast"}}
-    path.write_text(json.dumps(receipt), encoding="utf-8")
+    path.write_text(json.dumps(sealed(receipt)), encoding="utf-8")
     refused = command("train", "-p", "cpu-demo", "--receipt", "r")
     assert (refused.code, "cannot be read" in refused.err) == (1, True)
 

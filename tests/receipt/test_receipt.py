@@ -17,6 +17,7 @@ from neobert.receipt import (
     explain_mismatch,
     read_receipt,
     require_receipt,
+    sealed,
     write_receipt,
 )
 
@@ -96,13 +97,34 @@ def test_every_change_is_named_by_what_it_was_and_is():
     )
 
 
-def test_a_receipt_from_before_measurements_were_kept_is_read(tmp_path):
-    write_receipt(RECEIPT, tmp_path / "receipt.json")
-    content = json.loads((tmp_path / "receipt.json").read_text(encoding="utf-8"))
-    del content["measured"]
-    (tmp_path / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
-    assert read_receipt(tmp_path / "receipt.json") == RECEIPT
-    (tmp_path / "receipt.json").write_text(json.dumps({**content, "measured": [1.0]}), encoding="utf-8")
+EDITS = [
+    lambda content: content | {"verdict": "pass"},
+    lambda content: content | {"expires_utc": "2099-01-01T00:00:00+00:00"},
+    lambda content: content | {"config": {"trainer": {"max_steps": 6}}},
+    lambda content: {name: value for name, value in content.items() if name != "sha256"},
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_receipt_that_was_edited_is_a_refusal(tmp_path, edit):
+    path = tmp_path / "receipt.json"
+    write_receipt(replace(RECEIPT, verdict="fail"), path)
+    assert read_receipt(path).verdict == "fail"
+    path.write_text(json.dumps(edit(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
+    with pytest.raises(ProjectError, match="not as it was issued"):
+        read_receipt(path)
+
+
+def test_the_order_and_the_layout_of_a_receipt_are_free(tmp_path):
+    path = tmp_path / "receipt.json"
+    write_receipt(RECEIPT, path)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(dict(reversed(content.items()))), encoding="utf-8")
+    assert read_receipt(path) == RECEIPT
+
+
+def test_a_measurement_that_is_none_is_a_refusal(tmp_path):
+    write_receipt(replace(RECEIPT, measured=[1.0]), tmp_path / "receipt.json")
     with pytest.raises(ProjectError, match="measured is not a JSON object"):
         read_receipt(tmp_path / "receipt.json")
 
@@ -129,7 +151,8 @@ def test_a_date_without_a_zone_is_a_refusal(tmp_path):
 def test_unknown_fields_are_a_refusal(tmp_path):
     write_receipt(RECEIPT, tmp_path / "receipt.json")
     content = json.loads((tmp_path / "receipt.json").read_text(encoding="utf-8"))
-    (tmp_path / "receipt.json").write_text(json.dumps(content | {"signed_by": "nobody"}), encoding="utf-8")
+    content = sealed(content | {"signed_by": "nobody"})
+    (tmp_path / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ProjectError, match="signed_by"):
         read_receipt(tmp_path / "receipt.json")
 
