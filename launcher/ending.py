@@ -53,7 +53,9 @@ class Ending:
     step: int
     max_steps: int | None
     tokens_total: int | None
+    first_eval_step: int | None
     first_eval_loss: float | None
+    last_eval_step: int | None
     last_eval_loss: float | None
     checkpoint: str
     run_directory: str
@@ -89,7 +91,8 @@ def conclude(
     if not outcome and error is None:
         outcome = _without_a_word(folder, code, signals, has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
-    losses = [row[EVAL_LOSS] for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
+    evaluations = [row for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
+    first, last = (evaluations[0], evaluations[-1]) if evaluations else ({}, {})
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
     return Ending(
@@ -98,8 +101,10 @@ def conclude(
         step=int(outcome.get("step") or beat.get("step") or 0),
         max_steps=beat.get("max_steps"),
         tokens_total=beat.get("tokens_total"),
-        first_eval_loss=losses[0] if losses else None,
-        last_eval_loss=losses[-1] if losses else None,
+        first_eval_step=first.get("step"),
+        first_eval_loss=first.get(EVAL_LOSS),
+        last_eval_step=last.get("step"),
+        last_eval_loss=last.get(EVAL_LOSS),
         checkpoint=str(checkpoint) if checkpoint else "",
         run_directory=str(folder),
         restarts=len(read_json(folder / MANIFEST).get("restarts", ())),
@@ -242,13 +247,21 @@ def _taken(words: list[str], option: str) -> list[str]:
     return values[::-1]
 
 
+def _evaluations(ending: Ending) -> list[str]:
+    """The loss of the first evaluation and of the last; where they are one, with its step."""
+    if ending.first_eval_loss is None or ending.last_eval_loss is None:
+        return []
+    if ending.first_eval_step == ending.last_eval_step:
+        return [f"eval loss: {ending.last_eval_loss:.4f} at step {ending.last_eval_step}"]
+    return [f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}"]
+
+
 def summary_text(ending: Ending) -> str:
     """Steps, tokens, first and last evaluation, checkpoint, next command."""
     of = f" of {ending.max_steps}" if ending.max_steps else ""
     tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
     lines = [f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})"]
-    if ending.first_eval_loss is not None and ending.last_eval_loss is not None:
-        lines.append(f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}")
+    lines += _evaluations(ending)
     if ending.restarts:
         lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
     if ending.checkpoint:

@@ -24,7 +24,9 @@ from launcher.process import start, wait
 OUTLIVES_SIGNALS = (
     "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
 )
-ENDED = Ending("failed", 93, 500, 900, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look")
+ENDED = Ending(
+    "failed", 93, 500, 900, None, None, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look"
+)
 
 
 def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:

@@ -161,7 +161,9 @@ def test_a_trainer_that_had_no_room_for_its_last_word_is_taken_by_what_it_saved(
 
 def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
     leave(tmp_path, {"status": "failed", "exit_code": 4, "message": "no text is left"}, ERROR)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "eval/loss": 8.25}\n', encoding="utf-8")
     text = summary_text(conclude(tmp_path, 4, [], tmp_path / "error.json"))
+    assert "eval loss: 8.2500 at step 0" in text.splitlines()
     assert text.count("no text is left") == 1
     assert "hint: check the source" in text
 
