@@ -10,7 +10,7 @@ from launcher.files import absolute, make_folder, require_writable, write_json, 
 from launcher.levels import probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
-from launcher.receipts import carried, make_receipt, measured_in
+from launcher.receipts import carried, make_receipt
 from launcher.report import Report, report_of_run
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan import Measured, Plan
@@ -61,13 +61,15 @@ def examine(
     strict: bool = False,
     unguarded: str = "",
     receipt: Receipt | None = None,
+    earlier: Measured | None = None,
 ) -> Examination:
     """Probe what the levels need, unless facts are given, and judge.
 
     Args:
         facts: a recording; what another config's run told of itself counts as not measured.
         folder: where the difference of the working tree is kept, or None to keep none.
-        receipt: an earlier one, whose answers and measurements stand in for probes that are dear.
+        receipt: an earlier one, whose answers stand in for probes that are dear.
+        earlier: what an earlier rehearsal took, for a plan without one.
     """
     plan = plan_run(run)
     if facts is None:
@@ -80,7 +82,7 @@ def examine(
         facts = collect(probes, subject, console.announce)
     else:
         facts = held_to(facts, run.config)
-    measured = measurement(facts) or (measured_in(receipt) if receipt else None)
+    measured = measurement(facts) or earlier
     predicted, plan = plan, plan_run(run, measured)
     findings, checks = judge(run, plan, facts, levels)
     if receipt is not None:

@@ -111,9 +111,9 @@ def require_unchanged(receipt: Receipt, examination: Examination, path: Path) ->
         raise _refusal((*reasons, *changes), path)
 
 
-def measured_in(receipt: Receipt) -> Measured | None:
+def measured_in(receipt: Receipt | None) -> Measured | None:
     """Return what the rehearsal behind a receipt measured. Raises ProjectError where that is not readable."""
-    return record_of(Measured, receipt.measured) if receipt.measured else None
+    return record_of(Measured, receipt.measured) if receipt and receipt.measured else None
 
 
 def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:

@@ -31,7 +31,7 @@ from launcher.launch import Launch
 from launcher.levels import default_levels
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, trainer_command
-from launcher.receipts import read_for, require_standing, require_unchanged
+from launcher.receipts import measured_in, read_for, require_standing, require_unchanged
 from launcher.rundir import (
     CHECKPOINTS,
     LOGS,
@@ -150,6 +150,7 @@ def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:
         strict=asked.strict,
         unguarded=asked.unguarded,
         receipt=receipt,
+        earlier=measured_in(receipt),
     )
     if asked.receipt and receipt:
         require_unchanged(receipt, examination, asked.receipt)
@@ -169,10 +170,17 @@ def _join(
 
     A receipt has to cover the run. What it says of devices it says of another node's, so these are probed.
     """
-    if asked.receipt:
-        require_standing(read_for(asked.receipt, resolved), resolved, asked.receipt)
-    levels = (Level.STATIC, Level.GPU)
-    examination = examine(resolved, levels, folder=None, strict=asked.strict, unguarded=asked.unguarded)
+    receipt = read_for(asked.receipt, resolved) if asked.receipt else None
+    if asked.receipt and receipt:
+        require_standing(receipt, resolved, asked.receipt)
+    examination = examine(
+        resolved,
+        (Level.STATIC, Level.GPU),
+        folder=None,
+        strict=asked.strict,
+        unguarded=asked.unguarded,
+        earlier=measured_in(receipt),
+    )
     if examination.report.exit_code != EXIT_OK and not asked.unguarded:
         return _refuse(examination, output_format)
     wait_for_first_node(folder, resolved.digest)

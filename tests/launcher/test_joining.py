@@ -18,6 +18,7 @@ from launcher.joining import PATIENCE_S, require_meeting_place, wait_for_first_n
 from launcher.probes.probe import Probe
 from launcher.process import Topology
 from neobert.errors import ProjectError
+from neobert.plan import Measured
 from neobert.receipt import read_receipt, write_receipt
 
 TWO = Topology(nnodes=2)
@@ -184,6 +185,25 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
 
 
 FIRST = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--resume", "auto")
+
+
+def test_the_second_node_plans_with_what_the_receipt_has_measured(
+    command: Callable[..., Any], waited: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("preflight", *TWO_NODES, "--set", "distributed.nnodes=2", "--output", "checked")
+    path, told, judge = Path("checked", "receipt.json"), [], train.examine
+    taken = {"step_time_s": 0.1, "memory_mib": 900.0, "source": "a rehearsal"}
+    write_receipt(replace(read_receipt(path), measured=taken), path)
+
+    def examine(*arguments: Any, **named: Any) -> Any:
+        told.append(named["earlier"])
+        return judge(*arguments, **named)
+
+    monkeypatch.setattr(train, "examine", examine)
+    assert "nobody came" in command(*JOIN, "--receipt", "checked").err
+    assert told == [Measured(**taken)]
+
+
 RECEIPT = Path("run", "receipt.json")
 
 

@@ -16,7 +16,7 @@ from launcher.commands import preflight
 from launcher.preflight import examine
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
-from launcher.receipts import make_receipt
+from launcher.receipts import make_receipt, measured_in
 from neobert.receipt import explain_mismatch, read_receipt, sealed
 from profiles.registry import resolve_run
 from validators.facts import DataFacts, DiskFacts, SoftwareFacts
@@ -275,7 +275,7 @@ def test_a_receipt_keeps_what_was_measured(
     )
     run = resolve_run("a100-prod", overrides=limit)
     receipt = kept if keeps_it else replace(kept, measured={})
-    examination = examine(run, levels.JUDGED, folder=None, receipt=receipt)
+    examination = examine(run, levels.JUDGED, folder=None, receipt=receipt, earlier=measured_in(receipt))
     statuses = {check["id"]: check["status"] for check in examination.report.as_json()["checks"]}
     assert (examination.facts.rehearsal, statuses["CKP002"]) == (None, "pass" if keeps_it else "fail")
     assert make_receipt(examination).measured == receipt.measured
