@@ -27,8 +27,6 @@ OUTLIVES_SIGNALS = (
 ENDED = Ending(
     "failed", 93, 500, 900, None, None, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look"
 )
-    "failed", 93, 500, 900, None, None, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look"
-)
 
 
 def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
