@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -49,7 +51,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         yield Violation(
             "trainer.max_steps",
             f"{what_is_left(facts)} takes {hours:,.1f} hours and may take {limit:g} ({plan.eta_s.reason})",
-            "lower trainer.max_steps, use more devices, or raise guard.walltime_limit_hours",
+            _what_fits(run, plan, hours, limit),
         )
     tokens = plan.tokens_per_parameter
     is_judged = run.is_production and run.config.model.pretrained_checkpoint is None
@@ -57,9 +59,21 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         yield Violation(
             "trainer.max_steps",
             f"{tokens.value:.2f} tokens a parameter ({tokens.reason}); {COMPUTE_OPTIMAL_TOKENS} are optimal",
-            "train on more tokens, or train a smaller model",
+            _what_is_enough(run, tokens.value),
             None if tokens.value < LEAST_TOKENS else Severity.WARN,
         )
+
+
+def _what_fits(run: ResolvedRun, plan: Plan, hours: float, limit: float) -> str:
+    longer = f"set guard.walltime_limit_hours to {ceil(hours)}, or use more devices"
+    steps = run.config.trainer.max_steps - ceil(3600 * (hours - limit) / plan.step_time_s.value)
+    return f"set trainer.max_steps to {steps}; or {longer}" if steps > 0 else longer
+
+
+def _what_is_enough(run: ResolvedRun, tokens_per_parameter: float) -> str:
+    more = COMPUTE_OPTIMAL_TOKENS / tokens_per_parameter
+    steps = ceil(more * run.config.trainer.max_steps)
+    return f"set trainer.max_steps to {steps}, take {more:.2g} times as large batches, or a smaller model"
 
 
 @rule("BUD002", "batch-not-as-declared", severity=Severity.FAIL, level=Level.STATIC)
@@ -101,5 +115,13 @@ def batch_not_as_declared(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         yield Violation(
             path,
             f"{declared} rows per step are declared, and it comes to {actual.value} ({actual.reason})",
-            "change rows, accumulation or processes, or declare what is meant",
+            _what_agrees(run, declared, actual.value),
         )
+
+
+def _what_agrees(run: ResolvedRun, declared: int, actual: int) -> str:
+    meant = f"set trainer.global_batch_size to {actual}, if that is meant"
+    at_once = actual // run.config.trainer.gradient_accumulation_steps
+    if declared % at_once:
+        return f"{meant}, or change the rows of a device, accumulation or processes"
+    return f"set trainer.gradient_accumulation_steps to {declared // at_once}; or {meant}"

@@ -12,6 +12,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
 LONGEST_WARMUP = 0.5
+USUAL_WARMUP_PERCENT = 5
 MOST_AT_FLOOR, MOST_AT_ZERO = 0.1, 0.01
 """Shares of the run's steps."""
 ZERO_FLOOR = 1e-3
@@ -59,13 +60,16 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
 def _of_the_warmup(run: ResolvedRun, schedule: Schedule) -> Violations:
     max_steps, steps = run.config.trainer.max_steps, schedule.warmup_steps
-    key = "warmup_steps" if run.config.scheduler.warmup_percent is None else "warmup_percent"
-    path, taken = f"scheduler.{key}", f"the warm-up takes {steps:,} of {max_steps:,} steps"
+    is_counted = run.config.scheduler.warmup_percent is None
+    path = "scheduler.warmup_steps" if is_counted else "scheduler.warmup_percent"
+    taken = f"the warm-up takes {steps:,} of {max_steps:,} steps"
+    usual = max_steps * USUAL_WARMUP_PERCENT // 100 if is_counted else USUAL_WARMUP_PERCENT
+    hint = f"set {path} to {usual}, {USUAL_WARMUP_PERCENT} % of the run"
     if steps >= max_steps:
-        yield Violation(path, taken, "shorten the warm-up")
+        yield Violation(path, taken, hint)
         return
     if steps > LONGEST_WARMUP * max_steps:
-        yield Violation(path, taken, "shorten the warm-up; a tenth of the run is much", Severity.WARN)
+        yield Violation(path, taken, f"{hint}; twice that is much", Severity.WARN)
     first = min(schedule.decay_start, schedule.decay_end)
     if first < steps:
         what = "starts" if schedule.decay_start < steps else "ends"

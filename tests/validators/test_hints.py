@@ -1,0 +1,44 @@
+"""A hint that names a key and a value mends what it stands beside."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.validators.judging import found, run_of
+
+VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
+
+
+@pytest.mark.parametrize(
+    ("code", "profile", "overrides", "keys"),
+    [
+        ("SCH001", "cpu-demo", ("trainer.max_steps=20",), ["scheduler.warmup_steps"]),
+        ("SCH001", "cpu-demo", ("scheduler.warmup_percent=100",), ["scheduler.warmup_percent"]),
+        ("SCH001", "cpu-demo", ("scheduler.warmup_steps=360",), ["scheduler.warmup_steps"]),
+        (
+            "BUD001",
+            "a100-prod",
+            ("guard.walltime_limit_hours=30",),
+            ["trainer.max_steps", "guard.walltime_limit_hours"],
+        ),
+        ("BUD001", "a100-prod", ("guard.walltime_limit_hours=0.0001",), ["guard.walltime_limit_hours"]),
+        ("BUD001", "a100-prod", ("trainer.max_steps=5000",), ["trainer.max_steps"]),
+        (
+            "BUD002",
+            "a100-prod",
+            ("trainer.gradient_accumulation_steps=3",),
+            ["trainer.gradient_accumulation_steps", "trainer.global_batch_size"],
+        ),
+        ("BUD002", "a100-prod", ("trainer.per_device_train_batch_size=9",), ["trainer.global_batch_size"]),
+    ],
+)
+def test_the_value_that_a_hint_names_ends_the_finding(
+    code: str, profile: str, overrides: tuple[str, ...], keys: list[str]
+) -> None:
+    (one,) = found(code, run_of(*overrides, profile=profile))
+    told = VALUES.findall(one.hint)
+    assert [key for key, _ in told] == keys
+    for key, value in told:
+        assert found(code, run_of(*overrides, f"{key}={value}", profile=profile)) == []
