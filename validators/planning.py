@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from neobert.config.schema import RunConfig
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
-from profiles.registry import ResolvedRun
+from profiles.registry import Profile, ResolvedRun
 
 DEFAULT_MFU = 0.3
 DEFAULT_GPU = "A100"
@@ -20,10 +22,34 @@ def assumptions_of(run: ResolvedRun) -> Assumptions:
     """Return what the profile requires and expects; a run without one is planned for a CPU.
 
     A profile that names no GPU is planned at the speed of an A100; memory that it does not name is unknown.
+    What its expectation was not made for is said beside it.
     """
     if run.profile is None:
         return assumptions_for(None, None, DEFAULT_MFU)
-    requires, mfu = run.profile.requires, run.profile.expects.mfu
+    expected = _as_expected(run.profile)
+    caveats = "; ".join(_caveats(run.config, run.profile))
+    return replace(expected, source=f"{expected.source} ({caveats})") if caveats else expected
+
+
+def _caveats(config: RunConfig, profile: Profile) -> Iterator[str]:
+    kernels, own_kernels = _kernels(config), _kernels(profile.config)
+    if kernels != own_kernels:
+        yield f"{profile.name} expects that of other kernels"
+    size, own_size = _num_processes(config), _num_processes(profile.config)
+    if size != own_size:
+        yield f"{profile.name} expects it of {own_size} x {profile.requires.gpu or 'device'}, not of {size}"
+
+
+def _kernels(config: RunConfig) -> tuple[object, ...]:
+    return config.model.kernel_backend, config.model.attn_backend, config.trainer.torch_compile
+
+
+def _num_processes(config: RunConfig) -> int:
+    return config.distributed.nproc_per_node * config.distributed.nnodes
+
+
+def _as_expected(profile: Profile) -> Assumptions:
+    requires, mfu = profile.requires, profile.expects.mfu
     if requires.device == "cpu":
         return assumptions_for(None, requires.gpu_memory_gib, mfu)
     if requires.gpu is not None:

@@ -32,5 +32,18 @@ def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
     assert assumptions.mfu == 0.35
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model.kernel_backend=torch", "peak 46% (h200-prod expects that of other kernels)"),
+        ("trainer.torch_compile=false", "peak 46% (h200-prod expects that of other kernels)"),
+        ("distributed.nproc_per_node=4", "peak 46% (h200-prod expects it of 1 x H200, not of 4)"),
+        ("trainer.max_steps=5", "peak 46%"),
+    ],
+)
+def test_what_the_expectation_was_not_made_for_is_said(override, said):
+    assert assumptions_of(resolve_run("h200-prod", [], [override])).source.endswith(said)
+
+
 def test_a_run_without_a_profile_is_planned_for_a_cpu():
     assert assumptions_of(resolve_run(None)).device_name == "CPU"
