@@ -19,11 +19,11 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_io import record_of
 from validators.finding import CheckResult, Level, Status
+from validators.waivers import says_why
 
 if TYPE_CHECKING:
     from launcher.preflight import Examination
 
-SHORTEST_REASON = 10
 JUDGED = (Status.PASS, Status.WARN)
 
 
@@ -148,7 +148,7 @@ def require_reason(reason: str | None) -> str:
     """Return why a run may start unguarded; empty where nobody asked. Raises ProjectError for no reason."""
     if reason is None:
         return ""
-    if len(reason.strip()) < SHORTEST_REASON:
+    if not says_why(reason):
         raise ProjectError(
             code="unguarded-without-reason",
             message="--unguarded starts the run whatever the checks say, and needs a reason in a sentence",

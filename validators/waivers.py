@@ -58,7 +58,7 @@ def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tu
             "is refused: this rule cannot be waived",
             f"mend what {waiver.code} names and remove the waiver",
         )
-    if not _says_why(waiver):
+    if not says_why(waiver.reason):
         return "gives no reason that can be read", "say in a sentence why the finding may stand"
     if waiver.expires < today:
         return f"expired on {waiver.expires}", "mend the finding, or answer for it until another day"
@@ -69,10 +69,10 @@ def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tu
 
 def _stands(waiver: Waiver, today: date) -> bool:
     known = RULES.get(waiver.code)
-    return known is not None and known.waivable and _says_why(waiver) and today <= waiver.expires
+    return known is not None and known.waivable and says_why(waiver.reason) and today <= waiver.expires
 
 
-def _says_why(waiver: Waiver) -> bool:
+def says_why(reason: str) -> bool:
     """Blanks at an end or in a row, and characters of no width, say nothing."""
-    visible = "".join(char if char.isprintable() else " " for char in waiver.reason)
+    visible = "".join(char if char.isprintable() else " " for char in reason)
     return len(" ".join(visible.split())) >= SHORTEST_REASON

@@ -131,8 +131,9 @@ def test_unguarded_starts_and_is_recorded(launch: Launch, monkeypatch: pytest.Mo
     assert json.loads(Path("run", "receipt.json").read_text(encoding="utf-8"))["verdict"] == "fail"
 
 
-def test_unguarded_needs_a_reason(launch: Launch) -> None:
-    code, report = launch("train", *RUN, "--unguarded", "because")
+@pytest.mark.parametrize("reason", ["because", " " * 20, "\u200b" * 20])
+def test_unguarded_needs_a_reason(reason: str, launch: Launch) -> None:
+    code, report = launch("train", *RUN, "--unguarded", reason)
     assert code == 2
     assert report["findings"][0]["code"] == "unguarded-without-reason"
     assert not Path("run").exists()
