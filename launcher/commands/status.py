@@ -10,12 +10,14 @@ from pathlib import Path
 from launcher import console
 from launcher.records import Record, last_beat, read_json, read_metrics
 from launcher.rundir import MANIFEST, METRICS, is_alive, is_run_directory
+from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_number
 from launcher.watch import LOSS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
 DIED = "died while in "
+BETWEEN = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ def run(folder: Path, output_format: str) -> int:
             exit_code=EXIT_USAGE,
         )
     standing = look_at(folder, datetime.now(UTC))
-    console.write(json.dumps(asdict(standing), indent=2) if output_format == "json" else line(standing))
+    told = fold(line(standing), console.width(), BETWEEN)
+    console.write(json.dumps(asdict(standing), indent=2) if output_format == "json" else told)
     return EXIT_OK
 
 
@@ -105,7 +108,7 @@ def _at_risk_min(beat: Record, age_s: float | None) -> float | None:
 
 
 def line(standing: Standing) -> str:
-    """The one line."""
+    """The one line; a run that is over has no time left to tell."""
     of = f"/{standing.max_steps}" if standing.max_steps else ""
     alive = {True: "alive", False: "not running", None: "on another host"}[standing.is_alive]
     words = [
@@ -113,12 +116,12 @@ def line(standing: Standing) -> str:
         f"step {standing.step}{of}",
         f"loss {show_number(standing.loss)}",
         f"{show_count(standing.tokens_per_second)} tokens/s",
-        f"eta {show_duration(standing.eta_s)}",
+        *([f"eta {show_duration(standing.eta_s)}"] if standing.is_alive is not False else []),
         _checkpoint(standing),
         *([f"restarts {standing.restarts}"] if standing.restarts else []),
         f"{alive}, {_heard(standing.heartbeat_age_s)}",
     ]
-    return "  ".join(words)
+    return BETWEEN.join(words)
 
 
 def _heard(age_s: float | None) -> str:

@@ -23,8 +23,8 @@ fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
 
 `AutoModel` gives the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True`
 and nothing but torch and transformers. A program that has `neobert-launch` installed and runs
-`import neobert.model` first needs no such trust. Packed input (flat `input_ids` with `cu_seqlens`, `max_seqlen`
-and `position_ids`) keeps its documents isolated from each other.
+`import neobert.model` first needs no such trust. Packed input (flat `input_ids` with `cu_seqlens`,
+`max_seqlen` and `position_ids`) keeps its documents isolated from each other.
 """
 
 

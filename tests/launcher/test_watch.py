@@ -211,6 +211,18 @@ def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
     assert command("status", run_dir, "--output-format", "json").json["step"] == 10
 
 
+def test_status_is_broken_between_its_parts(
+    run_dir: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run_dir / "outcome.json").write_text('{"status": "finished", "step": 40}', encoding="utf-8")
+    monkeypatch.setattr(console, "width", lambda: 60)
+    first, *more = command("status", run_dir).out.splitlines()
+    assert more
+    assert "eta" not in first
+    assert all(each.startswith("    ") for each in more)
+    assert any(each.strip().startswith("not running, heard ") for each in more)
+
+
 def test_status_of_a_run_that_ended(run_dir: Path) -> None:
     (run_dir / "outcome.json").write_text('{"status": "preempted", "step": 12}', encoding="utf-8")
     standing = look_at(run_dir, datetime.now(UTC))
