@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 REASON = "a soak: this run is started to be killed"
 PATIENCE_S = 300.0
 POLL_S = 0.1
-OFTEN_WATCHED = {"heartbeat_interval_s": 0.5, "max_restarts": 1000}
+OFTEN_WATCHED = {"heartbeat_interval_s": 0.5, "max_restarts": 100}
 FULL: dict[str, Any] = {
     "extends": "h200-prod",
     "dataset": {"name": "builtin:python-docs", "config": None, "eval_samples": 256},
