@@ -11,10 +11,11 @@ from .attention import normalize_mask
 def pool(hidden: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
     """Reduce hidden [B, S, D] to [B, D] by its first token ("cls"), mean ("avg") or maximum ("max").
 
-    Mean and maximum are taken in fp32 over the tokens that a mask [B, S] attends; a row without gives zeros.
+    Only tokens that a mask [B, S] attends count, on whichever side the padding is. Mean and maximum are taken
+    in fp32; a row without tokens gives zeros there.
     """
     if how == "cls":
-        return hidden[:, 0]
+        return _first_token(hidden, attention_mask)
     is_real = _real_tokens(hidden, attention_mask)
     values = hidden.to(torch.float32)
     if how == "avg":
@@ -24,6 +25,14 @@ def pool(hidden: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
         highest = values.masked_fill(~is_real, -torch.inf).amax(dim=1)
         pooled = highest.masked_fill(~is_real.any(dim=1), 0.0)
     return pooled.to(hidden.dtype)
+
+
+def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Return the first token of each row that a mask [B, S] attends; place 0 under any other mask, or none."""
+    if attention_mask is None or attention_mask.dim() != 2:
+        return hidden[:, 0]
+    first = _real_tokens(hidden, attention_mask)[..., 0].to(torch.int32).argmax(dim=1)
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), first]
 
 
 def _real_tokens(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:

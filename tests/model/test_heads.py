@@ -46,6 +46,16 @@ def test_pooling_by_hand(how):
     assert torch.isfinite(found).all()
 
 
+@pytest.mark.parametrize("how", ["avg", "cls", "max"])
+def test_the_side_of_the_padding_does_not_matter(make_config, how):
+    model = NeoBERTForSequenceClassification(make_config(pooling=how)).eval()
+    ids, pads = torch.randint(5, 96, (1, 6)), torch.zeros(1, 3, dtype=torch.long)
+    padded, mask = torch.cat([pads, ids], 1), torch.cat([pads, torch.ones_like(ids)], 1)
+    alone = model(ids).logits
+    torch.testing.assert_close(model(padded, mask).logits, alone, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(model(padded).logits, alone, atol=1e-4)
+
+
 @pytest.mark.parametrize("how", ["avg", "max"])
 def test_all_spellings_of_a_mask_pool_the_same(how):
     hidden, mask = torch.randn(2, 5, 4), torch.tensor([[True] * 5, [True, True, False, False, False]])
