@@ -294,6 +294,7 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
         """Classify padded rows: logits [B, num_labels]. Arguments as for `NeoBERT`.
 
         labels: [B] classes; [B] floats for regression (one label); [B, num_labels] floats for many at once.
+        config.problem_type says it where it is set; otherwise the first labels set it, and it is saved.
         """
         encoded = self.model(
             input_ids,
@@ -306,19 +307,29 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
         )
         pooled = self.dropout(pool(encoded.last_hidden_state, attention_mask, self.config.pooling))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
+        if labels is not None and self.config.problem_type is None:
+            self.config.problem_type = _problem_of(labels, self.num_labels)
         return SequenceClassifierOutput(
-            loss=None if labels is None else _classification_loss(logits, labels),
+            loss=None if labels is None else _classification_loss(logits, labels, self.config.problem_type),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
 
 
-def _classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Squared error for one label, one class a row for integer labels, independent labels for float rows."""
+def _problem_of(labels: Tensor, num_labels: int) -> str:
+    """Name the task as transformers does, whose pipeline chooses the scores' function by it."""
+    if num_labels == 1:
+        return "regression"
+    return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+
+
+def _classification_loss(logits: Tensor, labels: Tensor, problem: str) -> Tensor:
+    """One class a row, squared errors, or independent labels; in fp32."""
     logits = logits.to(torch.float32)
-    if logits.shape[-1] == 1:
-        return F.mse_loss(logits.flatten(), labels.flatten().to(torch.float32))
-    if labels.is_floating_point():
-        return F.binary_cross_entropy_with_logits(logits, labels.to(torch.float32))
-    return F.cross_entropy(logits, labels.flatten())
+    if problem == "single_label_classification":
+        return F.cross_entropy(logits, labels.flatten())
+    wanted = labels.to(torch.float32).reshape(logits.shape)
+    if problem == "regression":
+        return F.mse_loss(logits, wanted)
+    return F.binary_cross_entropy_with_logits(logits, wanted)

@@ -29,6 +29,14 @@ ENDED = Ending(
 )
 
 
+@pytest.fixture(autouse=True)
+def _terminal() -> Iterator[None]:
+    """A runner that was started by `nohup`, or by a CI job, may have had the closed terminal ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
     child = start([sys.executable, "-c", program], tmp_path / "log", tmp_path / "error.json")
     time.sleep(0.2)
@@ -75,7 +83,8 @@ def test_when_the_run_has_ended_none_changes_how(
     number: int, tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scheduler's second signal may come while we say how the run ended; 93 must not become 75."""
-    write = train.console.write
+    write, child = train.console.write, sleeper(tmp_path, "")
+    child.wait()
 
     def interrupted(text: str) -> None:
         os.kill(os.getpid(), number)
@@ -83,7 +92,7 @@ def test_when_the_run_has_ended_none_changes_how(
 
     def launched(_asked: Any, output_format: str, _begun_s: float, forwarder: Forwarder) -> int:
         forwarder.take_charge(has_agent=False)
-        forwarder.adopt(sleeper(tmp_path, ""))
+        forwarder.adopt(child)
         monkeypatch.setattr(train, "console", SimpleNamespace(write=interrupted))
         return train._deliver(ENDED, output_format)
 

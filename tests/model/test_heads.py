@@ -113,6 +113,47 @@ def test_classification_losses(make_config, num_labels, labels, loss):
     torch.testing.assert_close(out.loss, loss(out.logits, labels))
 
 
+@pytest.mark.parametrize(
+    ("problem", "num_labels", "labels", "loss"),
+    [
+        ("regression", 3, torch.tensor([[0.5, 2.0, -1.0], [0.0, 1.0, 0.0]]), F.mse_loss),
+        (
+            "multi_label_classification",
+            3,
+            torch.tensor([[1, 0, 1], [0, 0, 1]]),
+            lambda logits, y: F.binary_cross_entropy_with_logits(logits, y.float()),
+        ),
+        (
+            "multi_label_classification",
+            1,
+            torch.tensor([1, 0]),
+            lambda logits, y: F.binary_cross_entropy_with_logits(logits[:, 0], y.float()),
+        ),
+    ],
+)
+def test_the_configuration_names_the_loss(make_config, problem, num_labels, labels, loss):
+    model = NeoBERTForSequenceClassification(make_config(num_labels=num_labels, problem_type=problem)).eval()
+    out = model(torch.randint(5, 96, (2, 9)), labels=labels)
+    torch.testing.assert_close(out.loss, loss(out.logits, labels))
+    assert model.config.problem_type == problem
+
+
+@pytest.mark.parametrize(
+    ("num_labels", "labels", "problem"),
+    [
+        (3, torch.tensor([0, 2]), "single_label_classification"),
+        (1, torch.tensor([0.5, -1.0]), "regression"),
+        (3, torch.zeros(2, 3), "multi_label_classification"),
+    ],
+)
+def test_the_first_labels_name_the_problem_for_the_pipeline(make_config, num_labels, labels, problem):
+    model = NeoBERTForSequenceClassification(make_config(num_labels=num_labels))
+    model(torch.randint(5, 96, (2, 9)))
+    assert model.config.problem_type is None
+    model(torch.randint(5, 96, (2, 9)), labels=labels)
+    assert model.config.to_dict()["problem_type"] == problem
+
+
 def test_dropout_is_in_the_head_only(make_config):
     model = NeoBERTForSequenceClassification(make_config())
     assert [name for name, part in model.named_modules() if isinstance(part, nn.Dropout)] == ["dropout"]
