@@ -28,7 +28,7 @@ def pool(hidden: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
 
 
 def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Return the first token of each row that a mask [B, S] attends; place 0 under any other mask, or none."""
+    """Return the first token of each row that a mask [B, S] attends; place 0 without such a mask."""
     if attention_mask is None or attention_mask.dim() != 2:
         return hidden[:, 0]
     first = _real_tokens(hidden, attention_mask)[..., 0].to(torch.int32).argmax(dim=1)
