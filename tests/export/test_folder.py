@@ -83,23 +83,28 @@ def test_its_own_code_loads_here_too(make_model, tmp_path, monkeypatch):
     assert loaded.decoder.weight.data_ptr() == loaded.model.encoder.weight.data_ptr()
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("tied", [True, False])
-def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, tmp_path, tied):
-    model = make_model(tie_word_embeddings=tied)
-    write_hf_folder(model, tokenizer_dir, tmp_path / "step-1.0")
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+def load_elsewhere(folder: Path) -> dict:
+    """Load a folder in a process that has not this project; return what it reports."""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(folder.parent / "modules")}
     script = Path(__file__).with_name("load_elsewhere.py")
     done = subprocess.run(
-        [sys.executable, "-I", str(script), str(tmp_path / "step-1.0")],
+        [sys.executable, "-I", str(script), str(folder)],
         env=environment,
-        cwd=tmp_path,
+        cwd=folder.parent,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("tied", [True, False])
+def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, tmp_path, tied):
+    model = make_model(tie_word_embeddings=tied)
+    write_hf_folder(model, tokenizer_dir, tmp_path / "step-1.0")
+    report = load_elsewhere(tmp_path / "step-1.0")
     assert report["module"] == "transformers_modules"
     assert report["imported"] == []
     assert report["weights"] == digests(model)
@@ -107,6 +112,19 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
     assert report["packed_error"] < 1e-5
     assert report["encoder_error"] == 0.0
     assert len(report["filled"]) == 5
+
+
+@pytest.mark.e2e
+def test_what_is_saved_again_here_loads_there_too(make_model, tokenizer_dir, tmp_path):
+    write_hf_folder(make_model(), tokenizer_dir, tmp_path / "trained")
+    tuned = AutoModelForMaskedLM.from_pretrained(tmp_path / "trained")
+    torch.nn.init.constant_(tuned.model.layer_norm.weight, 2.0)
+    tuned.save_pretrained(tmp_path / "tuned")
+    AutoTokenizer.from_pretrained(tmp_path / "trained").save_pretrained(tmp_path / "tuned")
+    assert {path.name for path in (tmp_path / "tuned").iterdir()} >= set(MODELING_FILES)
+    report = load_elsewhere(tmp_path / "tuned")
+    assert report["weights"] == digests(tuned)
+    assert report["imported"] == []
 
 
 def test_the_modeling_files_import_torch_and_transformers_only():
