@@ -18,6 +18,7 @@ from neobert import model as model_package
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
 from neobert.export.weights import WEIGHTS
+from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 MODELING_FILES = (
@@ -43,12 +44,6 @@ TOKENIZER_FILES = (
     "merges.txt",
 )
 METADATA = {"format": "pt"}
-AUTO_MAP = {
-    "AutoConfig": "configuration_neobert.NeoBERTConfig",
-    "AutoModel": "modeling_neobert.NeoBERT",
-    "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
-    "AutoModelForSequenceClassification": "modeling_neobert.NeoBERTForSequenceClassification",
-}
 
 
 def write_hf_folder(

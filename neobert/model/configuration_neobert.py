@@ -11,6 +11,13 @@ ATTENTION_BACKENDS = ("auto", "flash_attn_varlen", *FLASH_KERNELS, "torch_varlen
 KERNEL_BACKENDS = ("torch", "liger")
 ACTIVATIONS = ("swiglu", "gelu")
 POOLINGS = ("avg", "cls", "max")
+AUTO_MAP = {
+    "AutoConfig": "configuration_neobert.NeoBERTConfig",
+    "AutoModel": "modeling_neobert.NeoBERT",
+    "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
+    "AutoModelForSequenceClassification": "modeling_neobert.NeoBERTForSequenceClassification",
+}
+"""Which class of the copied code each of transformers' front doors takes."""
 
 
 class NeoBERTConfig(PretrainedConfig):

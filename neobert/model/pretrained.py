@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from .configuration_neobert import NeoBERTConfig
+from .configuration_neobert import AUTO_MAP, NeoBERTConfig
 from .layers import EncoderBlock
 
 
@@ -34,10 +34,16 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         if made_up:
             raise ValueError(
                 f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it "
-                "is of another layout or model, or tied where the configuration says it is not"
+                "is of another layout or model, saved without that part, or tied where the configuration says it "
+                "is not"
             )
         model.check_tying(info["unexpected_keys"])
         return (model, info) if output_loading_info else model
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does, and let every front door lead to the code that is saved beside."""
+        self.config.auto_map = dict(AUTO_MAP)
+        super().save_pretrained(*args, **kwargs)
 
     def check_tying(self, unexpected_keys: Iterable[str]) -> None:
         """Raise where a checkpoint's decoder contradicts the configuration; only the head has one."""

@@ -25,6 +25,7 @@ from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.export.folder import MODELING_FILES
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
+from neobert.model.configuration_neobert import AUTO_MAP
 
 CARRIED_IMPORTS = {
     "__future__", "collections", "contextlib", "dataclasses", "functools", "importlib", "inspect",
@@ -73,12 +74,13 @@ def test_every_front_door_opens_here(make_model, tmp_path, tied):
     assert same_bits(classifier.model, model.model)
 
 
-def test_its_own_code_loads_here_too(make_model, tmp_path, monkeypatch):
+def test_trust_changes_nothing_here(make_model, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     monkeypatch.setattr(sys, "path", [*sys.path])
     model = make_model(tie_word_embeddings=True)
     write_hf_folder(model, None, tmp_path / "200")
     loaded = AutoModelForMaskedLM.from_pretrained(tmp_path / "200", trust_remote_code=True)
+    assert type(loaded) is NeoBERTLMHead
     assert same_bits(loaded, model)
     assert loaded.decoder.weight.data_ptr() == loaded.model.encoder.weight.data_ptr()
 
@@ -112,6 +114,20 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
     assert report["packed_error"] < 1e-5
     assert report["encoder_error"] == 0.0
     assert len(report["filled"]) == 5
+
+
+def test_every_front_door_of_what_is_saved_again_leads_to_the_code_beside_it(make_model, tmp_path):
+    write_hf_folder(make_model(), None, tmp_path / "theirs")
+    config = tmp_path / "theirs" / "config.json"
+    config.write_text(config.read_text().replace("modeling_neobert.", "someone/NeoBERT--model."))
+    for model in (NeoBERTLMHead.from_pretrained(tmp_path / "theirs"), make_model()):
+        model.save_pretrained(tmp_path / "ours")
+        written = json.loads((tmp_path / "ours" / "config.json").read_text())["auto_map"]
+        assert written.keys() == AUTO_MAP.keys()
+        assert {name.split(".")[0] for name in written.values()} == {
+            "configuration_neobert",
+            "modeling_neobert",
+        }
 
 
 @pytest.mark.e2e
@@ -236,6 +252,12 @@ def test_a_tied_folder_does_not_load_as_untied(make_model, tmp_path):
     write_hf_folder(make_model(tie_word_embeddings=True), None, tmp_path)
     with pytest.raises(ValueError, match="lacks 2 weights"):
         NeoBERTLMHead.from_pretrained(tmp_path, tie_word_embeddings=False)
+
+
+def test_an_encoder_does_not_load_as_a_decoder(make_model, tmp_path):
+    make_model().model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"among them decoder\.bias: .* saved without that part"):
+        NeoBERTLMHead.from_pretrained(tmp_path)
 
 
 def test_weights_of_another_depth_are_not_made_up(make_model, tmp_path):
