@@ -25,6 +25,14 @@ fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
 and nothing but torch and transformers. A program that has `neobert-launch` installed and runs
 `import neobert.model` first needs no such trust. Packed input (flat `input_ids` with `cu_seqlens`,
 `max_seqlen` and `position_ids`) keeps its documents isolated from each other.
+
+An embedding of a text is the mean of its `last_hidden_state` over the tokens that `attention_mask` attends;
+padding on either side changes nothing. `AutoModelForSequenceClassification` begins a head of two layers, and an
+adapter has to keep both, or one is drawn anew at every load:
+
+```python
+LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["dense", "classifier"])
+```
 """
 
 

@@ -34,8 +34,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         if made_up:
             raise ValueError(
                 f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it "
-                "is of another layout or model, saved without that part, or tied where the configuration says it "
-                "is not"
+                "is of another layout or model, saved without that part, or tied where the configuration is not"
             )
         model.check_tying(info["unexpected_keys"])
         return (model, info) if output_loading_info else model

@@ -217,6 +217,13 @@ def test_the_card_names_the_size(make_model, tmp_path):
     assert "trust_remote_code=True" in card
 
 
+def test_the_card_names_all_layers_that_an_adapter_has_to_keep(make_model, tmp_path):
+    write_hf_folder(make_model(), None, tmp_path)
+    _, info = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    fresh = sorted({key.split(".")[0] for key in info["missing_keys"]}, reverse=True)
+    assert f"modules_to_save={json.dumps(fresh)}" in (tmp_path / "README.md").read_text()
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("first", ["import neobert.model", ""])
 def test_the_card_says_what_spares_the_trust(make_model, tmp_path, first):
