@@ -27,8 +27,8 @@ and nothing but torch and transformers. A program that has `neobert-launch` inst
 `max_seqlen` and `position_ids`) keeps its documents isolated from each other.
 
 An embedding of a text is the mean of its `last_hidden_state` over the tokens that `attention_mask` attends;
-padding on either side changes nothing. `AutoModelForSequenceClassification` begins a head of two layers, and an
-adapter has to keep both, or one is drawn anew at every load:
+padding on either side changes nothing. `AutoModelForSequenceClassification` begins a head of two layers, and
+an adapter has to keep both, or one is drawn anew at every load:
 
 ```python
 LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["dense", "classifier"])

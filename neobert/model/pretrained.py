@@ -33,8 +33,8 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         made_up = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
         if made_up:
             raise ValueError(
-                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: it "
-                "is of another layout or model, saved without that part, or tied where the configuration is not"
+                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: "
+                "it is of another layout or model, saved without that part, or tied where it should not be"
             )
         model.check_tying(info["unexpected_keys"])
         return (model, info) if output_loading_info else model
