@@ -20,10 +20,12 @@ import torch
 import yaml
 
 from launcher import cli, process
+from launcher.commands import train as train_command
 from launcher.records import read_json
 from neobert.training import loop, session
 from neobert.training.checkpoint.folders import find
 from tests.training.conftest import TINY, corpus, exact_lines, make_run, read_lines, run, write_run
+from validators.finding import Level
 
 __all__ = ["corpus", "make_run", "run"]
 
@@ -70,6 +72,8 @@ def with_trainer(**keys: Any) -> dict[str, dict[str, Any]]:
 def launch(tmp_path, corpus, monkeypatch):
     """Train through the command line, with a fault planted in each of the first sessions; return where."""
     monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
+    # The devices have tests of their own: measured at each launch, they would take most of the time here.
+    monkeypatch.setattr(train_command, "default_levels", lambda _: (Level.STATIC, Level.HOST))
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
     def train(name: str, *faults: dict[str, Any], ranks: int = 1) -> tuple[int, Path]:
