@@ -103,6 +103,7 @@ def test_a_tenant_is_found(tenant: None) -> None:
 def test_control_without_a_tenant() -> None:
     """This process holds a context of its own, which is less than two hundredths of a large device."""
     run = resolve_run("gpu-smoke")
+    torch.cuda.empty_cache()  # of the tests before
     facts = replace(NO_FACTS, gpus=tuple(replace(gpu, processes=()) for gpu in gpus.probe_gpus()))
     assert judged(run, facts, Level.GPU)["GPU002"].status is Status.PASS
 
