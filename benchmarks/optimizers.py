@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def main() -> None:
     write_text(work, size)
     results: dict[str, dict[str, Any]] = {}
     for name in NAMES:
-        run_dir = work / f"{name}-{chosen.steps}"
+        run_dir = work / f"{name}-{time.time_ns()}"
         every = 1 if chosen.tiny else LOGGED_EVERY
         config = run_config(work, run_dir, size, steps=chosen.steps, logging_steps=every)
         write_run(run_dir, configure(config, name))
