@@ -178,6 +178,7 @@ def test_an_argument_does_not_answer_for_arguments(is_in_the_file, judge_situati
         "\u200b" * 12,
         "\u00a0 \u200b\ufeff" * 4,
         "why not         ",
+        "0123  4567",
         "why\u2060\u2060\u2060\u2060 not",
     ],
 )

@@ -42,3 +42,17 @@ def test_the_value_that_a_hint_names_ends_the_finding(
     assert [key for key, _ in told] == keys
     for key, value in told:
         assert found(code, run_of(*overrides, f"{key}={value}", profile=profile)) == []
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "said"),
+    [
+        (1, "raise trainer.max_steps: one step has none before it"),
+        (3, "set trainer.save_steps to 1"),
+        (5, "set trainer.save_steps to 2, or to less but above 0"),
+    ],
+)
+def test_a_first_save_is_advised_in_the_first_half(max_steps: int, said: str) -> None:
+    steps = (f"trainer.max_steps={max_steps}", f"trainer.save_steps={max_steps}")
+    (one,) = found("CKP001", run_of(*steps, profile="a100-prod"))
+    assert one.hint == said

@@ -46,7 +46,7 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"the first save, at step {save_steps:,}, is not before the end at step {max_steps:,}"
     else:
         return
-    steps = max(1, min(_steps_at_risk(run, plan), max_steps // 2))
+    steps = min(_steps_at_risk(run, plan), max_steps // 2)
     hint = _saving_every(steps) if max_steps > 1 else "raise trainer.max_steps: one step has none before it"
     yield Violation(SAVE_STEPS, message, hint)
 
@@ -174,6 +174,7 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _way_to_judge(save_steps: int, eval_steps: int) -> str:
-    if not 0 < eval_steps <= save_steps:
-        return f"set trainer.eval_steps to {save_steps}, as {SAVE_STEPS}, or to a divisor of it"
-    return f"set {SAVE_STEPS} to {save_steps - save_steps % eval_steps}, a multiple of trainer.eval_steps"
+    multiple = save_steps - save_steps % eval_steps if eval_steps else 0
+    if multiple:
+        return f"set {SAVE_STEPS} to {multiple}, a multiple of trainer.eval_steps"
+    return f"set trainer.eval_steps to {save_steps}, as {SAVE_STEPS}, or to a divisor of it"
