@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.validators.judging import found, run_of
+from validators.planning import plan_run
 
 VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
 
@@ -56,3 +57,23 @@ def test_a_first_save_is_advised_in_the_first_half(max_steps: int, said: str) ->
     steps = (f"trainer.max_steps={max_steps}", f"trainer.save_steps={max_steps}")
     (one,) = found("CKP001", run_of(*steps, profile="a100-prod"))
     assert one.hint == said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("scheduler.warmup_steps=1980",), "set scheduler.warmup_steps to 99, 5 % of the run"),
+        (("scheduler.warmup_percent=100",), "set scheduler.warmup_percent to 5, 5 % of the run"),
+    ],
+)
+def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides: tuple[str, ...], said: str) -> None:
+    (one,) = found("SCH001", run_of("trainer.max_steps=1980", *overrides, profile="cpu-demo"))
+    assert one.hint == said
+
+
+def test_as_many_steps_are_advised_as_there_is_time_for() -> None:
+    run = run_of("guard.walltime_limit_hours=30", profile="a100-prod")
+    (one,) = found("BUD001", run)
+    step_s = plan_run(run).step_time_s.value
+    steps = int(VALUES.findall(one.hint)[0][1])
+    assert steps * step_s <= 30 * 3600 < (steps + 2) * step_s

@@ -131,6 +131,9 @@ def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted() -> No
 
 
 def test_a_batch_of_one_row_cannot_be_lowered() -> None:
+    run = run_of("trainer.per_device_train_batch_size=2")
+    (one,) = found("MEM001", run, with_facts("rehearsal", out_of_memory="no room"))
+    assert one.hint == f"{LOWER}, or {RECOMPUTE}"
     run = run_of("trainer.per_device_train_batch_size=1")
     (one,) = found("MEM001", run, with_facts("rehearsal", out_of_memory="no room"))
     assert one.hint == RECOMPUTE
