@@ -14,5 +14,5 @@ def keep_to_its_device(run: ResolvedRun) -> None:
 
     It was planned for a CPU, and nobody has asked whether the GPUs are idle, sound, or its own.
     """
-    if run.profile is not None and run.profile.requires.device == "cpu":
+    if run.device == "cpu":
         os.environ[VISIBLE_ENV] = ""

@@ -79,11 +79,16 @@ def left_out_because(path: Path) -> LeftOut | None:
             text = file.read(HEAD_BYTES).decode("utf-8", errors="ignore").removeprefix("\ufeff")
     except OSError:
         return None
-    keys, suffix = _keys_at_top(text, path.suffix.lower()), path.suffix.lower()
-    ours = [key for key in keys if key in (*sections(), *PROFILE_KEYS)]
+    suffix, known = path.suffix.lower(), _known_keys()
+    keys = _keys_at_top(text, suffix)
+    ours = [key for key in keys if key in known]
     shared = [key for key in keys if key in SHARED_KEYS]
     is_record = suffix == ".json" and 2 * (len(ours) + len(shared)) < len(keys)
     return _explained(path, keys) if keys and (is_record or not ours) else None
+
+
+def _known_keys() -> list[str]:
+    return [*sections(), *PROFILE_KEYS]
 
 
 def _keys_at_top(text: str, suffix: str) -> list[str]:
@@ -100,7 +105,7 @@ def _keys_at_top(text: str, suffix: str) -> list[str]:
 
 def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
     names = ", ".join(keys[:MOST_TOLD]) + (", ..." if len(keys) > MOST_TOLD else "")
-    known, compared = [*sections(), *PROFILE_KEYS], keys[:MOST_COMPARED]
+    known, compared = _known_keys(), keys[:MOST_COMPARED]
     near = [meant for key in compared if (meant := closest(key, known))]
     is_meant = 2 * len(near) >= len(compared)
     return LeftOut(path, f"it has {names} at its top, and no run file has", near[0] if is_meant else "")

@@ -77,7 +77,7 @@ def examine(
         diff_file = folder / DIFF if folder else None
         needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
         probes = probes_for(levels, needed)
-        requires_gpu = run.profile is not None and run.profile.requires.device == "cuda"
+        requires_gpu = run.device == "cuda"
         subject = Subject(run.config, output_dir, Path.cwd(), diff_file, requires_gpu)
         facts = collect(probes, subject, console.announce)
     else:

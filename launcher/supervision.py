@@ -74,8 +74,7 @@ def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": launch.deadline.verdict,
     }
-    with _if_there_is_room("the verdict in outcome.json"):
-        write_json(launch.folder / OUTCOME, told)
+    _leave_verdict(launch, told)
     return told
 
 
@@ -240,11 +239,15 @@ def give_up(
         "step": failure.step,
         "message": "; ".join(part for part in (failure.message, verdict.reason) if part),
     }
-    with _if_there_is_room("the verdict in outcome.json"):
-        write_json(launch.folder / OUTCOME, outcome)
+    _leave_verdict(launch, outcome)
     if failure.kind != "told" or verdict.reason:
         launch.error_file.unlink(missing_ok=True)
     return conclude_session(launch, session, forwarder, outcome)
+
+
+def _leave_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
+    with _if_there_is_room("the verdict in outcome.json"):
+        write_json(launch.folder / OUTCOME, outcome)
 
 
 def _amend_outcome(launch: Launch, ending: Ending) -> None:

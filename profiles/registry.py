@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from neobert.config.canonical import sha256
 from neobert.config.document import Document, load_document
@@ -93,6 +94,11 @@ class ResolvedRun:
     def is_production(self) -> bool:
         """Whether production rules apply: also to a run that declares no profile."""
         return self.profile is None or self.profile.kind == "production"
+
+    @property
+    def device(self) -> Literal["cpu", "cuda"] | None:
+        """What its profile is written for; None where no profile says it."""
+        return None if self.profile is None else self.profile.requires.device
 
     def origin(self, path: str) -> Origin:
         """Where a key got its value. A key that was never written has the origin `default`."""

@@ -38,7 +38,7 @@ def cut_short(facts: Facts) -> str:
 
 def no_gpu_is_required(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a predicate's signature
     """Say why what only a GPU has is not judged; empty where the profile requires one."""
-    if run.profile is not None and run.profile.requires.device == "cuda":
+    if run.device == "cuda":
         return ""
     return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
 

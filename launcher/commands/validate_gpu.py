@@ -68,7 +68,7 @@ def as_json(report: Report, facts: Facts) -> dict[str, Any]:
 
 def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
     """Probe the machine for this run. A run that requires a GPU is never probed on a CPU instead."""
-    needs_gpu = resolved.profile is not None and resolved.profile.requires.device == "cuda"
+    needs_gpu = resolved.device == "cuda"
     probes = [Probe("software", probe_software), numerics_probe(needs_gpu=needs_gpu, every=every)]
     if needs_gpu:
         probes += [

@@ -34,7 +34,7 @@ WAY_OUT = {
 
 
 def _device(run: ResolvedRun) -> str:
-    return "cpu" if run.profile is None else run.profile.requires.device
+    return run.device or "cpu"
 
 
 @rule("ATT003", "packing-without-isolation", severity=Severity.FAIL, level=Level.STATIC, waivable=False)

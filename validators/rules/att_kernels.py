@@ -16,7 +16,7 @@ COMPILE = "trainer.torch_compile"
 
 
 def _is_on_a_cpu(run: ResolvedRun) -> bool:
-    return run.profile is not None and run.profile.requires.device == "cpu"
+    return run.device == "cpu"
 
 
 def _names_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:

@@ -120,7 +120,7 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _trains_here(run: ResolvedRun, facts: Facts) -> bool:
     """Whether a production run would train on the machine that the facts describe."""
-    needs_gpus = run.profile is not None and run.profile.requires.device == "cuda"
+    needs_gpus = run.device == "cuda"
     return run.is_production and not (needs_gpus and facts.gpus is None)
 
 

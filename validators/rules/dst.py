@@ -45,7 +45,7 @@ def _met(run: ResolvedRun, facts: Facts) -> DistributedFacts:
 
 
 def _needs_gpus(run: ResolvedRun) -> bool:
-    return run.profile is not None and run.profile.requires.device == "cuda"
+    return run.device == "cuda"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -127,7 +127,7 @@ def broken_import(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("", f"{module}: {reason}", "install a build for this Python, torch and CUDA")
     if imports.kernel_error:
         yield Violation("", imports.kernel_error, "nvidia-smi, and a torch build for this driver")
-    needs_cuda = run.profile is not None and run.profile.requires.device == "cuda"
+    needs_cuda = run.device == "cuda"
     if needs_cuda and facts.gpus and not imports.cuda_version:
         message = "torch was built without CUDA, and the profile requires a GPU"
         yield Violation("", message, "install torch from its CUDA index")

@@ -112,7 +112,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       num_attention_heads: 12
     ```
     """
-    on_gpu = run.profile is not None and run.profile.requires.device == "cuda"
+    on_gpu = run.device == "cuda"
     yield from _heads(run.config, on_gpu=on_gpu)
     yield from _vocabulary(run.config)
     yield from _lengths(run.config, plan.max_length.value)
