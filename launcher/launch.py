@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from launcher.deadline import Deadline
 from launcher.process import Topology, log_of
@@ -14,7 +15,9 @@ from launcher.watchdog import Stall
 from neobert.config.schema import WatchdogConfig
 
 # What torchrun says of each rank that had ended when it looked, at the end of its log.
-ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+)")
+ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)")
+# What it says before it ends those that outlive the first to fail: by SIGTERM, and half a minute later kills.
+ASKED_TO_END = re.compile(r"Sending process (\d+) closing signal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,14 @@ class Launch:
         return {rank: last_beat(self.folder, rank) for rank in self.topology.ranks}
 
 
+class EndedRank(NamedTuple):
+    """A rank's exit code, negative for a signal, and whether it was torchrun that asked it to end."""
+
+    rank: int
+    code: int
+    was_asked: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
     """How one session of the trainer ended.
@@ -74,21 +85,24 @@ class Session:
     found: tuple[int, int] | None = None
 
     @property
-    def ended(self) -> list[tuple[int, int]]:
-        """Ranks and codes as torchrun tells them, the first that it saw last."""
-        return [(int(rank), int(code)) for rank, code in ENDED.findall(self.said)]
+    def ended(self) -> list[EndedRank]:
+        """The ranks as torchrun tells of them, the first that it saw last."""
+        asked = set(ASKED_TO_END.findall(self.said))
+        return [EndedRank(int(rank), int(code), pid in asked) for rank, code, pid in ENDED.findall(self.said)]
 
     @property
     def trainer_code(self) -> int:
         """The code of the trainer itself: torchrun ends with 1, whatever its ranks ended with."""
-        return self.ended[-1][1] if self.code > 0 and self.ended else self.code
+        return self.ended[-1].code if self.code > 0 and self.ended else self.code
 
 
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
     """The rank that was killed, and by which signal; the others end for want of it. None is torchrun itself.
 
-    torchrun looks ten times a second and may take one of those for the first to fail.
+    torchrun looks ten times a second and may take one of those for the first to fail. One that waits for the
+    lost rank on a device is killed too, by torchrun.
     """
     if session.code < 0:
         return None if has_agent else 0, -session.code
-    return next(((rank, -code) for rank, code in session.ended if code < 0), None)
+    lost = (each for each in reversed(session.ended) if each.code < 0 and not each.was_asked)
+    return next(((each.rank, -each.code) for each in lost), None)

@@ -24,7 +24,7 @@ from launcher.deadline import Deadline
 from launcher.ending import Ending
 from launcher.files import writing
 from launcher.forwarding import forwarding
-from launcher.launch import Launch, Session, lost_rank
+from launcher.launch import Launch
 from launcher.orphans import AGENT, STARTED_BY_AGENT, end_orphans
 from launcher.probes.child import kill_family
 from launcher.process import Topology
@@ -224,60 +224,6 @@ def test_after_a_stop_nothing_begins_again(launched: Callable[..., Ending], tmp_
     )
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert (tmp_path / "count").read_text() == "."
-
-
-ROOT = """
-Failures:
-[1]:
-  time      : 2026-01-01_00:00:00
-  host      : here
-  rank      : 2 (local_rank: 2)
-  exitcode  : {other} (pid: 1233)  (SIGKILL)
-------------------------------------------------------------
-Root Cause (first observed failure):
-[0]:
-  time      : 2026-01-01_00:00:00
-  host      : here
-  rank      : 3 (local_rank: 3)
-  exitcode  : {code} (pid: 1234)
-"""
-
-
-@pytest.mark.parametrize(
-    ("code", "said", "expected"),
-    [
-        (1, ROOT.format(code=-9, other=4), (3, 9)),
-        (1, ROOT.format(code=4, other=-9), (2, 9)),
-        (1, ROOT.format(code=4, other=4), None),
-        (1, "nothing of that kind", None),
-        (-9, "nothing of that kind", (None, 9)),
-        (-9, "", (None, 9)),
-        (4, "", None),
-    ],
-)
-def test_the_rank_that_was_killed_first_is_the_lost_one(
-    code: int, said: str, expected: tuple[int | None, int] | None
-) -> None:
-    assert lost_rank(Session(code, None, True, 0, said), has_agent=True) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "said", "expected"),
-    [
-        (1, ROOT.format(code=75, other=-15), 75),
-        (1, "nothing of that kind", 1),
-        (-9, ROOT.format(code=75, other=75), -9),
-        (0, "", 0),
-        (75, "", 75),
-    ],
-)
-def test_a_trainer_that_leaves_no_outcome_has_a_code_still(code: int, said: str, expected: int) -> None:
-    assert Session(code, None, True, 0, said).trainer_code == expected
-
-
-def test_without_torchrun_it_is_the_only_one() -> None:
-    assert lost_rank(Session(-11, None, True, 0, ""), has_agent=False) == (0, 11)
-    assert lost_rank(Session(4, None, True, 0, ""), has_agent=False) is None
 
 
 @pytest.mark.parametrize(
