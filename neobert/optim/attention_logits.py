@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neobert.model import NeoBERT
 from neobert.model.layers import EncoderBlock
@@ -74,12 +75,12 @@ class Chunk:
     """Neighbouring documents whose logits are computed together, or one that is longer than a chunk.
 
     Attributes:
-        is_apart: [tokens, tokens], true for two tokens of different documents; None for a single one.
+        is_same: [tokens, tokens], true for two tokens of one document; None for a single one.
     """
 
     start: int
     end: int
-    is_apart: Tensor | None
+    is_same: Tensor | None
 
 
 def chunks_of(documents: Sequence[Span], chunk_size: int, device: torch.device) -> list[Chunk]:
@@ -101,8 +102,7 @@ def _chunk(documents: Sequence[Span], device: torch.device) -> Chunk:
     for index, (first, last) in enumerate(documents):
         owner[first - start : last - start] = index
     owner = owner.to(device)
-    is_same = (owner[:, None] == owner) & (owner >= 0)  # gaps between documents belong to none
-    return Chunk(start, end, ~is_same)
+    return Chunk(start, end, (owner[:, None] == owner) & (owner >= 0))  # gaps between documents are in none
 
 
 def attend_and_measure(
@@ -119,19 +119,29 @@ def attend_and_measure(
     """
     context = torch.zeros_like(q)
     q, k, v = (x.transpose(0, 1) for x in (q * q.shape[-1] ** -0.5, k, v))
-    dtype = torch.promote_types(q.dtype, torch.float32)
-    highest = q.new_full(q.shape[:1], -torch.inf, dtype=dtype)
+    highest = q.new_full(q.shape[:1], -torch.inf, dtype=torch.promote_types(q.dtype, torch.float32))
     for chunk in chunks:
         keys, values = k[:, chunk.start : chunk.end], v[:, chunk.start : chunk.end]
         for first in range(chunk.start, chunk.end, chunk_size):
             last = min(first + chunk_size, chunk.end)
-            logits = torch.bmm(q[:, first:last], keys.mT)
-            if chunk.is_apart is not None:
-                logits = logits.masked_fill(chunk.is_apart, -torch.inf)
-            highest = torch.maximum(highest, logits.amax((1, 2)).to(dtype))
-            weights = logits.softmax(-1).nan_to_num()  # a query in a gap attends to nothing
-            context[first:last] = torch.bmm(weights.to(v.dtype), values).transpose(0, 1)
+            queries = q[:, first:last]
+            highest = torch.maximum(highest, _largest_logits(queries, keys, chunk.is_same))
+            context[first:last] = _attend(queries, keys, values, chunk.is_same).transpose(0, 1)
     return context, highest
+
+
+def _largest_logits(q: Tensor, k: Tensor, is_same: Tensor | None) -> Tensor:
+    """The largest product of each head, q and k [N, tokens, H]: [N]."""
+    logits = torch.bmm(q, k.mT)
+    if is_same is not None:
+        logits.masked_fill_(~is_same, -torch.inf)
+    return logits.amax((1, 2))
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
+    """Attend under a mask; a query in a gap gets zeros. cuDNN would build a plan for every length."""
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        return F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=is_same, scale=1.0)[0]
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:

@@ -101,7 +101,7 @@ def test_chunks_hold_every_document_once(lengths, chunk_size):
     assert chunks[-1].end == ends[-1]
     for chunk in chunks:
         is_single = (chunk.start, chunk.end) in spans
-        assert is_single == (chunk.is_apart is None)
+        assert is_single == (chunk.is_same is None)
         assert is_single or chunk.end - chunk.start <= chunk_size
 
 
