@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from launcher.slurm import job_end_s
 from neobert.training.signals import STOP_BY_ENV
 from profiles.registry import ResolvedRun
 
-JOB_END_ENV = "SLURM_JOB_END_TIME"
 SECONDS_PER_HOUR = 3600
 # Four times what the plan of a smoke profile's run may predict. A plan may be wrong; a clock is not.
 SMOKE_HOURS = 1
@@ -44,8 +44,9 @@ def _deadlines(run: ResolvedRun, environment: Mapping[str, str], started_s: floa
     hours = run.config.guard.walltime_limit_hours
     if hours is not None:
         yield Deadline(started_s + hours * SECONDS_PER_HOUR)
-    if environment.get(JOB_END_ENV, "").isdigit():
-        yield Deadline(float(environment[JOB_END_ENV]))
+    end_s = job_end_s(environment)
+    if end_s is not None:
+        yield Deadline(end_s)
     if run.profile is not None and run.profile.kind == "smoke":
         why = f"{run.profile.name} is a smoke profile, whose runs are stopped after {SMOKE_HOURS} hour"
         hint = "its checkpoints are intact; lower trainer.max_steps, or name a production profile"

@@ -13,12 +13,11 @@ from launcher.files import writing
 from launcher.levels import longest_s
 from launcher.process import Topology, said
 from launcher.rundir import is_run_directory
+from launcher.slurm import job_start_s, node_number
 from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.receipt import CLOCK_SKEW, FILE_NAME, explain_mismatch, read_receipt, utc_now
 
-NODE_ID_ENV = "SLURM_NODEID"
-JOB_START_ENV = "SLURM_JOB_START_TIME"
 PORT = re.compile(r":[1-9]\d*$")
 # Nodes of one job do not begin at once; the first may wait for an earlier launch, or sum up a checkpoint.
 START_MARGIN_S = 300.0
@@ -30,7 +29,7 @@ def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.envir
     """Know which node this is. Raises ProjectError where nobody says, or says what cannot be."""
     if topology.node_rank is None and topology.nnodes == 1:
         return topology
-    declared = _told("node_rank", topology, environment) or environment.get(NODE_ID_ENV, "")
+    declared = _told("node_rank", topology, environment) or node_number(environment)
     if not declared.removeprefix("-").isdigit():
         raise ProjectError(
             code="unknown-node",
@@ -116,8 +115,7 @@ def wait_for_first_node(
     A receipt from before the Slurm job is an earlier launch's, which the first node has yet to withdraw.
     """
     deadline = time.monotonic() + patience_s
-    began = environment.get(JOB_START_ENV, "")
-    began_s = float(began) if began.isdigit() else 0.0
+    began_s = job_start_s(environment) or 0.0
     while reasons := _missing(folder, config_digest, began_s):
         if time.monotonic() > deadline:
             raise ProjectError(

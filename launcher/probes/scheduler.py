@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-from launcher.deadline import JOB_END_ENV
+from launcher.slurm import job_end_s, job_id
 from validators.facts import SchedulerFacts
 
 NONE = SchedulerFacts(name="", job_id="", walltime_left_s=None, signal_lead_s=0.0)
@@ -18,16 +18,15 @@ TIMEOUT_S = 5.0
 
 def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
     """Read the job, the time that is left and the lead of its warning signal; outside a job all are empty."""
-    job_id = environment.get("SLURM_JOB_ID", "")
-    if not job_id:
+    job, end_s = job_id(environment), job_end_s(environment)
+    if not job:
         return NONE
-    end_time = environment.get(JOB_END_ENV, "")
     return SchedulerFacts(
         name="slurm",
-        job_id=job_id,
-        walltime_left_s=_time_left(end_time, job_id),
+        job_id=job,
+        walltime_left_s=_ask_time_left(job) if end_s is None else end_s - time.time(),
         signal_lead_s=_signal_lead(environment),
-        end_is_known=end_time.isdigit(),
+        end_is_known=end_s is not None,
     )
 
 
@@ -37,12 +36,10 @@ def _signal_lead(environment: Mapping[str, str]) -> float:
     return float(environment.get("NEOBERT_SIGNAL_LEAD_S") or (declared[1] if declared else 0.0))
 
 
-def _time_left(end_time: str, job_id: str) -> float | None:
-    if end_time.isdigit():
-        return float(end_time) - time.time()
+def _ask_time_left(job: str) -> float | None:
     try:
         answer = subprocess.run(
-            ["squeue", "--noheader", "--job", job_id, "--format", "%L"],
+            ["squeue", "--noheader", "--job", job, "--format", "%L"],
             capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
