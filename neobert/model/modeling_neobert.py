@@ -187,6 +187,7 @@ def _refuse_beyond(positions: nn.Embedding, row_length: int) -> None:
 class NeoBERTLMHead(NeoBERTPreTrainedModel):
     """The encoder with its masked-language-model decoder: untied with a bias, or tied without."""
 
+    accepts_loss_kwargs = True  # has transformers' Trainer pass num_items_in_batch
     _tied_weights_keys: ClassVar[dict[str, str]] = {"decoder.weight": "model.encoder.weight"}
 
     def __init__(self, config: NeoBERTConfig) -> None:
@@ -225,11 +226,13 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         token_type_ids: Tensor | None = None,  # noqa: ARG002
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> MaskedLMOutput:
         """Score the vocabulary at every token: logits [B, S, V] or [T, V].
 
         Arguments as for `NeoBERT`; labels have the shape of input_ids, and the loss is the mean over
-        those that are not -100 (zero where all are).
+        those that are not -100 (zero where all are). With num_items_in_batch it is their sum over that
+        number: the labels of all that is accumulated, so that the parts of a step add up to its mean.
         """
         encoded = self.model(
             input_ids,
@@ -244,22 +247,28 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         )
         logits = self.decoder(encoded.last_hidden_state)
         return MaskedLMOutput(
-            loss=None if labels is None else _masked_mean_loss(logits, labels),
+            loss=None if labels is None else _masked_mean_loss(logits, labels, num_items_in_batch),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
 
 
-def _masked_mean_loss(logits: Tensor, labels: Tensor) -> Tensor:
+def _masked_mean_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
     labels = labels.flatten()
     total = F.cross_entropy(logits.flatten(0, -2).to(torch.float32), labels, reduction="sum")
-    return total / (labels != -100).sum().clamp(min=1)
+    return _share(total, (labels != -100).sum() if num_items is None else num_items)
+
+
+def _share(total: Tensor, num_items: Tensor | int) -> Tensor:
+    """Divide a sum by the number of labels that it is a part of the mean over; without any it is zero."""
+    return total / torch.as_tensor(num_items, device=total.device).clamp(min=1)
 
 
 class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
     """The encoder with a classifier over one pooled vector a row (config.pooling: avg, cls or max)."""
 
+    accepts_loss_kwargs = True
     fresh_parts = ("dense.", "classifier.")
     _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"^decoder\."]
 
@@ -290,11 +299,13 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
         token_type_ids: Tensor | None = None,  # noqa: ARG002
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> SequenceClassifierOutput:
         """Classify padded rows: logits [B, num_labels]. Arguments as for `NeoBERT`.
 
         labels: [B] classes; [B] floats for regression (one label); [B, num_labels] floats for many at once.
         config.problem_type says it where it is set; otherwise the first labels set it, and it is saved.
+        num_items_in_batch as for `NeoBERTLMHead`; of several labels a row each is an item.
         """
         encoded = self.model(
             input_ids,
@@ -309,8 +320,11 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
         if labels is not None and self.config.problem_type is None:
             self.config.problem_type = _problem_of(labels, self.num_labels)
+        loss = None
+        if labels is not None:
+            loss = _classification_loss(logits, labels, self.config.problem_type, num_items_in_batch)
         return SequenceClassifierOutput(
-            loss=None if labels is None else _classification_loss(logits, labels, self.config.problem_type),
+            loss=loss,
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
@@ -324,12 +338,14 @@ def _problem_of(labels: Tensor, num_labels: int) -> str:
     return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
 
 
-def _classification_loss(logits: Tensor, labels: Tensor, problem: str) -> Tensor:
-    """One class a row, squared errors, or independent labels; in fp32."""
-    logits = logits.to(torch.float32)
+def _classification_loss(
+    logits: Tensor, labels: Tensor, problem: str, num_items: Tensor | int | None
+) -> Tensor:
+    """One class a row, squared errors, or independent labels; in fp32: the mean, or a sum's share."""
+    logits, reduction = logits.to(torch.float32), "mean" if num_items is None else "sum"
     if problem == "single_label_classification":
-        return F.cross_entropy(logits, labels.flatten())
-    wanted = labels.to(torch.float32).reshape(logits.shape)
-    if problem == "regression":
-        return F.mse_loss(logits, wanted)
-    return F.binary_cross_entropy_with_logits(logits, wanted)
+        loss = F.cross_entropy(logits, labels.flatten(), reduction=reduction)
+    else:
+        elementwise = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
+        loss = elementwise(logits, labels.to(torch.float32).reshape(logits.shape), reduction=reduction)
+    return loss if num_items is None else _share(loss, num_items)
