@@ -17,7 +17,6 @@ from launcher.continuation import goes_on, is_finished
 from launcher.deadline import deadline_of
 from launcher.devices import keep_to_its_device
 from launcher.ending import Ending, already_finished, same_again, summary_text
-from launcher.files import make_folder
 from launcher.formats import render
 from launcher.formats.text import render as findings_text
 from launcher.forwarding import Forwarder, StoppedEarlyError, forwarding
@@ -74,6 +73,24 @@ class Asked:
     unguarded: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One launch on this node: what was asked for, and what follows from that.
+
+    Attributes:
+        folder: the run directory.
+        begun_s: when the command was given, in seconds since the epoch.
+    """
+
+    asked: Asked
+    resolved: ResolvedRun
+    topology: Topology
+    folder: Path
+    output_format: str
+    begun_s: float
+    forwarder: Forwarder
+
+
 def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
     """Flags that stand for keys of the config, so that the plan and the digest see them."""
     given = {
@@ -100,35 +117,39 @@ def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder)
     keep_to_its_device(resolved)
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)
+    order = Order(asked, resolved, topology, folder, output_format, begun_s, forwarder)
     if asked.dry_run:
-        return _dry_run(resolved, topology, folder, output_format, strict=asked.strict)
+        return _dry_run(order)
     if is_finished(resolved, folder):
         if output_format == "text":
             console.write("this run is finished: nothing is left to do")
         return _deliver(already_finished(folder), output_format)
-    if topology.node_rank:
-        return _join(asked, resolved, topology, folder, output_format, begun_s, forwarder)
+    return _join(order) if topology.node_rank else _lead(order)
+
+
+def _lead(order: Order) -> int:
+    """Keep the run directory: check the run, write down what it needs, and train."""
+    asked, resolved, folder = order.asked, order.resolved, order.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
-        if held is not None and topology.nnodes > 1:
+        if held is not None and order.topology.nnodes > 1:
             withdraw_receipt(folder, resolved.digest, asked.receipt)
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
         examination = _examine(asked, resolved, staging)
         if examination.report.exit_code != EXIT_OK and not asked.unguarded:
-            return _refuse(examination, output_format)
+            return _refuse(examination, order.output_format)
         if held is None:
             held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         if moved:
             held = holds.enter_context(created(folder))
-        make_folder(folder / LOGS)
-        launch = _launch(resolved, topology, folder, staging / ERROR, begun_s, (held,))
+        launch = _launch(order, staging / ERROR, (held,))
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
-        if output_format == "text":
+        if order.output_format == "text":
             console.write(_opening(examination, folder, moved))
-        view = make_view(Watch(folder, _first_step(examination)), output_format)
-        ending = _follow(launch, forwarder, view)
-    return _deliver(ending, output_format)
+        view = make_view(Watch(folder, _first_step(examination)), order.output_format)
+        ending = _follow(launch, order.forwarder, view)
+    return _deliver(ending, order.output_format)
 
 
 def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
@@ -157,19 +178,12 @@ def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:
     return examination
 
 
-def _join(
-    asked: Asked,
-    resolved: ResolvedRun,
-    topology: Topology,
-    folder: Path,
-    output_format: str,
-    begun_s: float,
-    forwarder: Forwarder,
-) -> int:
+def _join(order: Order) -> int:
     """Take part in a run whose directory the first node keeps: check the devices here, then follow.
 
     A receipt has to cover the run. What it says of devices it says of another node's, so these are probed.
     """
+    asked, resolved = order.asked, order.resolved
     receipt = read_for(asked.receipt, resolved) if asked.receipt else None
     if asked.receipt and receipt:
         require_standing(receipt, resolved, asked.receipt)
@@ -182,12 +196,12 @@ def _join(
         earlier=measured_in(receipt),
     )
     if examination.report.exit_code != EXIT_OK and not asked.unguarded:
-        return _refuse(examination, output_format)
-    wait_for_first_node(folder, resolved.digest)
+        return _refuse(examination, order.output_format)
+    wait_for_first_node(order.folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
-        launch = _launch(resolved, topology, folder, Path(staging, ERROR), begun_s)
-        ending = supervise(launch, forwarder, lambda: None)
-    return _deliver(ending, output_format)
+        launch = _launch(order, Path(staging, ERROR))
+        ending = supervise(launch, order.forwarder, lambda: None)
+    return _deliver(ending, order.output_format)
 
 
 def _refuse(examination: Examination, output_format: str) -> int:
@@ -208,26 +222,19 @@ def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _launch(
-    resolved: ResolvedRun,
-    topology: Topology,
-    folder: Path,
-    error_file: Path,
-    begun_s: float,
-    held: tuple[int, ...] = (),
-) -> Launch:
+def _launch(order: Order, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
     """What is started; a descriptor that is held stands for a run directory that is ours.
 
     A limit of time counts from when the command was given: the checks before it take minutes of it.
     """
     return Launch(
-        command=trainer_command(folder / RESOLVED, folder / LOGS, topology),
-        folder=folder,
-        topology=topology,
-        limits=resolved.config.watchdog,
+        command=_command(order),
+        folder=order.folder,
+        topology=order.topology,
+        limits=order.resolved.config.watchdog,
         error_file=error_file,
         held=held,
-        deadline=deadline_of(resolved, os.environ, begun_s),
+        deadline=deadline_of(order.resolved, os.environ, order.begun_s),
         owns_run=bool(held),
     )
 
@@ -251,14 +258,16 @@ def _deliver(ending: Ending, output_format: str) -> int:
     return ending.exit_code
 
 
-def _dry_run(
-    resolved: ResolvedRun, topology: Topology, folder: Path, output_format: str, *, strict: bool
-) -> int:
+def _command(order: Order) -> list[str]:
+    return trainer_command(order.folder / RESOLVED, order.folder / LOGS, order.topology)
+
+
+def _dry_run(order: Order) -> int:
     """Judge the static rules only: nothing is probed, written or started."""
-    report = examine(resolved, (Level.STATIC,), folder=None, strict=strict).report
-    command = trainer_command(folder / RESOLVED, folder / LOGS, topology)
-    would_write = [f"{folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
-    if output_format == "json":
+    report = examine(order.resolved, (Level.STATIC,), folder=None, strict=order.asked.strict).report
+    command = _command(order)
+    would_write = [f"{order.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
+    if order.output_format == "json":
         told: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
         console.write(json.dumps(told, indent=2))
     else:
