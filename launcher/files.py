@@ -17,7 +17,7 @@ ANOTHER_PLACE = "make room or choose another folder"
 
 
 def absolute(path: str, key: str) -> Path:
-    """The place that a key names. Raises ProjectError where no file system could have it."""
+    """The place that a key names. Raises ProjectError where no file system could have it, or a link is broken."""
     try:
         found = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -27,7 +27,16 @@ def absolute(path: str, key: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ProjectError("unusable-path", f"names no place: {reason}", "name another folder", key) from None
+    _require_whole_links(found, key)
     return found
+
+
+def _require_whole_links(path: Path, key: str) -> None:
+    """A link may lead to a disk that was purged, or is not mounted: its own folder says nothing of that."""
+    for each in (path, *path.parents):
+        if os.path.islink(each) and not os.path.exists(each):
+            message = f"{each} is a link to {os.readlink(each)}, which cannot be reached"
+            raise ProjectError("unusable-path", message, "mend the link, or name another folder", key)
 
 
 @contextmanager

@@ -23,6 +23,14 @@ HEEDS_NUMBERS = "static"
 POLL_S = 0.25
 # Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
 POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
+# What torchrun, srun or mpirun around this launch says of processes of its own: a single process of ours
+# would take it for itself, and wait for ranks that never come.
+RANKS_AROUND = {
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK",
+    "MV2_COMM_WORLD_SIZE",
+}  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +106,8 @@ def child_environment(
 ) -> dict[str, str]:
     """This environment and where to leave an error; no module of the current folder hides the project's.
 
+    Who is which rank is for us and torchrun to say: what the environment says of it is left out.
+
     Args:
         ranks: processes of this node, which share its cores; torchrun would give each of several one core.
         more: what else the child is told.
@@ -105,7 +115,8 @@ def child_environment(
     ours = {ERROR_FILE_ENV: str(error_file), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     cores = max(1, len(os.sched_getaffinity(0)) // ranks)
     shared = {"OMP_NUM_THREADS": str(cores)} if ranks > 1 else {}
-    return {**POLITE, **shared, **os.environ, **ours, **(more or {})}
+    inherited = {name: value for name, value in os.environ.items() if name not in RANKS_AROUND}
+    return {**POLITE, **shared, **inherited, **ours, **(more or {})}
 
 
 def start(

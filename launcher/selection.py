@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ class Selection:
 
     def require(self) -> ResolvedRun:
         """Resolve a run that somebody named; all defaults are nobody's run."""
+        _require_working_directory()
         if self.is_empty:
             raise ProjectError(
                 code="no-run",
@@ -48,3 +50,13 @@ class Selection:
                 exit_code=EXIT_USAGE,
             )
         return self.resolve()
+
+
+def _require_working_directory() -> None:
+    """Raise ProjectError where it is gone: torch and its kin do not even import there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        message = f"the working directory was removed: {error.strerror}"
+        hint = "change to a folder that exists, and give the same command again"
+        raise ProjectError("unusable-path", message, hint) from None

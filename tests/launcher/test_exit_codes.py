@@ -248,9 +248,21 @@ def test_a_folder_that_was_removed_under_the_command(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    for words in (["train"], ["preflight"]):
-        answer = command(*words, "-p", "cpu-demo")
-        assert (answer.code, "No such file or directory" in answer.err) == (1, True)
+    output = f"trainer.output_dir={tmp_path / 'run'}"
+    for words in (["train"], ["preflight"], ["data", "prepare"], ["validate-gpu"]):
+        answer = command(*words, "-p", "cpu-demo", output)
+        assert (answer.code, "working directory was removed: No such file" in answer.err) == (1, True)
+
+
+def test_a_link_to_a_disk_that_was_purged(command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "runs").symlink_to(tmp_path / "scratch")
+    for words in (["train"], ["preflight", "--level", "host"]):
+        answer = command(*words, "-p", "cpu-demo", "trainer.output_dir=runs/new", "--output-format", "json")
+        (finding,) = answer.json["findings"]
+        assert (answer.code, finding["code"], finding["path"]) == (1, "unusable-path", "trainer.output_dir")
+        assert str(tmp_path / "scratch") in finding["message"]
+    (tmp_path / "scratch").mkdir()
+    assert command("train", "-p", "cpu-demo", "trainer.output_dir=runs/new", "--dry-run").code == 0
 
 
 def test_a_file_that_cannot_be_looked_at_keeps_no_other_from_being_judged(
