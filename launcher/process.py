@@ -30,7 +30,6 @@ RANKS_AROUND = {
     "PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK",
     "MV2_COMM_WORLD_SIZE",
 }  # fmt: skip
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
