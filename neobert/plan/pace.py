@@ -27,18 +27,16 @@ def plan_pace(
     step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
     took = f"{step.value:.3g} s per step"
     eta_s = step.value * config.trainer.max_steps
+    pace = Derived(
+        tokens * batch["fill"].value / step.value,
+        f"{tokens:,} tokens x fill {batch['fill'].value:.2f} / {took}",
+    )
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,
         "step_time_s": step,
-        "tokens_per_second": Derived(
-            tokens * batch["fill"].value / step.value,
-            f"{tokens:,} tokens x fill {batch['fill'].value:.2f} / {took}",
-        ),
-        "mfu": Derived(
-            flops / (step.value * world * assumptions.peak_flops_per_device),
-            f"{flops:.3g} FLOP / {took} / {world} x {assumptions.peak_flops_per_device:.3g} FLOP/s",
-        ),
+        "tokens_per_second": pace,
+        "mfu": _mfu(config, counts, vocab_size, pace.value, batch, peak_at_precision(config, assumptions)),
         "eta_s": Derived(eta_s, f"{config.trainer.max_steps:,} steps x {took} ({step.reason})"),
         "cost": _cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
     }
@@ -69,6 +67,24 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
         return Derived(measured.step_time_s, f"measured: {measured.source}")
     return Derived(
         flops / (mfu * attainable), f"estimate: {flops:.3g} FLOP / ({mfu:.2f} x {attainable:.3g} FLOP/s)"
+    )
+
+
+def _mfu(
+    config: RunConfig,
+    counts: ParameterCount,
+    vocab_size: int,
+    tokens_per_second: float,
+    batch: Values,
+    peak: float,
+) -> Derived[float]:
+    """Derive what the trainer will measure: text earns FLOPs and padding none, at the run's precision."""
+    world, length = batch["world_size"].value, batch["max_length"].value
+    document = segment_tokens(config, length, is_packed=True)
+    useful = flops_per_token(config, counts, vocab_size, document)
+    return Derived(
+        tokens_per_second * useful / (world * peak),
+        f"{tokens_per_second:,.0f} tokens/s of text x {useful:.3g} FLOP / {world} x {peak:.3g} FLOP/s",
     )
 
 

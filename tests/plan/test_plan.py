@@ -78,9 +78,24 @@ def test_step_time_throughput_and_eta_follow_from_the_peak():
     plan = plan_with()
     expected = plan.flops_per_token.value * 262_144 / (0.35 * 312e12 * 2)
     assert plan.step_time_s.value == pytest.approx(expected)
-    assert plan.mfu.value == pytest.approx(0.35)
+    assert plan.mfu.value == pytest.approx(0.35 * 0.99)
     assert plan.eta_s.value == pytest.approx(50_000 * expected)
     assert plan.tokens_per_second.value == pytest.approx(262_144 * 0.99 / expected)
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+@pytest.mark.parametrize(
+    ("precision", "tf32", "peak"), [("bf16", True, 312e12), ("no", True, 156e12), ("fp32", False, 19.5e12)]
+)
+def test_the_mfu_is_that_which_the_trainer_measures(is_packed, precision, tf32, peak):
+    """It credits no padding, and divides by the peak of the precision that the run computes in."""
+    plan = plan_with(
+        datacollator=DataCollatorConfig(pack_sequences=is_packed),
+        **trainer(mixed_precision=precision, tf32=tf32),
+    )
+    useful = 6 * 198_180_864 + 6 * 30_592 * 768 * 0.2 + 12 * 28 * 768 * 217
+    assert plan.mfu.value == pytest.approx(plan.tokens_per_second.value * useful / (2 * peak))
+    assert plan.mfu.value < 0.1 or is_packed
 
 
 def test_fp32_and_narrow_models_have_a_lower_peak():
