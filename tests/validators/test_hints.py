@@ -77,3 +77,13 @@ def test_as_many_steps_are_advised_as_there_is_time_for() -> None:
     step_s = plan_run(run).step_time_s.value
     steps = int(VALUES.findall(one.hint)[0][1])
     assert steps * step_s <= 30 * 3600 < (steps + 2) * step_s
+
+
+@pytest.mark.parametrize("max_steps", [1, 30, 5000, 14_000])
+def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
+    fewer = f"trainer.max_steps={max_steps}"
+    (one,) = found("BUD001", run_of(fewer, profile="a100-prod"))
+    times = float(one.hint.split("take ")[1].split(" times")[0].replace(",", ""))
+    tokens = plan_run(run_of(fewer, profile="a100-prod")).tokens_per_parameter.value
+    assert found("BUD001", run_of(fewer, profile="a100-prod"), tokens_per_parameter=tokens * times) == []
+    assert found("BUD001", run_of(fewer, profile="a100-prod"), tokens_per_parameter=tokens * (times - 0.1))

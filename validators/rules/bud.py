@@ -73,7 +73,8 @@ def _what_fits(run: ResolvedRun, plan: Plan, hours: float, limit: float) -> str:
 def _what_is_enough(run: ResolvedRun, tokens_per_parameter: float) -> str:
     more = COMPUTE_OPTIMAL_TOKENS / tokens_per_parameter
     steps = ceil(more * run.config.trainer.max_steps)
-    return f"set trainer.max_steps to {steps}, take {more:.2g} times as large batches, or a smaller model"
+    times = ceil(10 * more) / 10
+    return f"set trainer.max_steps to {steps}, take {times:,.1f} times as large batches, or a smaller model"
 
 
 @rule("BUD002", "batch-not-as-declared", severity=Severity.FAIL, level=Level.STATIC)
