@@ -1,7 +1,8 @@
-"""What the README promises is there: files, commands, make targets, and the refusal that it shows."""
+"""What the pages promise is there: files, commands, make targets, and what the README shows."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,18 +12,25 @@ from launcher.cli import run
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_every_linked_file_exists() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    links = [
+        (page, link)
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+        if "://" not in link
+    ]
+    assert {"README.md", "architecture.md"} <= {page.name for page, _ in links}
+    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
 def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"`?make ([a-z-]+)", README)) - {"test-gpu"}
-    assert {"demo", "test"} <= targets
+    written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    targets = set(re.findall(r"(?:`|^)make ([a-z-]+)", written, re.MULTILINE))
+    assert {"demo", "test", "mutation", "bench-gpu"} <= targets
     assert {each for each in targets if f"\n{each}:" not in makefile} == set()
 
 
@@ -32,16 +40,33 @@ def test_every_command_answers_for_help(command: str, capsys: pytest.CaptureFixt
     assert "Usage" in capsys.readouterr().out
 
 
-def test_the_example_that_is_shown_is_refused_by_five_rules(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["lint", str(ROOT / "examples" / "toy-on-a100.yaml")]) == 1
+def test_the_example_that_is_shown_is_refused_as_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert run(["lint", "examples/toy-on-a100.yaml"]) == 1
     out = capsys.readouterr().out
+    shown = README.split("$ neobert-launch lint examples/toy-on-a100.yaml\n")[1].split("$ echo")[0]
+    assert set(shown.splitlines()) - {"..."} <= set(out.splitlines())
     assert {"MOD001", "PRE001", "CKP001", "ATT004", "BUD001", "BUD002"} <= set(re.findall(r"fail (\w+)", out))
-    assert out.splitlines()[-1] in README
 
 
 def test_the_plan_that_is_shown_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--profile", "h200-prod"]) == 0
     assert capsys.readouterr().out in README
+
+
+def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
+    predicted = []
+    for kernels in ("fused", "triton", "torch"):
+        assert (
+            run(["plan", "-p", "h200-prod", f"model.kernel_backend={kernels}", "--output-format", "json"])
+            == 0
+        )
+        plan = json.loads(capsys.readouterr().out)["plan"]
+        predicted.append(f"{plan['memory_mib']['value']:,.0f}")
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert "`plan` predicts {}, {} and {} MiB".format(*predicted) in page
 
 
 def test_the_other_example_passes() -> None:
