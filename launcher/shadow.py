@@ -10,10 +10,10 @@ PROJECT_ROOT = Path(__file__).resolve().parents[1]
 OWN_MODULES = ("neobert", "launcher", "profiles", "validators")
 
 
-def find_shadowed(path: Sequence[str], root: Path = PROJECT_ROOT) -> dict[str, str]:
+def find_shadowed(path: Sequence[str]) -> dict[str, str]:
     """Which modules would be imported from somewhere else than the project, and from which file."""
     found = {module: _origin(module, path) for module in OWN_MODULES}
-    return {module: str(file) for module, file in found.items() if file and file.parent != root / module}
+    return {name: str(file) for name, file in found.items() if file and file.parent != PROJECT_ROOT / name}
 
 
 def _origin(module: str, path: Sequence[str]) -> Path | None:

@@ -23,13 +23,13 @@ class Interval(NamedTuple):
         return self.coverage >= WANTED_COVERAGE and not self.low <= 1 <= self.high
 
 
-def median_interval(values: Sequence[float], wanted: float = WANTED_COVERAGE) -> Interval:
+def median_interval(values: Sequence[float]) -> Interval:
     """Return the narrowest pair of order statistics that covers the median as surely as wanted.
 
     Where the values are too few for that, it is the widest pair, with the lower coverage that it has.
     """
     ordered, n = sorted(values), len(values)
-    depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= wanted]
+    depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= WANTED_COVERAGE]
     depth = max(depths, default=0)
     return Interval(ordered[depth], ordered[n - 1 - depth], coverage_of(n, depth))
 

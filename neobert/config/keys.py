@@ -43,9 +43,9 @@ def hints_of(kind: Any) -> dict[str, Any]:
 
 
 @cache
-def all_keys(root: Any = RunConfig) -> tuple[str, ...]:
+def all_keys() -> tuple[str, ...]:
     """Dotted names of every key, in the schema's order. Sections are not keys."""
-    return tuple(_keys(root, ""))
+    return tuple(_keys(RunConfig, ""))
 
 
 def _keys(kind: Any, prefix: str) -> Iterator[str]:
