@@ -138,6 +138,22 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
     )
 
 
+def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
+    """Compare with a tokenizer.json: tokens that have another number or none here, out of how many it has.
+
+    Inert ones do not count. Where no token has another number, less than half may have none: renamed tokens
+    are no other vocabulary, and are told as 0. Raises TOK001 for a file that is no tokenizer.
+    """
+    here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
+    is_moved = any(here[token] != number for token, number in there.items() if token in here)
+    num_other = sum(here.get(token) != number for token, number in there.items())
+    return (num_other if is_moved or 2 * num_other > len(there) else 0), len(there)
+
+
+def _words(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+    return {token: number for token, number in tokenizer.get_vocab().items() if not INERT.fullmatch(token)}
+
+
 def _pad_vocabulary(tokenizer: PreTrainedTokenizerFast, minimum_size: int) -> int:
     """Add inert tokens up to the next multiple of 128; return the number of tokens that are not inert."""
     vocabulary = tokenizer.get_vocab()

@@ -14,6 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches import EvalStream, Microbatch, TrainStream
 from neobert.data.prepare import PreparedData
 from neobert.data.store import TokenStore
+from neobert.data.tokenizers import TokenizerBundle, num_renumbered
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.export.weights import load_weights
@@ -39,13 +40,16 @@ def build_pretraining(
 
     A fresh run begins with the weights of `model.pretrained_checkpoint`; one that is resumed has its own.
     `on_sign` hears of progress while text is waited for.
-    Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's.
+    Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's, EXP005 where
+    those weights do not fit or know another vocabulary.
     """
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
     model = build_model(config, prepared, kernels)
     if is_fresh and config.model.pretrained_checkpoint is not None:
-        report = load_weights(model, Path(config.model.pretrained_checkpoint))
+        weights = Path(config.model.pretrained_checkpoint)
+        refuse_other_vocabulary(prepared.tokenizer, weights)
+        report = load_weights(model, weights)
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
     data = PretrainingData(config, prepared, world, model.config.vocab_size, on_sign)
     objective = build_objective(config, model, kernels, world.device.type, num_ranks=world.size)
@@ -92,6 +96,21 @@ def vocabulary_rows(config: RunConfig, tokenizer_size: int) -> int:
             "model.vocab_size",
         )
     return asked
+
+
+def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
+    """Raise `ProjectError` EXP005 where the tokenizer beside weights numbers its tokens otherwise."""
+    folder = weights if weights.is_dir() else weights.parent
+    file = folder / "tokenizer.json"
+    num_other, num_tokens = num_renumbered(tokenizer, file) if file.is_file() else (0, 0)
+    if num_other:
+        raise ProjectError(
+            "EXP005",
+            f"{folder} was trained with another tokenizer: {num_other:,} of its {num_tokens:,} tokens have "
+            "another number here, or none",
+            f"set tokenizer.path to {folder}",
+            "tokenizer",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data import tokenizers as loading
-from neobert.data.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer
+from neobert.data.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer, num_renumbered
 from neobert.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences
@@ -181,6 +181,32 @@ def test_a_full_disk_under_a_tokenizer_is_an_error_of_the_system(tokenizer_dir, 
     with pytest.raises(OSError, match="No space left") as caught:
         found.save(tmp_path)
     assert caught.value.errno == errno.ENOSPC
+
+
+def test_a_vocabulary_is_another_where_its_numbers_are(tokenizer_dir, tmp_path):
+    own = load(tokenizer_dir)
+    file = tokenizer_dir / "tokenizer.json"
+    assert num_renumbered(own, file) == (0, own.num_tokens)
+    text = file.read_text(encoding="utf-8")
+    renamed, swapped = tmp_path / "renamed.json", tmp_path / "swapped.json"
+    renamed.write_text(text.replace('"ba"', '"renamed"'), encoding="utf-8")
+    assert num_renumbered(own, renamed) == (0, own.num_tokens)
+    swapped.write_text(
+        text.replace('"ba"', '"x"').replace('"de"', '"ba"').replace('"x"', '"de"'), encoding="utf-8"
+    )
+    assert num_renumbered(own, swapped) == (2, own.num_tokens)
+
+
+def test_inert_tokens_make_no_other_vocabulary(tokenizer_dir, tmp_path):
+    own = load(tokenizer_dir)
+    own.save(tmp_path)
+    assert num_renumbered(load(tokenizer_dir), tmp_path / "tokenizer.json") == (0, own.num_tokens)
+
+
+def test_a_vocabulary_of_other_words_is_another(tokenizer_dir, tmp_path):
+    special = list(SPECIAL_TOKENS)
+    other = foreign(tmp_path, [*special, *(f"other{number}" for number in range(9))], special)
+    assert num_renumbered(load(tokenizer_dir), other / "tokenizer.json") == (9, 14)
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):

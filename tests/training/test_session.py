@@ -202,6 +202,25 @@ def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics):
     assert lines[1]["train/learning_rate"] == metrics(source)[1]["train/learning_rate"]
 
 
+@pytest.mark.parametrize("spelling", ["12", "12/model.safetensors"])
+def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, tmp_path, spelling):
+    """A tokenizer that is trained from other text has the size of the first, and other words under it."""
+    source = make_run("source")
+    run(source)
+    text = tmp_path / "other.jsonl"
+    documents = [" ".join(f"{a}{b}" for b in "xyz") for a in "qwvzj" for _ in range(60)]
+    text.write_text("\n".join(json.dumps({"text": each}) for each in documents), encoding="utf-8")
+    weights = {"pretrained_checkpoint": str(source / "checkpoints" / spelling)}
+    run_dir = make_run("next", model=weights, dataset={"path": str(text), "cache_dir": str(tmp_path)})
+    with pytest.raises(ProjectError, match="was trained with another tokenizer") as caught:
+        run(run_dir)
+    assert (caught.value.code, caught.value.place) == ("EXP005", "tokenizer")
+    assert str(source / "checkpoints" / "12") in caught.value.hint
+    own = {"path": str(source / "checkpoints" / "12"), "vocab_size": None}
+    make_run("next", model=weights, tokenizer=own, dataset={"path": str(text), "cache_dir": str(tmp_path)})
+    assert run(run_dir) == 0
+
+
 def test_a_resumed_run_has_weights_of_its_own(make_run, run):
     source = make_run("source")
     run(source)
