@@ -37,7 +37,7 @@ def _sampled(facts: Facts) -> PreparedFacts:
     return found
 
 
-def _is_stream(run: ResolvedRun, plan: Plan) -> str:
+def _reads_a_stream(run: ResolvedRun, plan: Plan) -> str:
     return "the text is a stream, whose length nobody knows" if run.config.dataset.streaming else ""
 
 
@@ -182,7 +182,7 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     level=Level.DATA,
     needs=("inspection",),
     production_only=True,
-    inapplicable=_is_stream,
+    inapplicable=_reads_a_stream,
 )
 def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Too little text for the run's steps, which then read it too often.

@@ -9,9 +9,9 @@ from typing import TypeVar
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_gpu import GpuHealthFacts
 from validators.facts_run import CollectiveFacts, DistributedFacts, ParameterFacts
 from validators.finding import Level, Severity, Violation
+from validators.links import slowest_link
 from validators.rule import CannotTellError, Violations, rule
 
 PATH = "distributed.nproc_per_node"
@@ -19,18 +19,16 @@ DRILL_LIMIT_S = 10.0
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 LINK_SHARE = 0.4
-NVLINK_BYTES_PER_S = 25e9
-PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 
 Said = TypeVar("Said")
 
 
-def _is_alone(run: ResolvedRun, plan: Plan) -> str:
+def _runs_alone(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.distributed.nproc_per_node > 1 else "a node has one process"
 
 
-def _is_alone_or_on_cpu(run: ResolvedRun, plan: Plan) -> str:
-    return _is_alone(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
+def _runs_alone_or_on_cpu(run: ResolvedRun, plan: Plan) -> str:
+    return _runs_alone(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
 
 
 def _met(run: ResolvedRun, facts: Facts) -> DistributedFacts:
@@ -59,7 +57,7 @@ def _ranks(ranks: Sequence[int]) -> str:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_is_alone,
+    inapplicable=_runs_alone,
 )
 def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Ranks with another config, other code or other versions than the rest.
@@ -118,7 +116,7 @@ def _others(said: Mapping[int, Said], usual: Said) -> list[int]:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_is_alone,
+    inapplicable=_runs_alone,
 )
 def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A collective that gives another sum than the ranks put in.
@@ -162,7 +160,7 @@ def _case(case: CollectiveFacts) -> str:
     severity=Severity.WARN,
     level=Level.DISTRIBUTED,
     needs=("distributed", "gpu_health"),
-    inapplicable=_is_alone_or_on_cpu,
+    inapplicable=_runs_alone_or_on_cpu,
 )
 def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """GPUs that exchange gradients slower than their links allow.
@@ -189,7 +187,7 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if found.has_peer_access is False:
         message = "the GPUs cannot read each other's memory, so gradients cross the host"
         yield Violation(PATH, message, "nvidia-smi topo -m shows how they are connected", Severity.WARN)
-    link = _slowest_link((facts.gpu_health or ())[: found.world_size])
+    link = slowest_link((facts.gpu_health or ())[: found.world_size])
     if link is None or found.bus_bytes_per_s is None:
         raise CannotTellError("the driver does not tell how the GPUs are connected")
     name, carries = link
@@ -199,29 +197,6 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(PATH, message, "nvidia-smi topo -m shows how they are connected")
 
 
-def _slowest_link(devices: Sequence[GpuHealthFacts]) -> tuple[str, float] | None:
-    links = [_link(device) for device in devices]
-    known = [link for link in links if link is not None]
-    return min(known, key=lambda link: link[1]) if known and len(known) == len(links) else None
-
-
-def _link(gpu: GpuHealthFacts) -> tuple[str, float] | None:
-    """What a GPU is connected by and what that carries one way."""
-    if gpu.num_nvlinks:
-        return f"{gpu.num_nvlinks} NVLinks", gpu.num_nvlinks * NVLINK_BYTES_PER_S
-    carries = pcie_bytes_per_s(gpu)
-    if carries is not None:
-        return f"{gpu.pcie_width} lanes of PCIe {gpu.pcie_generation_max}", carries
-    return None
-
-
-def pcie_bytes_per_s(gpu: GpuHealthFacts) -> float | None:
-    """Return what the lanes in use carry one way, at the best generation; None where it is not described."""
-    if gpu.pcie_generation_max in PCIE_LANE_BYTES_PER_S and gpu.pcie_width:
-        return gpu.pcie_width * PCIE_LANE_BYTES_PER_S[gpu.pcie_generation_max]
-    return None
-
-
 @rule(
     "DST004",
     "absent-rank",
@@ -229,7 +204,7 @@ def pcie_bytes_per_s(gpu: GpuHealthFacts) -> float | None:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_is_alone,
+    inapplicable=_runs_alone,
 )
 def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A rank that does not come, or one whose absence nobody would notice.
@@ -274,7 +249,7 @@ def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_is_alone,
+    inapplicable=_runs_alone,
 )
 def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Ranks whose weights are not the same.
@@ -318,7 +293,7 @@ def _odd_ranks(moment: ParameterFacts) -> list[int]:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_is_alone,
+    inapplicable=_runs_alone,
 )
 def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A loss or a gradient that depends on how many ranks compute it.

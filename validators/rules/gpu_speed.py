@@ -12,8 +12,8 @@ from validators.facts import Facts
 from validators.facts_gpu import GpuHealthFacts
 from validators.facts_num import DeviceFacts
 from validators.finding import Level, Severity, Violation
+from validators.links import pcie_bytes_per_s
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.dst import pcie_bytes_per_s
 
 PATH = "distributed.nproc_per_node"
 LEAST_GEMM_SHARE, USUAL_GEMM_SHARE = 0.6, 0.75
