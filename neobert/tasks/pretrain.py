@@ -72,7 +72,7 @@ def build_pretraining(
 
 def build_model(config: RunConfig, prepared: PreparedData, kernels: StepKernels) -> NeoBERTLMHead:
     """Build the encoder with its decoder, with initial weights."""
-    vocab_size = vocabulary_rows(config, prepared.tokenizer.vocab_size)
+    vocab_size = vocabulary_rows(config, prepared.tokenizer)
     pad_id = prepared.tokenizer.pad_id
     model = NeoBERTLMHead(
         build_model_config(config.model, vocab_size, pad_id, kernels.model_attention, kernels.modules)
@@ -83,16 +83,20 @@ def build_model(config: RunConfig, prepared: PreparedData, kernels: StepKernels)
     return model
 
 
-def vocabulary_rows(config: RunConfig, tokenizer_size: int) -> int:
-    """Return the rows of the embedding: the tokenizer's size, or what the config asks for beyond it."""
-    asked = config.model.vocab_size
+def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
+    """Return the rows of the embedding: the tokenizer's size, or what the config asks for beyond it.
+
+    Weights that are gone on from may have been made without rows for inert tokens, which no text has.
+    """
+    asked, is_fresh = config.model.vocab_size, config.model.pretrained_checkpoint is None
     if asked is None:
-        return tokenizer_size
-    if asked < tokenizer_size:
+        return tokenizer.vocab_size
+    least = tokenizer.vocab_size if is_fresh else tokenizer.num_tokens
+    if asked < least:
         raise ProjectError(
             "MOD002",
-            f"model.vocab_size is {asked:,}, and the tokenizer has {tokenizer_size:,} tokens",
-            f"set model.vocab_size to {tokenizer_size} or to null",
+            f"model.vocab_size is {asked:,}, and the tokenizer has {least:,} tokens",
+            f"set model.vocab_size to {least} or to null",
             "model.vocab_size",
         )
     return asked

@@ -64,12 +64,27 @@ def test_a_batch_is_found_again_by_its_samples():
     assert words["next"] == {"epoch": 1, "window": 2, "index": 3, "stream": None}
 
 
+def tokenizer(vocab_size=256, num_tokens=250):
+    return SimpleNamespace(vocab_size=vocab_size, num_tokens=num_tokens)
+
+
 @pytest.mark.parametrize(("asked", "rows"), [(None, 256), (256, 256), (512, 512)])
 def test_the_embedding_has_room_for_the_tokenizer(asked, rows):
-    assert vocabulary_rows(from_dict({"model": {"vocab_size": asked}}), 256) == rows
+    assert vocabulary_rows(from_dict({"model": {"vocab_size": asked}}), tokenizer()) == rows
 
 
-def test_a_smaller_embedding_is_refused():
-    with pytest.raises(ProjectError, match="128, and the tokenizer has 256 tokens") as error:
-        vocabulary_rows(from_dict({"model": {"vocab_size": 128}}), 256)
+@pytest.mark.parametrize(
+    ("asked", "weights", "least"), [(128, None, 256), (250, None, 256), (249, "some/folder", 250)]
+)
+def test_a_smaller_embedding_is_refused(asked, weights, least):
+    config = from_dict({"model": {"vocab_size": asked, "pretrained_checkpoint": weights}})
+    with pytest.raises(ProjectError, match=f"is {asked}, and the tokenizer has {least} tokens") as error:
+        vocabulary_rows(config, tokenizer())
     assert error.value.code == "MOD002"
+
+
+@pytest.mark.parametrize("asked", [250, 256])
+def test_published_weights_need_no_rows_for_inert_tokens(asked):
+    """Those of NeoBERT have 30,522, a number that is no multiple of 128."""
+    config = from_dict({"model": {"vocab_size": asked, "pretrained_checkpoint": "some/folder"}})
+    assert vocabulary_rows(config, tokenizer()) == asked
