@@ -74,6 +74,8 @@ def left_out_because(path: Path) -> LeftOut | None:
     """
     if path.name == RESOLVED:
         return LeftOut(path, "the record of a run that was launched")
+    if os.path.exists(path) and not os.path.isfile(path):  # to read a pipe is to wait for its writer
+        return LeftOut(path, "it is no regular file")
     try:
         with path.open("rb") as file:
             text = file.read(HEAD_BYTES).decode("utf-8", errors="ignore").removeprefix("\ufeff")

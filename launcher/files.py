@@ -17,7 +17,7 @@ ANOTHER_PLACE = "make room or choose another folder"
 
 
 def absolute(path: str, key: str) -> Path:
-    """The place that a key names. Raises ProjectError where no file system could have it, or a link is broken."""
+    """The place that a key names. Raises ProjectError where none could be, or a link to it is broken."""
     try:
         found = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,15 @@ def test_a_run_file_in_json_is_linted_with_its_folder(command: Callable[..., Any
     assert answer.code == 1
     assert f"{bad.name}:1:" in answer.out
     assert "CKP001" in answer.out
+
+
+def test_a_folder_s_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path / "run.yaml", "profile: cpu-demo\n")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
+    found = discover([tmp_path])
+    assert [path.name for path in found.files] == ["gone.yaml", "run.yaml"], "a broken link is told"
+    assert [other.path.name for other in found.left_out] == ["pipe.yaml"]
 
 
 def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
