@@ -219,6 +219,20 @@ def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configu
     assert prepare(config).report["eval"]["documents"] == 10
 
 
+def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Configure, tmp_path, monkeypatch):
+    """A run whose evaluation was too large for the memory goes on with a smaller one."""
+    monkeypatch.setattr("neobert.data.encoding.BATCH_DOCUMENTS", 10)
+    write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
+    write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
+    place = {"dataset__streaming": True, "dataset__path": str(tmp_path / "data")}
+    much = prepare(configure(**place, trainer__eval_max_batches=30, trainer__per_device_eval_batch_size=4))
+    less = prepare(configure(**place, trainer__eval_max_batches=3, trainer__per_device_eval_batch_size=2))
+    assert less.eval.num_tokens < much.eval.num_tokens
+    assert less.fingerprint == much.fingerprint
+    (tmp_path / "data" / "valid.jsonl").write_text('{"text": "other"}\n', encoding="utf-8")
+    assert prepare(configure(**place, trainer__eval_max_batches=3)).fingerprint != less.fingerprint
+
+
 def test_a_stream_is_prepared_without_reading_it(configure: Configure, corpus_file):
     config = configure(dataset__streaming=True, dataset__eval_samples=5)
     data = prepare(config)
