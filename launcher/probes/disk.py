@@ -17,12 +17,19 @@ NO_INODE_LIMIT = 2**31 - 1
 
 
 def probe_disk(subject: Subject) -> DiskFacts:
-    """Try the closest folder that exists; nothing is left behind, and output_dir is not created."""
+    """Try the closest folder that exists; nothing is left behind, and output_dir is not created.
+
+    Of a run that is there, its checkpoints too: they may be another user's, or a link to another disk.
+    """
     output = subject.output_dir
     # A file in its place is what the probe of the output tells; the disk around it may be sound.
     folder = nearest_existing(output.parent if output.exists() and not output.is_dir() else output)
-    status = os.statvfs(folder)
     written, synced, renamed, error = _try(folder)
+    checkpoints = output / "checkpoints"
+    if not error and checkpoints.is_dir():
+        folder = checkpoints
+        written, synced, renamed, error = _try(folder)
+    status = os.statvfs(folder)
     return DiskFacts(
         path=str(folder),
         filesystem=filesystem_of(folder),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import time
 from dataclasses import replace
@@ -82,6 +83,24 @@ def test_a_disk_that_breaks_a_promise(
     found = probe_disk(subject)
     assert (found.is_writable, found.fsync_works, found.rename_works) == promises
     assert found.error == "No space left on device"
+
+
+def test_checkpoints_that_another_user_keeps_are_tried_too(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = subject.output_dir / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    make_folder = tempfile.TemporaryDirectory
+
+    def refuse(**words: Any) -> Any:
+        if words["dir"] == checkpoints:  # a mode would not keep root out
+            raise PermissionError(13, "Permission denied")
+        return make_folder(**words)
+
+    assert (probe_disk(subject).path, probe_disk(subject).error) == (str(checkpoints), "")
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    found = probe_disk(subject)
+    assert (found.is_writable, found.path, found.error) == (False, str(checkpoints), "Permission denied")
 
 
 def test_nearest_existing(tmp_path: Path) -> None:
