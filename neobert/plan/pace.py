@@ -92,4 +92,4 @@ def _cost(price: float | None, hours: float, world: int) -> Derived[float | None
     if price is None:
         return Derived(None, "guard.price_per_gpu_hour is not given")
     gpus = counted(world, "GPU")
-    return Derived(hours * world * price, f"{hours:.3g} h x {gpus} x {price:g} per GPU-hour")
+    return Derived(hours * world * price, f"{hours:,.1f} h x {gpus} x {price:g} per GPU-hour")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.schema import ModelConfig, RunConfig, TokenizerConfig
+from neobert.counting import counted
 from neobert.plan.derived import Derived, Values
 from neobert.plan.flops import ridge_width, segment_tokens
 from neobert.plan.hardware import Assumptions
@@ -54,17 +55,14 @@ def plan_batch(config: RunConfig, counts: ParameterCount) -> Values:
     fill = _fill(config, length)
     tokens_per_step = rows * length * accumulation * world
     total = round(tokens_per_step * trainer.max_steps * fill.value)
+    spread = f"{counted(accumulation, 'microbatch', 'microbatches')} x {counted(world, 'rank')}"
+    nodes = counted(distributed.nnodes, "node")
     return {
-        "world_size": Derived(world, f"{distributed.nproc_per_node} per node x {distributed.nnodes} nodes"),
+        "world_size": Derived(world, f"{distributed.nproc_per_node} per node x {nodes}"),
         "max_length": Derived(length, "datacollator.max_length, else dataset.max_seq_length"),
         "tokens_per_microbatch": Derived(rows * length, f"{rows} rows x {length} tokens"),
-        "tokens_per_step": Derived(
-            tokens_per_step,
-            f"{rows} rows x {length} tokens x {accumulation} microbatches x {world} processes",
-        ),
-        "global_batch_size": Derived(
-            rows * accumulation * world, f"{rows} rows x {accumulation} microbatches x {world} processes"
-        ),
+        "tokens_per_step": Derived(tokens_per_step, f"{rows} rows x {length} tokens x {spread}"),
+        "global_batch_size": Derived(rows * accumulation * world, f"{rows} rows x {spread}"),
         "fill": fill,
         "total_tokens": Derived(
             total,

@@ -174,7 +174,7 @@ ALTERATIONS = [
     (put("gpu_load.0.throttle_reasons", SLOWED), "GPU008", "warn", "hw_thermal_slowdown"),
     (put("imports.kernel_error", "cuda:0: driver version is insufficient"), "HST008", "fail", "insufficient"),
     (put("gpus.0.is_mig_enabled", True), "GPU001", "fail", "split by MIG"),
-    (put("gpus", []), "GPU001", "fail", "0 GPUs are visible"),
+    (put("gpus", []), "GPU001", "fail", "0 GPUs visible"),
     (put("gpu_health.0.pcie_width", 4), "GPU006", "warn", "4 of 16 PCIe lanes"),
     (put("devices.0.gemm_flops", 1.5e14), "GPU005", "fail", "150 TFLOP/s"),
     (put("devices.0.wrong_answers", 1), "GPU007", "fail", "1 of 24 known products"),

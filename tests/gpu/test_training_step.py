@@ -262,10 +262,9 @@ def test_a_whole_run_says_what_ran(name, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     trained = [line["train/loss"] for line in lines if "train/loss" in line]
     assert trained[-1] < trained[0]
-    assert all(line["eval/loss"] > 0 for line in lines if "eval/loss" in line)
+    assert [line["step"] for line in lines if line.get("eval/loss", 0.0) > 0] == [0, 6, 12]
     beat = json.loads((tmp_path / "heartbeat_rank0.jsonl").read_text().splitlines()[-1])
     assert (beat["attention_kernel"], beat["compute_dtype"]) == ("triton_packed", "bfloat16")
-    assert all(p.dtype == torch.float32 for p in make_model("sdpa").parameters())
 
 
 def test_auto_takes_this_projects_kernels():

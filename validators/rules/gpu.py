@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from neobert.counting import counted
 from neobert.errors import ProjectError
 from neobert.plan import Plan, find_card
 from profiles.registry import Requirements, ResolvedRun
@@ -49,7 +50,7 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         needed = max(needed, math.ceil(requires.num_gpus / run.config.distributed.nnodes))
     if len(gpus) < needed:
         hint = "check CUDA_VISIBLE_DEVICES, or lower distributed.nproc_per_node"
-        yield Violation(PATH, f"{len(gpus)} GPUs are visible and {needed} are needed", hint)
+        yield Violation(PATH, f"{counted(len(gpus), 'GPU')} visible, {needed} needed", hint)
     if requires is not None:
         for gpu in gpus[:needed]:
             yield from (
