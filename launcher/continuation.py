@@ -65,5 +65,5 @@ def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
     console.announce(f"verifying {root / str(last_step)}")
     try:
         return verify(root / str(last_step)).step == last_step
-    except ProjectError:
+    except (ProjectError, PermissionError):
         return False

@@ -92,7 +92,9 @@ class OutputFacts:
 class ResumeFacts:
     """The checkpoint that the run would resume from.
 
-    `structural_differences` says which model and data keys differ, with both values.
+    Attributes:
+        structural_differences: which model and data keys differ, with both values.
+        passed_by: newer checkpoints that do not verify, each with its step and why.
     """
 
     selector: str
@@ -102,6 +104,7 @@ class ResumeFacts:
     reason: str
     step: int
     structural_differences: tuple[str, ...]
+    passed_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

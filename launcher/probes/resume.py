@@ -11,7 +11,7 @@ from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import find
+from neobert.training.checkpoint.folders import search
 from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
@@ -28,7 +28,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     selector = subject.config.trainer.resume_from_checkpoint
     root = subject.output_dir / "checkpoints"
     try:
-        found = find(root, selector, partial(_verify_in_time, subject))
+        found, passed_by = search(root, selector, partial(_verify_in_time, subject))
     except ProjectError as error:
         # auto refuses nothing but what is there: broken, in quarantine or set aside.
         exists = selector == "auto" or Path(selector).expanduser().exists()
@@ -44,6 +44,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         is_verified=True,
         step=manifest.step,
         differences=_differences(saved, to_dict(subject.config)),
+        passed_by=tuple(map(str, passed_by)),
     )
 
 
@@ -67,6 +68,7 @@ def _facts(
     reason: str = "",
     step: int = 0,
     differences: tuple[str, ...] = (),
+    passed_by: tuple[str, ...] = (),
 ) -> ResumeFacts:
     return ResumeFacts(
         selector=selector,
@@ -76,4 +78,5 @@ def _facts(
         reason=reason,
         step=step,
         structural_differences=differences,
+        passed_by=passed_by,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import signal
@@ -211,6 +212,24 @@ def test_auto_passes_by_what_the_file_system_cannot_read(tmp_path, monkeypatch, 
     found, (rejected,) = folders.search(tmp_path, "auto")
     assert found[1].step == 5
     assert f"model.safetensors cannot be read: [Errno {number}]" in rejected.reason
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "checkpoint.json"])
+@pytest.mark.parametrize("selector", ["auto", "named"])
+def test_what_this_user_may_not_read_is_refused_and_not_passed_by(tmp_path, monkeypatch, name, selector):
+    save(tmp_path, 5, 10)
+    closed, real = tmp_path / "10" / name, io.open
+
+    def opening(path, *how, **more):
+        if path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *how, **more)
+
+    monkeypatch.setattr(io, "open", opening)
+    with pytest.raises(ProjectError, match="this user may not read it") as error:
+        folders.search(tmp_path, "auto" if selector == "auto" else str(tmp_path / "10"))
+    assert error.value.place == str(closed)
+    assert names(tmp_path) == {"5", "10", "latest"}
 
 
 @given(

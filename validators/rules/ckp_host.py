@@ -142,8 +142,8 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     The named checkpoint exists and its manifest verifies, model and data are those of the run, and its
-    step is below `trainer.max_steps`. `auto` may find nothing and start afresh; it may not find something
-    broken.
+    step is below `trainer.max_steps`. `auto` may find nothing and start afresh; it may not find nothing but
+    broken ones. Of newer ones that it passes by for the newest that verifies, this warns.
 
     ## Why is this bad?
     A trainer that starts afresh when its checkpoint is missing throws away the run that it was asked to
@@ -166,7 +166,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(path, f"{resume.selector} does not exist", "name a checkpoint folder, or auto")
         return
     if not resume.is_verified:
-        restore = "restore one of them from a copy, or start a new run in another trainer.output_dir"
+        restore = "restore one from a copy, let this user read it, or begin in another trainer.output_dir"
         hint = restore if resume.selector == "auto" else "name another checkpoint, or auto"
         yield Violation(path, f"{resume.target} does not verify: {resume.reason}", hint)
         return
@@ -181,6 +181,9 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"{resume.target} is at step {resume.step:,}, not before the end at {max_steps:,}",
             "raise trainer.max_steps",
         )
+    for passed_by in resume.passed_by:
+        message = f"checkpoint {passed_by}; the run goes on from {resume.step:,} and does those steps again"
+        yield Violation(path, message, "restore it from a copy first, to lose nothing", Severity.WARN)
 
 
 @rule(

@@ -33,6 +33,7 @@ COPY = ".copy"
 STEP_NAME = re.compile(r"0|[1-9][0-9]*")
 SUPERSEDED_NAME = re.compile(re.escape(SUPERSEDED) + r"-([0-9]+)-[0-9]+")
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
+UNREADABLE_HINT = "let this user read it, or go on from an earlier checkpoint by its path"
 AFRESH_HINT = (
     "restore one of them from a copy, go on from one that was set aside by its path, or move the folder away "
     "to start afresh"
@@ -74,13 +75,19 @@ def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
 
 
 def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | None, tuple[Rejected, ...]]:
-    """Do what `find` does, and return the newer checkpoints too that `auto` passed by."""
+    """Do what `find` does, and return the newer checkpoints too that `auto` passed by.
+
+    One that this user may not read is no broken one, and is not passed by: raises `ProjectError` CKP007.
+    """
     if selector == "never":
         return None, ()
-    if selector == "auto":
-        return _newest_verified(root, verify)
-    folder = _named(root, selector)
-    return (folder, verify(folder)), ()
+    try:
+        if selector == "auto":
+            return _newest_verified(root, verify)
+        folder = _named(root, selector)
+        return (folder, verify(folder)), ()
+    except PermissionError as error:
+        raise broken(Path(error.filename), "this user may not read it", UNREADABLE_HINT) from error
 
 
 def in_quarantine(root: Path) -> list[str]:

@@ -88,7 +88,8 @@ def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
 def verify(folder: Path) -> Manifest:
     """Check every file of a checkpoint against its manifest.
 
-    Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content.
+    Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content,
+    and `PermissionError` where this user may not look: nothing is known to be wrong then.
     """
     content = _read(folder)
     for name, expected in content["files"].items():
@@ -174,6 +175,8 @@ def _read(folder: Path) -> dict[str, Any]:
         declared = content.pop("sha256")
     except FileNotFoundError:
         raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save never ended") from None
+    except PermissionError:
+        raise
     except (OSError, ValueError, AttributeError, KeyError, TypeError):
         raise broken(folder, f"{FILE_NAME} is damaged") from None
     if declared != _digest_of(content) or content["schema_version"] != SCHEMA_VERSION:
@@ -188,6 +191,8 @@ def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
         is_intact = path.is_file() and size == expected["size"] and _sha256(path) == expected["sha256"]
     except FileNotFoundError:
         raise broken(folder, f"{name} is missing") from None
+    except PermissionError:
+        raise
     except OSError as error:
         raise broken(folder, f"{name} cannot be read: {error}") from error
     if size != expected["size"]:

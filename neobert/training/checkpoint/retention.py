@@ -90,7 +90,7 @@ def bound_superseded(root: Path) -> list[str]:
 def _value(folder: Path, metric: str) -> float:
     try:
         return float(read_manifest(folder).metrics.get(metric, math.nan))
-    except ProjectError:
+    except (ProjectError, PermissionError):
         return math.nan
 
 
