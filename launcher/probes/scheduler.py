@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
+from launcher.probes.probe import IncompleteError
 from launcher.slurm import job_end_s, job_id
 from validators.facts import SchedulerFacts
 
@@ -14,6 +15,7 @@ NONE = SchedulerFacts(name="", job_id="", walltime_left_s=None, signal_lead_s=0.
 SIGNAL = re.compile(r"@(\d+)$")
 TIME_LEFT = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
 TIMEOUT_S = 5.0
+LEAD_ENV = "NEOBERT_SIGNAL_LEAD_S"
 
 
 def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
@@ -33,7 +35,10 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
 def _signal_lead(environment: Mapping[str, str]) -> float:
     """Slurm does not pass `--signal` on to the job: the script that asks for it says so itself."""
     declared = SIGNAL.search(environment.get("SBATCH_SIGNAL", ""))
-    return float(environment.get("NEOBERT_SIGNAL_LEAD_S") or (declared[1] if declared else 0.0))
+    text = environment.get(LEAD_ENV) or (declared[1] if declared else "0")
+    if not text.isdecimal():
+        raise IncompleteError(f"{LEAD_ENV} is {text!r}, and not a number of seconds")
+    return float(text)
 
 
 def _ask_time_left(job: str) -> float | None:

@@ -42,6 +42,12 @@ def test_scheduler_from_the_environment() -> None:
     assert (probe_scheduler({}).name, probe_scheduler({}).end_is_known) == ("", False)
 
 
+def test_a_lead_that_is_no_number_is_named() -> None:
+    environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "99", "NEOBERT_SIGNAL_LEAD_S": "2m"}
+    with pytest.raises(IncompleteError, match="NEOBERT_SIGNAL_LEAD_S is '2m'"):
+        probe_scheduler(environment)
+
+
 def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ def refused(root: Path, step: int, reason: str) -> ProjectError:
     return ProjectError(
         code="CKP004",
         message=f"the checkpoint of step {step} could not be written: {reason}",
-        hint="earlier checkpoints are intact: make room, then go on with --resume auto",
+        hint="earlier checkpoints are intact: make room or let this user write, and take --resume auto",
         place=str(root),
         exit_code=EXIT_TRAINING_FAILED,
     )
