@@ -29,10 +29,14 @@ def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], 
         _check_file(path)
         return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column)}
     members: dict[str, list[Path]] = {}
-    for file in _files_below(path):
+    found, others = _files_below(path)
+    for file in found:
         members.setdefault(_split_of(file.relative_to(path)), []).append(file)
+    left_out = f"; not read: {_listed(others)}" if others else ""
     return {
-        name: partial(FileSource, f"{path} ({name}, {len(files)} files)", path, tuple(files), text_column)
+        name: partial(
+            FileSource, f"{path} ({name}, {len(files)} files{left_out})", path, tuple(files), text_column
+        )
         for name, files in sorted(members.items())
     }
 
@@ -44,20 +48,46 @@ def _check_file(path: Path) -> None:
         raise ProjectError("DAT004", "is empty", "give a file with text in dataset.path", str(path))
 
 
-def _files_below(root: Path) -> list[Path]:
+def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
+    """Return the files that can be read, sorted, and how many of which kind are left out."""
     found = []
     others: Counter[str] = Counter()
-    for folder, folders, names in os.walk(root, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    for folder, folders, names in os.walk(root, onerror=_raise, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_loop(folder, name)]
         for file in (Path(folder, name) for name in names):
             if file.name.startswith(".") or kind_of(file) is None:
                 others[file.suffix or file.name] += 1
-            else:
+            elif _holds_something(file):
                 found.append(file)
+            else:
+                others["empty"] += 1
     if not found:
-        seen = ", ".join(f"{count} x {suffix}" for suffix, count in others.most_common(5)) or "nothing"
+        seen = _listed(others) or "nothing"
         raise _missing(root, f"holds none of {READABLE}; it holds {seen}", "point dataset.path at text")
-    return sorted(found)
+    return sorted(found), others
+
+
+def _is_loop(folder: str, name: str) -> bool:
+    """Whether a folder is a link to one that it lies in: what is there is read already."""
+    return Path(folder).resolve().is_relative_to(Path(folder, name).resolve())
+
+
+def _holds_something(file: Path) -> bool:
+    """Whether a file has bytes. Raises DAT001 for one of 0 bytes that is cut short, and for a dead link."""
+    try:
+        size = file.stat().st_size
+    except OSError as error:
+        fault = "is a link to a file that is not there" if file.is_symlink() else "cannot be looked at"
+        raise _missing(file, f"{fault}: {error.strerror}", "bring the file back, or remove it") from error
+    if size == 0 and file.suffix.lower() in (".gz", ".parquet"):
+        raise _missing(file, f"has 0 bytes, which no whole {file.suffix} has", "copy the file again")
+    return size > 0
+
+
+def _listed(counts: Counter[str]) -> str:
+    """Spell the most frequent kinds; the order of a folder's listing is no order."""
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
 
 
 def _raise(error: OSError) -> None:

@@ -73,6 +73,9 @@ def open_corpus(config: DatasetConfig) -> Corpus:
 def _splits(config: DatasetConfig) -> Splits:
     _check_one_place(config)
     if config.path is not None:
+        if not config.path:
+            hint = "give a file or a folder; the shell may have filled in a variable that is not set"
+            raise ProjectError("DAT001", "is empty", hint, "dataset.path")
         path = Path(config.path).expanduser()
         if is_saved_dataset(path):
             return saved_splits(path, config.text_column)

@@ -23,7 +23,13 @@ from neobert.errors import ProjectError
 KINDS = (".txt", ".jsonl", ".parquet")
 MAX_RUN_CHARACTERS = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_UTF_16 = ("is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {name}")
+_OTHER_MARKS = {
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
+    b"\x1f\x8b": ("is gzip, and its name does not say so", "name it {name}.gz"),
+    b"\x28\xb5\x2f\xfd": ("is zstd", "unpack it: zstd -d"),
+}
 
 
 def kind_of(path: Path) -> str | None:
@@ -100,8 +106,7 @@ def _lines(handle: IO[bytes], path: Path) -> Iterator[tuple[int, str]]:
     """Yield numbered lines of UTF-8, a byte order mark dropped."""
     for number, raw in enumerate(handle, 1):
         if number == 1:
-            if raw.startswith(_UTF_16_MARKS):
-                raise _unreadable(path, "is UTF-16", f"convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
+            _check_text(raw, path)
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         try:
             yield number, raw.decode("utf-8")
@@ -111,6 +116,12 @@ def _lines(handle: IO[bytes], path: Path) -> Iterator[tuple[int, str]]:
                 f"is not UTF-8: byte 0x{raw[error.start]:02x} at column {error.start + 1}",
                 f"convert it, for example: iconv -f LATIN1 -t UTF-8 {path.name}",
             ) from error
+
+
+def _check_text(start: bytes, path: Path) -> None:
+    for mark, (message, hint) in _OTHER_MARKS.items():
+        if start.startswith(mark):
+            raise _unreadable(path, message, hint.format(name=path.name))
 
 
 def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
@@ -157,9 +168,20 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
 def _parquet_rows(handle: IO[bytes], path: Path, text_column: str | None) -> Iterator[str]:
     with _parquet(handle, path) as table:
         column = choose_column(table.schema_arrow.names, text_column, str(path))
+        row = 0
         for batch in table.iter_batches(batch_size=1024, columns=[column]):
-            for value in batch.column(0).to_pylist():
-                yield text_of(value, column, str(path))
+            for cell in batch.column(0):
+                row += 1
+                yield text_of(_value(cell, path, row), column, f"{path}, row {row}")
+
+
+def _value(cell: Any, path: Path, row: int) -> object:
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError as error:
+        raise _unreadable(
+            f"{path}, row {row}", f"is not UTF-8: {error}", "write the column again as UTF-8"
+        ) from error
 
 
 def _parquet_column(handle: IO[bytes], path: Path, text_column: str | None) -> str:
@@ -174,7 +196,9 @@ def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
 
     try:
         yield pq.ParquetFile(handle)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, not of what the file holds
         raise _unreadable(path, f"is no readable parquet file: {error}", "write it again") from error
 
 

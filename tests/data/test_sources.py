@@ -198,6 +198,39 @@ def test_bad_places(tmp_path):
     refused("DAT001", "no corpus 'builtin:novels'", name="builtin:novels")
 
 
+def test_an_unset_variable_of_the_shell_is_not_the_current_folder(tmp_path, monkeypatch):
+    write_jsonl(tmp_path / "a.jsonl", ["x"])
+    monkeypatch.chdir(tmp_path)
+    assert refused("DAT001", "is empty", path="").place == "dataset.path"
+    assert texts(corpus(".").train) == ["x"]
+
+
+def test_what_a_folder_holds_besides_is_named(tmp_path):
+    path = write_jsonl(tmp_path / "a.jsonl", ["x"])
+    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 files)"
+    for name in ("b.jsonl.zst", "c.jsonl.zst", "d.csv"):
+        path.with_name(name).write_text("x", encoding="utf-8")
+    (tmp_path / "e.jsonl").touch()
+    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 files; not read: 2 x .zst, 1 x .csv, 1 x empty)"
+
+
+@pytest.mark.parametrize("name", ["b.jsonl.gz", "b.parquet"])
+def test_a_file_of_no_bytes_that_cannot_be_whole_is_refused(tmp_path, name):
+    write_jsonl(tmp_path / "a.jsonl", ["x"])
+    (tmp_path / name).touch()
+    assert refused("DAT001", "has 0 bytes", path=str(tmp_path)).place == str(tmp_path / name)
+
+
+def test_links_are_followed_and_dead_ones_named(tmp_path):
+    write_jsonl(tmp_path / "elsewhere" / "deep" / "b.jsonl", ["linked"])
+    here = write_jsonl(tmp_path / "here" / "a.jsonl", ["own"]).parent
+    (here / "shards").symlink_to(tmp_path / "elsewhere")
+    (here / "loop").symlink_to(here)
+    assert texts(corpus(here).train) == ["own", "linked"]
+    (here / "dead.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    assert refused("DAT001", "not there", path=str(here)).place == str(here / "dead.jsonl")
+
+
 def test_a_stream_has_no_percent(tmp_path):
     path = str(write_jsonl(tmp_path / "a.jsonl", TEXTS))
     refused("DAT001", "no known length", path=path, streaming=True, train_split="train[:1%]")

@@ -175,5 +175,33 @@ def test_gzip_in_name_only(tmp_path):
     refused(path, "DAT001", "gzip")
 
 
+@pytest.mark.parametrize(
+    ("content", "says", "way_out"),
+    [(gzip.compress(b"some text"), "is gzip", "a.txt.gz"), (b"\x28\xb5\x2f\xfd \x00", "is zstd", "zstd -d")],
+)
+def test_packed_whatever_the_name_says(tmp_path, content, says, way_out):
+    assert way_out in refused(put(tmp_path / "a.txt", content), "DAT001", says).hint
+
+
+def test_rows_of_parquet_that_are_broken_are_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    bytes_alone = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+    )
+    pq.write_table(pa.table({"text": pa.chunked_array([pa.array(["fine"] * 2000), bytes_alone])}), path)
+    assert refused(path, "DAT001", "not UTF-8").place == f"{path}, row 2001"
+    pq.write_table(pa.table({"text": [b"fine"]}), path)
+    assert refused(path, "DAT011", "holds bytes").place == f"{path}, row 1"
+
+
+def test_parquet_with_a_damaged_page_is_to_be_written_again(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["some words"] * 3000}), path)
+    damaged = bytearray(path.read_bytes())
+    damaged[20:60] = b"\xff" * 40
+    path.write_bytes(damaged)
+    assert refused(path, "DAT001", "no readable parquet").hint == "write it again"
+
+
 def test_a_file_that_went_away(tmp_path):
     refused(tmp_path / "a.txt", "DAT001", "No such file")
