@@ -89,6 +89,8 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
     try:
         with writing(partial):
             shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            if folder.exists():
+                shutil.rmtree(folder)  # one without a manifest, so not whole: something cleaned up in it
             partial.mkdir(parents=True)
         tokenizer = request.tokenizer or load_tokenizer(request.config.tokenizer, request.corpus)
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
@@ -99,6 +101,7 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
             name: _write_split(partial, name, source, encoder, budget, request.config, report_progress)
             for name, source, budget in request.splits()
         }
+        _check_unchanged(folder, request)
         write_manifest(partial, _manifest(request, tokenizer, splits))
         with writing(folder):
             partial.rename(folder)
@@ -174,7 +177,22 @@ def _manifest(request: Request, tokenizer: TokenizerBundle, splits: dict[str, An
     }
 
 
+def _check_unchanged(folder: Path, request: Request) -> None:
+    """Refuse text that is no longer what it was when the folder got its name."""
+    if request.key() != folder.name:
+        raise ProjectError(
+            "DAT001",
+            "changed while it was being prepared",
+            "prepare it again when nothing writes there any more",
+            request.corpus.label,
+        )
+
+
 def _empty(label: str, counts: Counts) -> ProjectError:
+    if counts.documents == 0:
+        return ProjectError(
+            "DAT004", "holds no documents", "check the source, and what slice or share of it is taken", label
+        )
     return ProjectError(
         "DAT004",
         f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "

@@ -38,9 +38,19 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
         with writing(path.parent):
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        yield lambda: os.utime(path)
+        yield lambda: _tell(path)
     finally:
         os.close(handle)
+
+
+def _tell(path: Path) -> None:
+    try:
+        os.utime(path)
+    except FileNotFoundError as error:
+        hint = "start again; nothing may clean this folder meanwhile"
+        raise ProjectError(
+            "DAT009", "was removed while data was being prepared here", hint, str(path.parent)
+        ) from error
 
 
 def _try_lock(handle: int, path: Path) -> bool:

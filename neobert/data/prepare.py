@@ -103,10 +103,17 @@ def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
 
 def _open(folder: Path, request: Request) -> PreparedData:
     manifest, config = read_manifest(folder), request.config
+    _check_tokenizer_is_there(folder)
     tokenizer = request.tokenizer or load_tokenizer(TokenizerConfig(path=str(folder / TOKENIZER_FOLDER)))
     _check_manifest(folder, manifest, tokenizer, segment_length(config))
     splits = manifest["splits"]
-    report: dict[str, Any] = {name: split["counts"] for name, split in splits.items()}
+    sources = {"train": request.corpus.train, "eval": request.corpus.evaluation}
+    # Another run may have prepared the same text from another place: the report names this run's.
+    report: dict[str, Any] = {
+        name: split["counts"] | {"source": source.label}
+        for name, split in splits.items()
+        if (source := sources[name]) is not None
+    }
     train: TokenStore | DocumentStream
     if config.dataset.streaming:
         train, counts = open_stream(request.corpus.train, encoder_for(config, tokenizer), config.dataset)
@@ -153,6 +160,13 @@ def _check_enough(train: TokenStore, shape: BatchShape) -> None:
             "add text, or lower trainer.per_device_train_batch_size",
             "dataset",
         )
+
+
+def _check_tokenizer_is_there(folder: Path) -> None:
+    """Checkpoints take it along: a run that cannot find it is not to learn so at its first save."""
+    if not (folder / TOKENIZER_FOLDER / "tokenizer.json").is_file():
+        hint = f"remove {folder} and prepare the data again"
+        raise ProjectError("DAT001", "has no tokenizer.json", hint, str(folder / TOKENIZER_FOLDER))
 
 
 def _check_manifest(

@@ -27,6 +27,7 @@ from neobert.errors import ProjectError
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
+_MANIFEST_NEEDS = {"fingerprint", "splits", "tokenizer_digest"}
 CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
 
 
@@ -169,6 +170,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise _broken(path, f"is no manifest of prepared data ({error})") from error
     if version != FORMAT_VERSION:
         raise _broken(path, f"has format {version}, this version reads {FORMAT_VERSION}")
+    if missing := sorted(_MANIFEST_NEEDS - manifest.keys()):
+        raise _broken(path, f"has no {', '.join(missing)}")
     return dict(manifest)
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from neobert.data.build_lock import build_lock
+from neobert.errors import ProjectError
 
 LIMIT_S = 10.0
 
@@ -52,3 +53,11 @@ def test_a_clock_that_is_set_ends_no_wait(tmp_path, clock, monkeypatch):
     clock["happens"] = is_set
     with build_lock(tmp_path / "lock", LIMIT_S):
         assert clock["s"] == 3
+
+
+def test_a_cache_that_is_removed_meanwhile_is_told(tmp_path):
+    with build_lock(tmp_path / "cache" / "lock") as tell:
+        (tmp_path / "cache" / "lock").unlink()
+        with pytest.raises(ProjectError, match="was removed while") as caught:
+            tell()
+    assert (caught.value.code, caught.value.place) == ("DAT009", str(tmp_path / "cache"))

@@ -177,6 +177,8 @@ def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, na
         (MANIFEST, b"{", "no manifest"),
         (MANIFEST, b"[]", "no manifest"),
         (MANIFEST, b'{"format_version": 0}', "has format 0"),
+        (MANIFEST, b'{"format_version": 2, "splits": {}}', "has no fingerprint, tokenizer_digest"),
+        ("tokenizer/tokenizer.json", None, "has no tokenizer"),
     ],
 )
 def test_damaged_data_is_refused(configure: Configure, file, content, says):
@@ -185,6 +187,40 @@ def test_damaged_data_is_refused(configure: Configure, file, content, says):
     if content is not None:
         path.write_bytes(content)
     assert "remove" in refused(configure(), "DAT001", says).hint
+
+
+def test_a_folder_that_lost_its_manifest_is_prepared_anew(configure: Configure):
+    data = prepare(configure())
+    (data.folder / MANIFEST).unlink()
+    (data.folder / "train.tokens").write_bytes(b"")
+    again = prepare(configure())
+    assert (again.folder, again.fingerprint) == (data.folder, data.fingerprint)
+    assert segments(again.train)
+    assert left_behind(configure()) == [data.folder.name]
+
+
+def test_text_that_changes_while_it_is_prepared_is_refused(configure: Configure, tmp_path, monkeypatch):
+    path = write_jsonl(tmp_path / "a.jsonl", sentences(100))
+    config = configure(dataset__path=str(path))
+    finish = build.SplitWriter.finish
+
+    def meanwhile(writer):
+        write_jsonl(path, sentences(101))
+        return finish(writer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build.SplitWriter, "finish", meanwhile)
+        assert str(path) in refused(config, "DAT001", "changed while").place
+    assert left_behind(config) == []
+    assert prepare(config).report["train"]["documents"] == 101
+
+
+def test_the_report_names_the_place_that_this_run_reads(configure: Configure, corpus_file, tmp_path):
+    copy = tmp_path / corpus_file.name
+    shutil.copy2(corpus_file, copy)
+    here, there = prepare(configure()), prepare(configure(dataset__path=str(copy)))
+    assert here.folder == there.folder
+    assert [each.report["train"]["source"] for each in (here, there)] == [str(corpus_file), str(copy)]
 
 
 def test_too_little_text(configure: Configure, tmp_path):
@@ -197,7 +233,7 @@ def test_too_little_text(configure: Configure, tmp_path):
     refused(of(["", " "]), "DAT004", "2 empty")
     refused(of(["ba"] * 9, dataset__min_length=20), "DAT004", "9 too short")
     refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
-    refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "no text is left of 0 documents")
+    refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "holds no documents")
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 
