@@ -138,6 +138,6 @@ def sound_runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
             "gradient_clipping": draw(st.sampled_from([None, 0.5, 1.0])),
             "logging_steps": draw(st.integers(1, 100)),
             "torch_compile": draw(st.booleans()),
-            "eval_steps": draw(st.integers(0, max_steps)),
+            "eval_steps": draw(st.just(0) | st.integers(50, max_steps)),
         },
     }

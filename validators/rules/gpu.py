@@ -118,5 +118,51 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(PATH, message, "lower the batch per device, or use a larger GPU")
 
 
+@rule(
+    "GPU009",
+    "unused-gpus",
+    severity=Severity.WARN,
+    level=Level.GPU,
+    needs=("gpus",),
+    production_only=True,
+)
+def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """GPUs that the run could see, that nobody uses, and that it leaves idle.
+
+    ## What it does
+    Warns where more GPUs are visible than the run has processes on a node, and those beyond are free: no
+    process computes on them, and no more than 2 % of their memory is taken. Under a scheduler what is visible
+    is what the job has been given.
+
+    ## Why is this bad?
+    A node is paid for by the hour and not by the GPU: one process on a node of eight costs eight times what
+    it could, and every number that a run tells of itself is as good as ever.
+
+    ## Example
+    ```yaml
+    distributed:
+      nproc_per_node: 1   # on a node with 8 GPUs
+    ```
+
+    ## Use instead
+    ```text
+    distributed.nproc_per_node: 8, with fewer trainer.gradient_accumulation_steps; or CUDA_VISIBLE_DEVICES=0
+    ```
+    """
+    processes = run.config.distributed.nproc_per_node
+    visible = facts.gpus or ()
+    unused = [gpu for gpu in visible[processes:] if _is_free(gpu)]
+    if unused:
+        which = ", ".join(str(gpu.index) for gpu in unused)
+        message = f"{len(unused)} of {len(visible)} visible GPUs would stay idle: {which}"
+        used = ",".join(str(gpu.index) for gpu in visible if gpu not in unused)
+        hint = f"raise {PATH}, or set CUDA_VISIBLE_DEVICES={used} where the others are not for this run"
+        yield Violation(PATH, message, hint)
+
+
+def _is_free(gpu: GpuFacts) -> bool:
+    return not gpu.processes and gpu.memory_used_mib <= IDLE_MEMORY_SHARE * gpu.memory_total_mib
+
+
 def _process(process: GpuProcessFacts) -> str:
     return f"process {process.pid}{f' ({process.name})' if process.name else ''}"

@@ -11,6 +11,19 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
+ALONE, COMPILED, RANKS, NODES = "alone", "compiled", "ranks", "nodes"
+DEBUGGING = {
+    "CUDA_LAUNCH_BLOCKING": ("1", ALONE, "the host waits for each kernel"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("1", ALONE, "each tensor is a call of the driver"),
+    "TRITON_INTERPRET": ("1", ALONE, "Triton's kernels are interpreted, not compiled"),
+    "TORCH_COMPILE_DISABLE": ("1", COMPILED, "nothing is compiled, whatever trainer.torch_compile says"),
+    "TORCHDYNAMO_DISABLE": ("1", COMPILED, "nothing is compiled, whatever trainer.torch_compile says"),
+    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", RANKS, "each collective is checked by another one"),
+    "NCCL_P2P_DISABLE": ("1", RANKS, "gradients go by the host's memory, not from GPU to GPU"),
+    "NCCL_SHM_DISABLE": ("1", RANKS, "what goes by the host goes through the network"),
+    "NCCL_IB_DISABLE": ("1", NODES, "gradients go by sockets, not by InfiniBand or RoCE"),
+}
+"""Variables that are set to find a fault, the value that switches each on, whom it costs, and what."""
 ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
 
@@ -166,3 +179,52 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     assert facts.host is not None
     for name in foreign_strategies(facts.host.environment):
         yield Violation("distributed.mode", f"the environment asks for {name}", FOREIGN_HINT)
+
+
+@rule(
+    "HST010",
+    "debugging-environment",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("host",),
+    production_only=True,
+)
+def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Variables that somebody set to find a fault, and that slow a production run.
+
+    ## What it does
+    Warns of CUDA_LAUNCH_BLOCKING, PYTORCH_NO_CUDA_MEMORY_CACHING and TRITON_INTERPRET where the profile
+    requires a GPU; of TORCH_COMPILE_DISABLE and TORCHDYNAMO_DISABLE where the run compiles; of
+    TORCH_DISTRIBUTED_DEBUG=DETAIL, NCCL_P2P_DISABLE and NCCL_SHM_DISABLE with several processes, and of
+    NCCL_IB_DISABLE with several nodes.
+
+    ## Why is this bad?
+    They are set in a shell or a job script, outlive what they were set for, and change no result. A run that
+    takes half as long again for one of them is above each floor of utilisation.
+
+    ## Example
+    ```text
+    export CUDA_LAUNCH_BLOCKING=1   # to see where it crashed, last month
+    ```
+
+    ## Use instead
+    ```text
+    unset CUDA_LAUNCH_BLOCKING
+    ```
+    """
+    assert facts.host is not None
+    costs = _who_pays(run)
+    for name, (value, whom, effect) in DEBUGGING.items():
+        if whom in costs and facts.host.environment.get(name, "").upper() == value:
+            yield Violation("", f"{name}={value}: {effect}", f"unset {name}")
+
+
+def _who_pays(run: ResolvedRun) -> set[str]:
+    distributed = run.config.distributed
+    applies = {
+        ALONE: run.device == "cuda",
+        COMPILED: run.config.trainer.torch_compile,
+        RANKS: distributed.nproc_per_node * distributed.nnodes > 1,
+        NODES: distributed.nnodes > 1,
+    }
+    return {whom for whom, is_so in applies.items() if is_so}

@@ -27,7 +27,8 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     The warm-up ends before the run does, warm-up and decay do not overlap, and the floor is reached by
     the last step, not long before it: a floor under a thousandth of the peak may hold for 1 % of the steps.
     Warns where the warm-up takes more than half of the run, and where a higher floor holds for more than
-    10 % of it. The message gives the learning rate at the first, middle and last step.
+    10 % of it. The message gives the learning rate at the first, middle and last step. Warns of less than one
+    percent, which is how a share looks; in steps it is beyond doubt.
 
     ## Why is this bad?
     A warm-up of 10,000 steps in a run of 500 never reaches its peak: the run is all warm-up, and only its
@@ -54,8 +55,22 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         f"learning rate {plan.learning_rate_first.value:.3g} at the start, "
         f"{plan.learning_rate_middle.value:.3g} in the middle, {plan.learning_rate_last.value:.3g} at the end"
     )
-    for found in (*_of_the_warmup(run, plan.schedule), *_of_the_end(run, plan.schedule)):
+    for found in (
+        *_of_the_percents(run),
+        *_of_the_warmup(run, plan.schedule),
+        *_of_the_end(run, plan.schedule),
+    ):
         yield replace(found, message=f"{found.message}; {rates}")
+
+
+def _of_the_percents(run: ResolvedRun) -> Violations:
+    scheduler, max_steps = run.config.scheduler, run.config.trainer.max_steps
+    for name, percent in (("warmup", scheduler.warmup_percent), ("decay", scheduler.decay_percent)):
+        if percent is not None and 0 < percent < 1:
+            path = f"scheduler.{name}_percent"
+            message = f"{percent:g} percent of {max_steps:,} steps are {max_steps * percent / 100:,.0f}"
+            hint = f"write {100 * percent:g} if a share was meant, else scheduler.{name}_steps"
+            yield Violation(path, message, hint, Severity.WARN)
 
 
 def _of_the_warmup(run: ResolvedRun, schedule: Schedule) -> Violations:

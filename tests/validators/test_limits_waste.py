@@ -1,0 +1,155 @@
+"""Limits of the rules on what wastes a day of GPUs and breaks nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from launcher.probes.host import recorded_environment
+from tests.validators.judging import FACTS, found, run_of, with_facts, with_prepared
+from validators.facts import NO_FACTS
+from validators.finding import Severity
+from validators.rules.hst_environment import DEBUGGING
+
+STEP = {"tokens_per_second": 1e6, "step_time_s": 1.0}
+NODES_OF_TWO = ("distributed.nproc_per_node=2", "distributed.nnodes=2")
+
+
+def evaluated(tokens: int, *overrides: str) -> list[tuple[str, Severity | None]]:
+    run, facts = run_of("trainer.eval_steps=100", *overrides), with_prepared(num_eval_tokens=tokens)
+    return [(one.path, one.severity) for one in found("BUD003", run, facts, **STEP)]
+
+
+def test_an_evaluation_may_take_a_fifth_of_the_training() -> None:
+    assert evaluated(60_000_000) == []
+    assert evaluated(60_300_000) == [("trainer.eval_steps", Severity.WARN)]
+    assert evaluated(300_000_000) == [("trainer.eval_steps", Severity.WARN)]
+    assert evaluated(303_000_000) == [("trainer.eval_steps", None)]
+
+
+def test_the_advice_on_evaluations_is_enough_and_no_more() -> None:
+    facts = with_prepared(num_eval_tokens=303_000_000)
+    (one,) = found("BUD003", run_of("trainer.eval_steps=100"), facts, **STEP)
+    assert one.hint.startswith("set trainer.eval_steps to 506 or more; or ")
+    assert found("BUD003", run_of("trainer.eval_steps=506"), facts, **STEP) == []
+    assert found("BUD003", run_of("trainer.eval_steps=504"), facts, **STEP) != []
+
+
+def test_an_evaluation_at_the_end_alone_is_held_to_the_run() -> None:
+    runs = [
+        ("trainer.eval_steps=0", "trainer.max_steps=100"),
+        ("trainer.eval_steps=100", "trainer.max_steps=100"),
+    ]
+    for overrides in runs:
+        assert evaluated(60_000_000, *overrides) == []
+        assert evaluated(60_300_000, *overrides) == [("dataset.eval_samples", Severity.WARN)]
+
+
+def test_an_evaluation_shows_more_than_noise_from_a_thousand_targets() -> None:
+    assert evaluated(5_000) == []
+    assert evaluated(4_999) == [("dataset.eval_samples", Severity.WARN)]
+    one_batch = ("trainer.eval_max_batches=1", "trainer.per_device_eval_batch_size=5")
+    assert evaluated(300_000_000, *one_batch) == []
+    assert evaluated(4_999, *one_batch) == [("trainer.eval_max_batches", Severity.WARN)]
+
+
+def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it_can_be() -> None:
+    samples = "dataset.eval_samples=300000"  # of 217 tokens
+    (one,) = found("BUD003", run_of(samples, "trainer.eval_steps=100"), NO_FACTS, **STEP)
+    assert "about 65,100,000 tokens takes 21.7 s, 22% of the training between two" in one.message
+    for unknown in ((samples, "dataset.eval_split=test"), ("dataset.eval_samples=null",)):
+        assert found("BUD003", run_of(*unknown, "trainer.eval_steps=1"), NO_FACTS, **STEP) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "path", "severity"),
+    [
+        # 250,000,000 weights: a gradient of norm 1 is 6.3246e-5 a weight.
+        (["optimizer.eps=6.32e-5"], "", None),
+        (["optimizer.eps=6.33e-5"], "optimizer.eps", Severity.WARN),
+        (["optimizer.eps=5.69e-4"], "optimizer.eps", Severity.WARN),
+        (["optimizer.eps=5.70e-4"], "optimizer.eps", None),
+        (["optimizer.eps=6.33e-5", "trainer.gradient_clipping=null"], "optimizer.eps", Severity.WARN),
+        (["optimizer.eps=6.33e-5", "trainer.gradient_clipping=100.0"], "optimizer.eps", Severity.WARN),
+        (["trainer.gradient_clipping=1.59e-4"], "", None),
+        (["trainer.gradient_clipping=1.58e-4"], "trainer.gradient_clipping", Severity.WARN),
+        (["trainer.gradient_clipping=1e-8"], "trainer.gradient_clipping", None),
+        (["optimizer.eps=1e-4", "trainer.gradient_clipping=0.5"], "optimizer.eps", Severity.WARN),
+        (["optimizer.eps=1e-6", "trainer.gradient_clipping=0.01"], "optimizer.eps", Severity.WARN),
+        (["optimizer.weight_decay=5.0", "optimizer.lr=1e-3"], "", None),
+        (["optimizer.weight_decay=5.1", "optimizer.lr=1e-3"], "optimizer.weight_decay", Severity.WARN),
+        (["optimizer.weight_decay=50.0", "optimizer.lr=1e-3"], "optimizer.weight_decay", Severity.WARN),
+        (["optimizer.weight_decay=51.0", "optimizer.lr=1e-3"], "optimizer.weight_decay", None),
+    ],
+)
+def test_what_drowns_a_gradient(keys: list[str], path: str, severity: Severity | None) -> None:
+    said = found("OPT005", run_of(*keys), num_parameters=250_000_000)
+    assert [(one.path, one.severity) for one in said] == ([(path, severity)] if path else [])
+
+
+def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
+    muon = ("optimizer.name=muon", "optimizer.lr=1e-4", "optimizer.weight_decay=1.0")
+    assert found("OPT005", run_of(*muon)) == []
+    assert found("OPT005", run_of(*muon, "optimizer.muon_lr=0.02")) != []
+    (one,) = found("OPT005", run_of("optimizer.lr=1e-3", "optimizer.weight_decay=10.0"))
+    assert "erases 1.00% of every matrix: half of what a step learned is gone 69 steps later" in one.message
+    (one,) = found("OPT005", run_of("optimizer.lr=1.0", "optimizer.weight_decay=1.0"))
+    assert one.message.endswith("erases 100.00% of every matrix")
+
+
+@pytest.mark.parametrize(
+    ("key", "is_share"),
+    [("warmup_percent=0.05", True), ("warmup_percent=0.99", True), ("warmup_percent=1.0", False),
+     ("warmup_percent=0.0", False), ("decay_percent=0.1", True), ("decay_percent=20.0", False)],
+)  # fmt: skip
+def test_a_percentage_that_looks_like_a_share(key: str, is_share: bool) -> None:
+    said = found("SCH001", run_of(f"scheduler.{key}", "scheduler.warmup_steps=0"))
+    assert [one.severity for one in said if "percent of" in one.message] == [Severity.WARN] * is_share
+
+
+def test_a_share_in_percent_says_what_it_comes_to() -> None:
+    (one,) = found("SCH001", run_of("scheduler.warmup_percent=0.05"))
+    assert "0.05 percent of 50,000 steps are 25" in one.message
+    assert one.hint == "write 5 if a share was meant, else scheduler.warmup_steps"
+
+
+def told(environment: dict[str, str], *overrides: str) -> list[str]:
+    run, facts = run_of(*overrides), with_facts("host", environment=environment)
+    return [one.message.partition("=")[0] for one in found("HST010", run, facts)]
+
+
+def test_debugging_of_ranks_costs_ranks_and_that_of_the_network_nodes() -> None:
+    ranks = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "TORCH_DISTRIBUTED_DEBUG": "detail"}
+    network = {"NCCL_IB_DISABLE": "1"}
+    assert told(ranks | network) == []
+    assert set(told(ranks | network, "distributed.nproc_per_node=2")) == ranks.keys()
+    assert set(told(ranks | network, *NODES_OF_TWO)) == (ranks | network).keys()
+    assert set(told(ranks | network, "distributed.nnodes=2")) == (ranks | network).keys()
+
+
+def test_what_does_not_compile_is_not_told_that_nothing_is_compiled() -> None:
+    disabled = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
+    assert set(told(disabled)) == disabled.keys()
+    assert told(disabled, "trainer.torch_compile=false") == []
+
+
+def test_a_run_on_a_cpu_launches_no_kernels() -> None:
+    facts = with_facts("host", environment={"CUDA_LAUNCH_BLOCKING": "1"})
+    assert found("HST010", run_of(profile="cpu-demo"), facts) == []
+
+
+def test_every_variable_that_is_judged_is_recorded() -> None:
+    environment = {name: value for name, (value, _, _) in DEBUGGING.items()}
+    assert recorded_environment(environment) == environment
+
+
+def test_unused_gpus_are_counted_and_those_in_use_are_left_out() -> None:
+    gpu = FACTS.gpus[0]
+    gpus = tuple(replace(gpu, index=index, uuid=f"GPU-{index}") for index in range(4))
+    (one,) = found("GPU009", run_of(), replace(FACTS, gpus=gpus))
+    assert one.message == "3 of 4 visible GPUs would stay idle: 1, 2, 3"
+    assert "CUDA_VISIBLE_DEVICES=0 " in one.hint
+    taken = (*gpus[:2], replace(gpus[2], memory_used_mib=40_000), gpus[3])
+    (one,) = found("GPU009", run_of("distributed.nproc_per_node=2"), replace(FACTS, gpus=taken))
+    assert one.message == "1 of 4 visible GPUs would stay idle: 3"
