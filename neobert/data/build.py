@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.data.copies import Copies
 from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder
 from neobert.data.patience import PatientReader
 from neobert.data.readers import TextSource
@@ -57,11 +58,14 @@ class Request:
         return hash_of(self.content())
 
     def splits(self) -> Iterator[tuple[str, TextSource, int | None]]:
-        """Yield what is written: (name, source, most tokens); a stream's training text is not."""
-        if not self.config.dataset.streaming:
-            yield "train", self.corpus.train, None
+        """Yield what is written: (name, source, most tokens); a stream's training text is not.
+
+        The evaluation comes first, so that its copies in the training text can be counted.
+        """
         if self.corpus.evaluation is not None:
             yield "eval", self.corpus.evaluation, evaluation_budget(self.config)
+        if not self.config.dataset.streaming:
+            yield "train", self.corpus.train, None
 
 
 def hash_of(content: Any) -> str:
@@ -97,8 +101,11 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
         encoder = encoder_for(request.config, tokenizer)
+        copies = Copies() if request.corpus.evaluation is not None else None
         splits = {
-            name: _write_split(partial, name, source, encoder, budget, request.config, report_progress)
+            name: _write_split(
+                partial, name, source, encoder, budget, copies, request.config, report_progress
+            )
             for name, source, budget in request.splits()
         }
         _check_unchanged(folder, request)
@@ -116,12 +123,15 @@ def _write_split(
     source: TextSource,
     encoder: SegmentEncoder,
     budget: int | None,
+    copies: Copies | None,
     config: RunConfig,
     report_progress: Callable[[], None],
 ) -> dict[str, Any]:
     counts = Counts()
     writer = SplitWriter(folder, name, encoder.dtype)
-    texts = PatientReader.of(source, config.dataset)
+    texts: Iterable[str] = PatientReader.of(source, config.dataset)
+    if copies is not None:
+        texts = copies.compare(texts) if name == "train" else copies.note(texts)
     tell = _teller(name)
     try:
         for encoded in _until(budget, encode_all(texts, encoder, config.dataset.num_proc, source.label)):
@@ -134,7 +144,10 @@ def _write_split(
         writer.abandon()
     if counts.segments == 0:
         raise _empty(source.label, counts)
-    return described | {"counts": split_report(source.label, counts)}
+    report = split_report(source.label, counts)
+    if copies is not None and name == "train":
+        report["copies_of_evaluation"] = copies.count
+    return described | {"counts": report}
 
 
 def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:

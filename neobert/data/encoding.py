@@ -27,7 +27,8 @@ NUM_MARKERS = 2
 class Counts:
     """What became of the documents. Lengths are in tokens, markers included.
 
-    `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens.
+    `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
+    tokens stand for what the tokenizer has none for, `special` ones are spelled by the text, as "[MASK]".
     """
 
     documents: int = 0
@@ -39,6 +40,8 @@ class Counts:
     segments: int = 0
     tokens: int = 0
     tokens_lost: int = 0
+    unknown: int = 0
+    special: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * 33)
 
     def add(self, other: Counts) -> None:
@@ -82,6 +85,8 @@ class SegmentEncoder:
     min_length: int
     long_documents: LongDocuments
     dtype: np.dtype[np.unsignedinteger]
+    unknown_id: int | None
+    is_maskable: NDArray[np.bool_]
 
     def encode(self, texts: Iterable[str]) -> Encoded:
         """Encode one batch."""
@@ -100,7 +105,10 @@ class SegmentEncoder:
                 flat.append(self.end_id)
                 lengths.append(self._length(piece))
         counts.segments, counts.tokens = len(lengths), len(flat)
-        return Encoded(np.array(flat, self.dtype), np.array(lengths, np.int64), counts, too_long)
+        tokens = np.array(flat, self.dtype)
+        counts.unknown = int((tokens == self.unknown_id).sum()) if self.unknown_id is not None else 0
+        counts.special = int((~self.is_maskable[tokens]).sum()) - NUM_MARKERS * len(lengths) - counts.unknown
+        return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
     @staticmethod
     def _length(ids: list[int]) -> int:
@@ -144,6 +152,7 @@ def segment_encoder(
     backend = Tokenizer.from_str(bundle.tokenizer.backend_tokenizer.to_str())
     backend.no_truncation()
     backend.no_padding()
+    unknown_id = bundle.tokenizer.unk_token_id
     return SegmentEncoder(
         backend,
         bundle.cls_id,
@@ -152,6 +161,8 @@ def segment_encoder(
         min_length,
         long_documents,
         token_dtype(bundle.vocab_size),
+        None if unknown_id in (bundle.cls_id, bundle.sep_id) else unknown_id,
+        bundle.is_maskable,
     )
 
 

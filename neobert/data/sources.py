@@ -27,7 +27,9 @@ class Corpus:
 
     Attributes:
         train: source of the training documents.
-        evaluation: source of the evaluation documents, or None. No document is in both.
+        evaluation: source of the evaluation documents, or None. No document is in both; of a text that occurs
+            more than once, copies may be, except where `validation_split` shares out by the text. The report
+            of `prepare` counts them.
         config: what the corpus was opened from.
     """
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import os
 import signal
 from dataclasses import replace
@@ -76,6 +77,21 @@ def test_each_fate_of_a_long_document_is_counted(bundle):
 def test_lengths_fall_into_bins_of_powers_of_two(bundle):
     counts = encoder(bundle, 64).encode([" ".join(["ba"] * n) for n in (1, 2, 3, 6, 7)]).counts
     assert counts.histogram[:6] == [0, 0, 2, 2, 1, 0]
+
+
+def test_unknown_tokens_and_special_ones_that_the_text_spells_are_counted(bundle):
+    counts = (
+        encoder(bundle).encode(["ba go", "[MASK] ba [PAD]", "\u4f60 ba \u597d \U0001f600", "[SEP]"]).counts
+    )
+    assert (counts.special, counts.unknown) == (3, 3)
+    assert (counts.segments, counts.tokens) == (4, 2 + 3 + 4 + 1 + 8)
+
+
+def test_a_marker_that_is_the_unknown_token_too_counts_as_a_marker(bundle):
+    tokenizer = copy.deepcopy(bundle.tokenizer)
+    tokenizer.unk_token = tokenizer.sep_token
+    counts = encoder(replace(bundle, tokenizer=tokenizer)).encode(["ba go", "[MASK]"]).counts
+    assert (counts.special, counts.unknown) == (1, 0)
 
 
 def test_short_documents_are_left_out_but_short_ends_are_kept(bundle):

@@ -1,0 +1,31 @@
+"""Copies of evaluation documents in the training text: exact ones, known by a hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+
+class Copies:
+    """Counts the training documents whose text is that of an evaluation document, empty ones aside."""
+
+    def __init__(self) -> None:
+        self._evaluation: set[bytes] = set()
+        self.count = 0
+
+    def note(self, texts: Iterable[str]) -> Iterator[str]:
+        """Pass evaluation documents on and remember them."""
+        for text in texts:
+            if text.strip():
+                self._evaluation.add(_hash(text))
+            yield text
+
+    def compare(self, texts: Iterable[str]) -> Iterator[str]:
+        """Pass training documents on and count those that were remembered."""
+        for text in texts:
+            self.count += _hash(text) in self._evaluation
+            yield text
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
