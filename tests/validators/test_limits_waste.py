@@ -78,7 +78,7 @@ def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it
         (["optimizer.eps=1e-4", "trainer.gradient_clipping=0.5"], "optimizer.eps", Severity.WARN),
         (["optimizer.eps=1e-6", "trainer.gradient_clipping=0.01"], "optimizer.eps", Severity.WARN),
         (["optimizer.weight_decay=5.0", "optimizer.lr=1e-3"], "", None),
-        (["optimizer.weight_decay=5.1", "optimizer.lr=1e-3"], "optimizer.weight_decay", Severity.WARN),
+        (["optimizer.weight_decay=5.04", "optimizer.lr=1e-3"], "optimizer.weight_decay", Severity.WARN),
         (["optimizer.weight_decay=50.0", "optimizer.lr=1e-3"], "optimizer.weight_decay", Severity.WARN),
         (["optimizer.weight_decay=51.0", "optimizer.lr=1e-3"], "optimizer.weight_decay", None),
     ],
@@ -86,6 +86,12 @@ def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it
 def test_what_drowns_a_gradient(keys: list[str], path: str, severity: Severity | None) -> None:
     said = found("OPT005", run_of(*keys), num_parameters=250_000_000)
     assert [(one.path, one.severity) for one in said] == ([(path, severity)] if path else [])
+
+
+def test_half_of_the_rate_is_enough_and_a_tenth_of_it_a_warning() -> None:
+    assert found("OPT005", run_of("optimizer.eps=0.01"), num_parameters=10_000) == []
+    (one,) = found("OPT005", run_of("optimizer.eps=9.0"), num_parameters=1)
+    assert (one.severity, "mean step is 10.00%" in one.message) == (Severity.WARN, True)
 
 
 def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
