@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from neobert.data.splits import SplitSlice
-from neobert.data.text_files import column_of, read_documents
+from neobert.data.text_files import column_of, digest_of_ends, read_documents
 
 State = dict[str, Any]
 _FETCH = 1024
@@ -47,7 +47,7 @@ class TextSource(Protocol):
         """Count the documents; None where only the end of the stream would tell."""
 
     def identity(self) -> Any:
-        """Describe the content, JSON-able and without reading it: equal means the same documents."""
+        """Describe the content, JSON-able and without reading it all: equal means the same documents."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,12 @@ class FileSource:
         return sum(1 for path in self.files for _ in read_documents(path, self.text_column))
 
     def identity(self) -> Any:
-        """List names, sizes and times of change."""
+        """List names, sizes, times of change and hashes of both ends: archives may set all times to one."""
         stats = [(path, path.stat()) for path in self.files]
-        return [[path.relative_to(self.root).as_posix(), s.st_size, s.st_mtime_ns] for path, s in stats]
+        return [
+            [path.relative_to(self.root).as_posix(), s.st_size, s.st_mtime_ns, digest_of_ends(path)]
+            for path, s in stats
+        ]
 
 
 class _FileReader:

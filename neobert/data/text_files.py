@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
@@ -23,6 +25,7 @@ from neobert.errors import ProjectError
 KINDS = (".txt", ".jsonl", ".parquet")
 MAX_RUN_CHARACTERS = 1 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_END_BYTES = 2**16
 _UTF_16 = ("is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {name}")
 _OTHER_MARKS = {
     b"\xff\xfe": _UTF_16,
@@ -74,6 +77,21 @@ def column_of(path: Path, text_column: str | None) -> str | None:
     return None
 
 
+def digest_of_ends(path: Path) -> str:
+    """Hash the first and the last 64 KiB of a file. Raises DAT001 where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_END_BYTES)
+            file.seek(max(len(head), os.fstat(file.fileno()).st_size - _END_BYTES))
+            return blake2b(head + file.read(), digest_size=16).hexdigest()
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> ProjectError:
+    return _unreadable(path, f"cannot be read: {error.strerror or error}", "check path and rights")
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for its bytes, parquet for seeking too; say in our words what cannot be read."""
@@ -85,9 +103,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
             path, f"the gzip data is broken or cut short ({error})", "copy the file again"
         ) from error
     except OSError as error:
-        raise _unreadable(
-            path, f"cannot be read: {error.strerror or error}", "check path and rights"
-        ) from error
+        raise _refused(path, error) from error
 
 
 @contextmanager

@@ -132,6 +132,23 @@ def test_another_text_is_another_folder(configure: Configure, tmp_path):
     assert after.fingerprint != before.fingerprint
 
 
+@pytest.mark.parametrize("find", [bytes.find, bytes.rfind])
+def test_texts_of_one_name_size_and_time_are_two(configure: Configure, tmp_path, find):
+    """As archives that are made reproducibly leave them."""
+    parts = [write_jsonl(tmp_path / f"{name}.jsonl", sentences(4000)) for name in ("one", "two")]
+    content = parts[1].read_bytes()
+    place = find(content, b"a")
+    parts[1].write_bytes(content[:place] + b"e" + content[place + 1 :])
+    assert len(content) > 2 * 2**16
+    folders = []
+    for part in parts:
+        home = tmp_path / part.stem / "part.jsonl"
+        home.parent.mkdir()
+        os.utime(part.rename(home), (1, 1))
+        folders.append(prepare(configure(dataset__path=str(home.parent))).folder)
+    assert folders[0] != folders[1]
+
+
 def test_the_fingerprint_is_of_the_content_alone(configure: Configure, corpus_file, tmp_path):
     copy = tmp_path / "elsewhere.jsonl"
     shutil.copyfile(corpus_file, copy)

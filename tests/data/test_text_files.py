@@ -178,6 +178,7 @@ def test_gzip_in_name_only(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says", "way_out"),
     [(gzip.compress(b"some text"), "is gzip", "a.txt.gz"), (b"\x28\xb5\x2f\xfd \x00", "is zstd", "zstd -d")],
+    ids=["gzip", "zstd"],
 )
 def test_packed_whatever_the_name_says(tmp_path, content, says, way_out):
     assert way_out in refused(put(tmp_path / "a.txt", content), "DAT001", says).hint
