@@ -108,8 +108,9 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
             )
             for name, source, budget in request.splits()
         }
-        _check_unchanged(folder, request)
-        write_manifest(partial, _manifest(request, tokenizer, splits))
+        content = request.content()
+        _check_unchanged(folder, content, request.corpus.label)
+        write_manifest(partial, _manifest(content, tokenizer, splits))
         with writing(folder):
             partial.rename(folder)
     except BaseException:
@@ -172,8 +173,7 @@ def _teller(name: str) -> Callable[[Counts], None]:
     return tell
 
 
-def _manifest(request: Request, tokenizer: TokenizerBundle, splits: dict[str, Any]) -> dict[str, Any]:
-    content = request.content()
+def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any]) -> dict[str, Any]:
     files = {name: split["files"] for name, split in splits.items()}
     # Of a stream only the request is known; how much of it an evaluation reads may change between sessions.
     request_alone = {name: value for name, value in content.items() if name != "evaluation_tokens"}
@@ -190,14 +190,14 @@ def _manifest(request: Request, tokenizer: TokenizerBundle, splits: dict[str, An
     }
 
 
-def _check_unchanged(folder: Path, request: Request) -> None:
+def _check_unchanged(folder: Path, content: dict[str, Any], label: str) -> None:
     """Refuse text that is no longer what it was when the folder got its name."""
-    if request.key() != folder.name:
+    if hash_of(content) != folder.name:
         raise ProjectError(
             "DAT001",
             "changed while it was being prepared",
             "prepare it again when nothing writes there any more",
-            request.corpus.label,
+            label,
         )
 
 

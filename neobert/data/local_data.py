@@ -69,7 +69,8 @@ def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
 
 def _is_loop(folder: str, name: str) -> bool:
     """Whether a folder is a link to one that it lies in: what is there is read already."""
-    return Path(folder).resolve().is_relative_to(Path(folder, name).resolve())
+    link = Path(folder, name)
+    return link.is_symlink() and Path(folder).resolve().is_relative_to(link.resolve())
 
 
 def _holds_something(file: Path) -> bool:

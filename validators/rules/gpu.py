@@ -107,7 +107,7 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for gpu in (facts.gpus or ())[: run.config.distributed.nproc_per_node]:
         label = f"GPU {gpu.index} ({gpu.name})"
         free = gpu.memory_total_mib - gpu.memory_used_mib
-        if gpu.memory_used_mib > IDLE_MEMORY_SHARE * gpu.memory_total_mib:
+        if _is_filled(gpu):
             message = f"{label}: {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB are in use already"
             yield Violation(PATH, message, "end the other process, or choose another device")
         elif gpu.processes:
@@ -151,7 +151,7 @@ def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     processes = run.config.distributed.nproc_per_node
     visible = facts.gpus or ()
-    unused = [gpu for gpu in visible[processes:] if _is_free(gpu)]
+    unused = [gpu for gpu in visible[processes:] if not (gpu.processes or _is_filled(gpu))]
     if unused:
         which = ", ".join(str(gpu.index) for gpu in unused)
         message = f"{len(unused)} of {len(visible)} visible GPUs would stay idle: {which}"
@@ -160,8 +160,8 @@ def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(PATH, message, hint)
 
 
-def _is_free(gpu: GpuFacts) -> bool:
-    return not gpu.processes and gpu.memory_used_mib <= IDLE_MEMORY_SHARE * gpu.memory_total_mib
+def _is_filled(gpu: GpuFacts) -> bool:
+    return gpu.memory_used_mib > IDLE_MEMORY_SHARE * gpu.memory_total_mib
 
 
 def _process(process: GpuProcessFacts) -> str:

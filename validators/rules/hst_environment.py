@@ -213,18 +213,17 @@ def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     assert facts.host is not None
-    costs = _who_pays(run)
+    costs = _who_pays(run, plan)
     for name, (value, whom, effect) in DEBUGGING.items():
         if whom in costs and facts.host.environment.get(name, "").upper() == value:
             yield Violation("", f"{name}={value}: {effect}", f"unset {name}")
 
 
-def _who_pays(run: ResolvedRun) -> set[str]:
-    distributed = run.config.distributed
+def _who_pays(run: ResolvedRun, plan: Plan) -> set[str]:
     applies = {
         ALONE: run.device == "cuda",
         COMPILED: run.config.trainer.torch_compile,
-        RANKS: distributed.nproc_per_node * distributed.nnodes > 1,
-        NODES: distributed.nnodes > 1,
+        RANKS: plan.world_size.value > 1,
+        NODES: run.config.distributed.nnodes > 1,
     }
     return {whom for whom, is_so in applies.items() if is_so}
