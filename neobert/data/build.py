@@ -101,13 +101,15 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
         encoder = encoder_for(request.config, tokenizer)
-        copies = Copies() if request.corpus.evaluation is not None else None
+        copies = Copies()
         splits = {
             name: _write_split(
                 partial, name, source, encoder, budget, copies, request.config, report_progress
             )
             for name, source, budget in request.splits()
         }
+        if splits.keys() >= {"train", "eval"}:
+            splits["train"]["counts"]["copies_of_evaluation"] = copies.count
         content = request.content()
         _check_unchanged(folder, content, request.corpus.label)
         write_manifest(partial, _manifest(content, tokenizer, splits))
@@ -124,15 +126,13 @@ def _write_split(
     source: TextSource,
     encoder: SegmentEncoder,
     budget: int | None,
-    copies: Copies | None,
+    copies: Copies,
     config: RunConfig,
     report_progress: Callable[[], None],
 ) -> dict[str, Any]:
     counts = Counts()
     writer = SplitWriter(folder, name, encoder.dtype)
-    texts: Iterable[str] = PatientReader.of(source, config.dataset)
-    if copies is not None:
-        texts = copies.compare(texts) if name == "train" else copies.note(texts)
+    texts = copies.follow(name, PatientReader.of(source, config.dataset))
     tell = _teller(name)
     try:
         for encoded in _until(budget, encode_all(texts, encoder, config.dataset.num_proc, source.label)):
@@ -145,10 +145,7 @@ def _write_split(
         writer.abandon()
     if counts.segments == 0:
         raise _empty(source.label, counts)
-    report = split_report(source.label, counts)
-    if copies is not None and name == "train":
-        report["copies_of_evaluation"] = copies.count
-    return described | {"counts": report}
+    return described | {"counts": split_report(source.label, counts)}
 
 
 def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:

@@ -13,15 +13,19 @@ class Copies:
         self._evaluation: set[bytes] = set()
         self.count = 0
 
-    def note(self, texts: Iterable[str]) -> Iterator[str]:
-        """Pass evaluation documents on and remember them."""
+    def follow(self, split: str, texts: Iterable[str]) -> Iterator[str]:
+        """Pass the documents of a split on, the evaluation's before the others'."""
+        if split == "eval":
+            return self._note(texts)
+        return self._compare(texts) if self._evaluation else iter(texts)
+
+    def _note(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             if text.strip():
                 self._evaluation.add(_hash(text))
             yield text
 
-    def compare(self, texts: Iterable[str]) -> Iterator[str]:
-        """Pass training documents on and count those that were remembered."""
+    def _compare(self, texts: Iterable[str]) -> Iterator[str]:
         for text in texts:
             self.count += _hash(text) in self._evaluation
             yield text
