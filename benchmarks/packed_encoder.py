@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-TOKENS, VOCAB, HIDDEN, HEADS, INNER, LAYERS = 32_768, 30_528, 768, 12, 2048, 28
-THETA, EPS, SLOTS = 10_000.0, 1e-5, 256
-MASKED = int(0.2 * TOKENS)
-MASKED_CAPACITY = -(-MASKED // 128) * 128
+VOCAB, HIDDEN, HEADS, INNER, LAYERS = 30_528, 768, 12, 2048, 28
+THETA, EPS, TOKENS_PER_SLOT = 10_000.0, 1e-5, 128
 SHAPES = {
     "attention_norm": (HIDDEN,),
     "qkv": (3 * HIDDEN, HIDDEN),
@@ -71,26 +69,32 @@ class Batch:
         return [self.input_ids, self.position_ids, self.cu_seqlens, self.masked_rows, self.labels]
 
 
-def draw_lengths(kind: str, rng: random.Random) -> list[int]:
+def num_masked(tokens: int) -> int:
+    return int(0.2 * tokens)
+
+
+def draw_lengths(kind: str, tokens: int, rng: random.Random) -> list[int]:
     if kind != "packed":
-        return [int(kind)] * (TOKENS // int(kind))
+        return [int(kind)] * (tokens // int(kind))
     lengths: list[int] = []
-    while (left := TOKENS - sum(lengths)) > 0:
+    while (left := tokens - sum(lengths)) > 0:
         lengths.append(min(left, 1024, max(8, round(math.exp(rng.gauss(math.log(150), 0.86))))))
     return lengths
 
 
-def draw_batch(kind: str, seed: int) -> Batch:
+def draw_batch(kind: str, tokens: int, seed: int) -> Batch:
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
-    lengths = draw_lengths(kind, rng)
-    slots = SLOTS if kind == "packed" else len(lengths)
+    lengths = draw_lengths(kind, tokens, rng)
+    slots = tokens // TOKENS_PER_SLOT if kind == "packed" else len(lengths)
     assert len(lengths) <= slots
     cu = torch.tensor([0, *lengths]).cumsum(0)
-    cu = torch.cat([cu, cu.new_full((slots - len(lengths),), TOKENS)]).to(torch.int32)
-    ids = torch.randint(5, 30_000, (TOKENS,), generator=generator)
-    rows = torch.randperm(TOKENS, generator=generator)[:MASKED].sort().values
-    rows = torch.cat([rows, rows.new_zeros(MASKED_CAPACITY - MASKED)])
-    labels = torch.cat([ids[rows[:MASKED]], torch.full((MASKED_CAPACITY - MASKED,), -100)])
+    cu = torch.cat([cu, cu.new_full((slots - len(lengths),), tokens)]).to(torch.int32)
+    ids = torch.randint(5, 30_000, (tokens,), generator=generator)
+    masked = num_masked(tokens)
+    unused = -masked % 128
+    rows = torch.randperm(tokens, generator=generator)[:masked].sort().values
+    labels = torch.cat([ids[rows], torch.full((unused,), -100)])
+    rows = torch.cat([rows, rows.new_zeros(unused)])
     positions = torch.cat([torch.arange(n) for n in lengths])
     longest = 1024 if kind == "packed" else int(kind)
     tensors = (t.cuda() for t in (ids, positions, cu, rows, labels))
@@ -126,22 +130,23 @@ class Encoder(nn.Module):
 
         x = F.embedding(ids, self.embedding).to(torch.bfloat16)
         hidden = run(x, rotary_table(positions, HIDDEN // HEADS, THETA, self._table_dtype()), cu)
-        return self._loss(hidden.index_select(0, rows), labels) / MASKED
+        return self._loss(hidden.index_select(0, rows), labels) / num_masked(len(ids))
 
     def _table_dtype(self) -> torch.dtype:
         return torch.float16 if self.variant.elementwise == "fused" else torch.float32
 
-    def _segments(self, cu: Tensor) -> Tensor:
+    def _segments(self, cu: Tensor, tokens: int) -> Tensor:
         from neobert.kernels.attention import BLOCK
         from neobert.kernels.tiles import attention_tiles
 
-        return attention_tiles(cu, TOKENS, BLOCK) if self.variant.attention == "packed" else cu
+        return attention_tiles(cu, tokens, BLOCK) if self.variant.attention == "packed" else cu
 
     def _fused(self, x: Tensor, rotary: Tensor, cu: Tensor) -> Tensor:
         from neobert.kernels.fused_block import Weights, encoder_block
         from neobert.kernels.products import row_rstd
 
-        segments, longest = self._segments(cu), 0 if self.variant.attention == "packed" else self.max_seqlen
+        segments = self._segments(cu, len(x))
+        longest = 0 if self.variant.attention == "packed" else self.max_seqlen
         rstd = row_rstd(x.detach(), EPS)
         for block in self.blocks:
             weights = Weights(*(block[name] for name in Weights._fields))
@@ -154,7 +159,7 @@ class Encoder(nn.Module):
         from neobert.kernels.norm import add_rms_norm, rms_norm
         from neobert.kernels.swiglu import swiglu_down
 
-        segments, blocks = self._segments(cu), list(self.blocks)
+        segments, blocks = self._segments(cu, len(x)), list(self.blocks)
         normed = rms_norm(x, blocks[0]["attention_norm"], EPS)
         for index, block in enumerate(blocks):
             attended = self._attend(normed @ block["qkv"].t(), rotary, segments)
@@ -165,7 +170,7 @@ class Encoder(nn.Module):
         return x + branch
 
     def _torch(self, x: Tensor, rotary: Tensor, cu: Tensor) -> Tensor:
-        segments = self._segments(cu)
+        segments = self._segments(cu, len(x))
         for block in self.blocks:
             normed = F.rms_norm(x, (HIDDEN,), block["attention_norm"], EPS)
             x = x + self._attend(normed @ block["qkv"].t(), rotary, segments) @ block["wo"].t()
@@ -208,5 +213,6 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2).to(x.dtype)
 
 
-def flops(sum_squares: float) -> float:
-    return 6 * LINEAR * TOKENS + 6 * VOCAB * HIDDEN * MASKED + 12 * LAYERS * HIDDEN * sum_squares
+def flops(tokens: int, sum_squares: float) -> float:
+    products = 6 * LINEAR * tokens + 6 * VOCAB * HIDDEN * num_masked(tokens)
+    return products + 12 * LAYERS * HIDDEN * sum_squares

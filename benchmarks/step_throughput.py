@@ -4,7 +4,7 @@
     python benchmarks/step_throughput.py --only fused-compiled-graph --lengths packed --profile
     python benchmarks/step_throughput.py --output DIR        # JSON beside the table
 
-A step is forward, backward and fused AdamW on float32 masters over T = 32,768 tokens, bfloat16 products.
+A step is forward, backward and fused AdamW on float32 masters over T tokens (32,768), bfloat16 products.
 "packed" draws documents from a lognormal (median 150, sigma 0.86, mean about 217 tokens, at most 1,024);
 "4096" and "1024" are full rows. MFU counts 6 * N_linear * T + 6 * V * D * 0.2 * T + 12 * L * D * sum(length
 ** 2) over true segments. Its scale is the bfloat16 rate of an 8192 ** 3 product: the median of bursts between
@@ -27,7 +27,7 @@ from itertools import pairwise
 
 import torch
 from measurement import write_measurement
-from packed_encoder import TOKENS, VARIANTS, Batch, Encoder, Variant, draw_batch, flops
+from packed_encoder import VARIANTS, Batch, Encoder, Variant, draw_batch, flops
 from torch import Tensor
 
 FIGURES = {"packed": ("pretrain-1024-mfu", 0.62), "4096": ("pretrain-4096-mfu", 0.64)}
@@ -113,9 +113,10 @@ def card_state() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def measure(name: str, kind: str, rounds: int, profile: bool) -> dict[str, object]:
+def measure(name: str, kind: str, tokens: int, rounds: int, profile: bool) -> dict[str, object]:
     torch.manual_seed(0)
-    variant, batches, gemm = VARIANTS[name], [draw_batch(kind, seed) for seed in range(4)], Gemm()
+    variant, gemm = VARIANTS[name], Gemm()
+    batches = [draw_batch(kind, tokens, seed) for seed in range(4)]
     gemm.tflops(5)
     cold_tflops = gemm.tflops(20)
     if variant.attention == "flash3":
@@ -145,15 +146,16 @@ def measure(name: str, kind: str, rounds: int, profile: bool) -> dict[str, objec
     card = card_state()
     torch.cuda.synchronize()
     step_ms, warm_tflops = statistics.median(series), statistics.median(rates)
-    work = flops(statistics.mean(batch.sum_squares for batch in batches))
+    work = flops(tokens, statistics.mean(batch.sum_squares for batch in batches))
     rate = work / step_ms / 1e9
     if profile:
         report(one)
     return {
         "variant": name,
         "lengths": kind,
+        "tokens": tokens,
         "step_ms": round(step_ms, 2),
-        "tokens_per_second": round(TOKENS / step_ms * 1e3),
+        "tokens_per_second": round(tokens / step_ms * 1e3),
         "mfu_of_measured_peak": round(rate / warm_tflops, 4),
         "mfu_of_cold_peak": round(rate / cold_tflops, 4),
         "mfu_of_989": round(rate / 989, 4),
@@ -202,6 +204,8 @@ def run_apart(name: str, kind: str, arguments: argparse.Namespace) -> dict[str, 
         name,
         "--lengths",
         kind,
+        "--tokens",
+        str(arguments.tokens),
         "--rounds",
         str(arguments.rounds),
     ]
@@ -260,6 +264,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--lengths", nargs="+", default=["packed", "4096"])
+    parser.add_argument("--tokens", type=int, default=32_768, help="a step; a multiple of 4,096")
     parser.add_argument("--rounds", type=int, default=5, help="of eight steps each")
     parser.add_argument("--timeout-s", type=float, default=240)
     parser.add_argument("--output", type=pathlib.Path)
@@ -267,9 +272,8 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(
-            json.dumps(measure(arguments.only[0], arguments.lengths[0], arguments.rounds, arguments.profile))
-        )
+        kind, tokens = arguments.lengths[0], arguments.tokens
+        print(json.dumps(measure(arguments.only[0], kind, tokens, arguments.rounds, arguments.profile)))
         return
     results = [run_apart(name, kind, arguments) for kind in arguments.lengths for name in arguments.only]
     if arguments.output:
