@@ -8,10 +8,10 @@ from typing import Any
 
 from launcher import console
 from launcher.records import read_json
-from launcher.rundir import CHECKPOINTS, RESOLVED
+from launcher.rundir import RESOLVED
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import checkpoint_steps
+from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps
 from neobert.training.checkpoint.manifest import verify
 from neobert.training.outcome import FILE_NAME as OUTCOME
 from profiles.registry import ResolvedRun

@@ -17,7 +17,7 @@ from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
 from launcher.records import Record, last_beat, read_json, read_metrics
 from launcher.restarts import signal_name
-from launcher.rundir import CHECKPOINTS, LOGS, MANIFEST, METRICS
+from launcher.rundir import LOGS, MANIFEST, METRICS
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count
 from launcher.watch import EVAL_LOSS
@@ -29,7 +29,7 @@ from neobert.errors import (
     ProjectError,
     read_error_file,
 )
-from neobert.training.checkpoint.folders import checkpoint_steps, latest
+from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
 TAIL_BYTES = 8192

@@ -18,6 +18,7 @@ from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.receipt import CLOCK_SKEW, FILE_NAME, explain_mismatch, read_receipt, utc_now
 
+NUMBER = re.compile(r"-?[0-9]+")
 PORT = re.compile(r":[1-9]\d*$")
 # Nodes of one job do not begin at once; the first may wait for an earlier launch, or sum up a checkpoint.
 START_MARGIN_S = 300.0
@@ -30,7 +31,7 @@ def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.envir
     if topology.node_rank is None and topology.nnodes == 1:
         return topology
     declared = _told("node_rank", topology, environment) or node_number(environment)
-    if not declared.removeprefix("-").isdigit():
+    if not NUMBER.fullmatch(declared):
         raise ProjectError(
             code="unknown-node",
             message=f"the run has {topology.nnodes} nodes, and nothing says which one this is",

@@ -31,7 +31,6 @@ RESOLVED = "resolved.json"
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOGS = "logs"
-CHECKPOINTS = "checkpoints"
 WRITTEN = (
     GIVEN, RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
     f"{LOGS}/",

@@ -17,7 +17,7 @@ from launcher.orphans import end_orphans
 from launcher.process import AGAIN, start, wait
 from launcher.records import Record, read_json, stamp
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
-from launcher.rundir import CHECKPOINTS, LOGS, RESOLVED, record_restart, record_trainer
+from launcher.rundir import LOGS, RESOLVED, record_restart, record_trainer
 from launcher.watchdog import Attention, Stall, Watchdog
 from launcher.workers import dump_stacks, end, workers_of
 from neobert.errors import (
@@ -27,7 +27,7 @@ from neobert.errors import (
     EXIT_TRAINING_FAILED,
     ProjectError,
 )
-from neobert.training.checkpoint.folders import latest
+from neobert.training.checkpoint.folders import CHECKPOINTS, latest
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
 LOOKS_A_BEAT = 4

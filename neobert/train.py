@@ -19,7 +19,7 @@ from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
-from neobert.training.checkpoint.folders import checkpoint_steps
+from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps
 from neobert.training.signals import Signals
 from neobert.training.stacks import dump_on_request, stacks_path
 
@@ -76,7 +76,7 @@ def going_on(config: RunConfig, run_dir: Path) -> RunConfig:
     Until it has one, it begins again where it began.
     """
     selector = config.trainer.resume_from_checkpoint
-    if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / "checkpoints"):
+    if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / CHECKPOINTS):
         return config
     return replace(config, "trainer.resume_from_checkpoint", NEWEST[0])
 

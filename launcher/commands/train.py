@@ -32,7 +32,6 @@ from launcher.preflight import Examination, examine
 from launcher.process import Topology, trainer_command
 from launcher.receipts import measured_in, read_for, require_standing, require_unchanged
 from launcher.rundir import (
-    CHECKPOINTS,
     LOGS,
     RESOLVED,
     WRITTEN,
@@ -48,6 +47,7 @@ from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
+from neobert.training.checkpoint.folders import CHECKPOINTS
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 

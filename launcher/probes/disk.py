@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 
 from launcher.probes.probe import Subject, nearest_existing
+from neobert.training.checkpoint.folders import CHECKPOINTS
 from validators.facts import DiskFacts
 
 MIB = 2**20
@@ -25,7 +26,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
     # A file in its place is what the probe of the output tells; the disk around it may be sound.
     folder = nearest_existing(output.parent if output.exists() and not output.is_dir() else output)
     written, synced, renamed, error = _try(folder)
-    checkpoints = output / "checkpoints"
+    checkpoints = output / CHECKPOINTS
     if not error and checkpoints.is_dir():
         folder = checkpoints
         written, synced, renamed, error = _try(folder)

@@ -79,7 +79,7 @@ def _cgroup_bytes(name: str) -> int | None:
         text = (CGROUP / name).read_text(encoding="ascii").strip()
     except OSError:
         return None
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None
 
 
 def _shared_memory_free() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config.canonical import sha256
-from neobert.training.checkpoint.folders import checkpoint_steps, set_aside_in
+from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, set_aside_in
 from validators.facts import OutputFacts
 
 
@@ -13,7 +13,7 @@ def probe_output(subject: Subject) -> OutputFacts:
     """Look for an earlier run: its config and its checkpoints."""
     folder = subject.output_dir
     is_directory = folder.is_dir()
-    checkpoints = folder / "checkpoints"
+    checkpoints = folder / CHECKPOINTS
     resolved = read_json(folder / "resolved.json")
     return OutputFacts(
         path=str(folder),

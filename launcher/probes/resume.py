@@ -11,7 +11,7 @@ from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import search
+from neobert.training.checkpoint.folders import CHECKPOINTS, search
 from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
@@ -26,7 +26,7 @@ GRACE_S = 30.0
 def probe_resume(subject: Subject) -> ResumeFacts:
     """Find the checkpoint, sum up its files, compare what shapes the weights and the order of the data."""
     selector = subject.config.trainer.resume_from_checkpoint
-    root = subject.output_dir / "checkpoints"
+    root = subject.output_dir / CHECKPOINTS
     try:
         found, passed_by = search(root, selector, partial(_verify_in_time, subject))
     except ProjectError as error:

@@ -48,7 +48,7 @@ def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
     Raises `ProjectError`: CKP008 where `never` meets what another run left, CKP007 where the checkpoint is
     missing, broken or another run's.
     """
-    root, selector = run_dir / "checkpoints", config.trainer.resume_from_checkpoint
+    root, selector = run_dir / folders.CHECKPOINTS, config.trainer.resume_from_checkpoint
     if selector == "never":
         _refuse_used(run_dir)
     sweep(root)
@@ -63,8 +63,8 @@ def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
 
 
 def _refuse_used(run_dir: Path) -> None:
-    metrics = run_dir / "metrics.jsonl"
-    if folders.checkpoint_steps(run_dir / "checkpoints") or (metrics.exists() and metrics.stat().st_size):
+    metrics, saved = run_dir / "metrics.jsonl", folders.checkpoint_steps(run_dir / folders.CHECKPOINTS)
+    if saved or (metrics.exists() and metrics.stat().st_size):
         raise ProjectError(
             "CKP008",
             "this directory holds another run, and trainer.resume_from_checkpoint is never",
@@ -111,6 +111,6 @@ def build_trainer(
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
     if start is None:
         return Progress(loss=LossWindow(device), cursor=Cursor())
-    own = run_dir / "checkpoints" / str(start.state["step"])  # what was set aside has another name
+    own = run_dir / folders.CHECKPOINTS / str(start.state["step"])  # what was set aside has another name
     is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)

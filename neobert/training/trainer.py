@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.schema import RunConfig
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
+from neobert.training.checkpoint.folders import CHECKPOINTS
 from neobert.training.finite import FiniteGuard
 from neobert.training.progress import Progress
 from neobert.training.pulse import Pulse
@@ -81,7 +82,7 @@ class Trainer:
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints are kept."""
-        return self.run_dir / "checkpoints"
+        return self.run_dir / CHECKPOINTS
 
     def mark_saved(self, at_s: float) -> None:
         """Count what is at risk from the moment on at which the saved state was copied."""

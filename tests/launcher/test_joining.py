@@ -33,6 +33,12 @@ def test_a_node_s_number_is_given_or_slurm_s() -> None:
         with_node_rank(TWO, {})
 
 
+@pytest.mark.parametrize("told", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
+def test_a_word_that_is_no_number_names_no_node(told: str) -> None:
+    with pytest.raises(ProjectError, match="nothing says which one this is"):
+        with_node_rank(TWO, {"SLURM_NODEID": told})
+
+
 def test_torchrun_s_own_words_have_the_last_say_on_a_node_s_number() -> None:
     given = Topology(nnodes=2, node_rank=0, extra=("--node_rank=1",))
     assert with_node_rank(given, {"PET_NODE_RANK": "0"}).node_rank == 1

@@ -22,6 +22,7 @@ from pathlib import Path
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.manifest import Manifest, broken, verify
 
+CHECKPOINTS = "checkpoints"
 LATEST = "latest"
 BEST = "best"
 PARTIAL = ".tmp"
