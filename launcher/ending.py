@@ -30,6 +30,7 @@ from neobert.errors import (
     read_error_file,
 )
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
+from neobert.training.checkpoint.manifest import CODE as BROKEN_RESUME
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
 TAIL_BYTES = 8192
@@ -45,7 +46,7 @@ class Ending:
         message: what went wrong, with the way out; empty where nothing did.
         checkpoint: the newest checkpoint; empty where there is none.
         restarts: sessions that were begun again within this launch.
-        next_command: what to run now.
+        next_command: what to run now; empty where something has to be mended first, which the message says.
     """
 
     status: str
@@ -109,7 +110,7 @@ def conclude(
         run_directory=str(folder),
         restarts=len(read_json(folder / MANIFEST).get("restarts", ())),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
-        next_command=_next_command(exit_code, checkpoint),
+        next_command="" if _is_refused(error) else _next_command(exit_code, checkpoint),
     )
 
 
@@ -213,6 +214,11 @@ def _last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
+def _is_refused(error: ProjectError | None) -> bool:
+    """Whether there is no going on from the checkpoint: the same command, resumed, would be told the same."""
+    return error is not None and error.code == BROKEN_RESUME
+
+
 def _next_command(exit_code: int, checkpoint: Path | None) -> str:
     if exit_code == EXIT_OK and checkpoint:
         return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
@@ -268,4 +274,5 @@ def summary_text(ending: Ending) -> str:
         lines.append(f"checkpoint: {ending.checkpoint}")
     if ending.message:
         lines.insert(1, ending.message)
-    return "\n".join([fold("\n".join(lines), console.width()), f"next: {ending.next_command}"])
+    following = [f"next: {ending.next_command}"] if ending.next_command else []
+    return "\n".join([fold("\n".join(lines), console.width()), *following])

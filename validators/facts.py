@@ -95,6 +95,7 @@ class ResumeFacts:
     Attributes:
         structural_differences: which model and data keys differ, with both values.
         passed_by: newer checkpoints that do not verify, each with its step and why.
+        alternative: where `selector` leads to none, the newest of the run's own that verifies; or empty.
     """
 
     selector: str
@@ -105,6 +106,7 @@ class ResumeFacts:
     step: int
     structural_differences: tuple[str, ...]
     passed_by: tuple[str, ...] = ()
+    alternative: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import CHECKPOINTS, search
+from neobert.training.checkpoint.folders import CHECKPOINTS, newest_usable, search
 from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
@@ -30,9 +30,14 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     try:
         found, passed_by = search(root, selector, partial(_verify_in_time, subject))
     except ProjectError as error:
-        # auto refuses nothing but what is there: broken, in quarantine or set aside.
-        exists = selector == "auto" or Path(selector).expanduser().exists()
-        return _facts(selector, error.place, exists=exists, reason=error.message)
+        alternative = newest_usable(root, partial(_verify_in_time, subject))
+        return _facts(
+            selector,
+            error.place,
+            exists=_is_there(error.place),
+            reason=error.message,
+            alternative="" if alternative is None else str(alternative),
+        )
     if found is None:
         return _facts(selector, "", exists=False)
     folder, manifest = found
@@ -46,6 +51,14 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         differences=_differences(saved, to_dict(subject.config)),
         passed_by=tuple(map(str, passed_by)),
     )
+
+
+def _is_there(place: str) -> bool:
+    """Whether there is such a file, be it one in a folder that is closed to this user."""
+    try:
+        return Path(place).exists()
+    except PermissionError:
+        return True
 
 
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
@@ -69,6 +82,7 @@ def _facts(
     step: int = 0,
     differences: tuple[str, ...] = (),
     passed_by: tuple[str, ...] = (),
+    alternative: str = "",
 ) -> ResumeFacts:
     return ResumeFacts(
         selector=selector,
@@ -79,4 +93,5 @@ def _facts(
         step=step,
         structural_differences=differences,
         passed_by=passed_by,
+        alternative=alternative,
     )

@@ -20,7 +20,7 @@ from launcher.probes.probe import Probe, Subject, nearest_existing
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.training.checkpoint.manifest import verify
+from neobert.training.checkpoint.manifest import Manifest, verify
 from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20
@@ -217,6 +217,40 @@ def test_resume_from_a_path(configured: Any, subject: Subject) -> None:
     named = configured({SELECTOR: str(folder)})
     assert (probe_resume(named).step, probe_resume(named).target) == (10, str(folder))
     assert not probe_resume(configured({SELECTOR: str(folder.parent / "99")})).exists
+
+
+def test_a_pointer_to_a_broken_checkpoint_is_there_and_what_could_be_taken_is_named(
+    configured: Any, subject: Subject
+) -> None:
+    root = subject.output_dir / "checkpoints"
+    for step in (10, 20):
+        checkpoint(root, step, subject.config)
+    (root / "20" / "weights").unlink()
+    latest = configured({SELECTOR: "latest"})
+    broken = probe_resume(latest)
+    assert (broken.exists, broken.target) == (True, str(root / "20"))
+    assert broken.alternative == str(root / "10")
+    (root / "latest").unlink()
+    assert (probe_resume(latest).exists, probe_resume(latest).alternative) == (False, str(root / "10"))
+    (root / "10" / "weights").unlink()
+    assert probe_resume(latest).alternative == ""
+
+
+def test_auto_that_meets_a_checkpoint_of_somebody_else_has_an_earlier_one_named(
+    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = subject.output_dir / "checkpoints"
+    for step in (10, 20):
+        checkpoint(root, step, subject.config)
+
+    def verify_own(folder: Path) -> Manifest:
+        if folder.name == "20":
+            raise PermissionError(13, "Permission denied", str(folder / "weights"))
+        return verify(folder)
+
+    monkeypatch.setattr(resume, "verify", verify_own)
+    found = probe_resume(configured({SELECTOR: "auto"}))
+    assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "10"))
 
 
 def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:

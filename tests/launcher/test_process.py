@@ -95,7 +95,11 @@ def leave(folder: Path, outcome: dict[str, object] | None, error: ProjectError |
     if outcome:
         (folder / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
     if error:
-        (folder / "error.json").write_text(json.dumps(asdict(error)), encoding="utf-8")
+        leave_error(folder, error)
+
+
+def leave_error(folder: Path, error: ProjectError) -> None:
+    (folder / "error.json").write_text(json.dumps(asdict(error)), encoding="utf-8")
 
 
 ERROR = ProjectError("DAT004", "no text is left", "check the source", "corpus.txt", 1)
@@ -181,6 +185,20 @@ def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path: Path) -> 
     message = conclude(tmp_path, 2, [], tmp_path / "error.json").message
     assert "RuntimeError: a fault" in message
     assert "torchrun.log" in message
+
+
+def test_a_checkpoint_that_was_refused_is_not_offered_again(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "5").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "latest").symlink_to("5")
+    refused = ProjectError("CKP007", "the checkpoint is another run's", "give the run back what it had")
+    leave(tmp_path, None, refused)
+    ending = conclude(tmp_path, 1, [], tmp_path / "error.json")
+    assert (ending.exit_code, ending.next_command) == (1, "")
+    text = summary_text(ending)
+    assert "give the run back what it had" in text
+    assert "next:" not in text
+    leave_error(tmp_path, ERROR)
+    assert "--resume auto" in conclude(tmp_path, 1, [], tmp_path / "error.json").next_command
 
 
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:

@@ -344,13 +344,27 @@ def test_the_warmup_is_blamed_on_the_key_that_gives_it(key, value, judge_situati
     assert {finding.path for finding in found} == {f"scheduler.{key}"}
 
 
+@pytest.mark.parametrize("selector", ["auto", "checkpoints/9"])
 @pytest.mark.parametrize(
-    ("selector", "hint"), [("auto", "restore one"), ("checkpoints/9", "another checkpoint")]
+    ("exists", "alternative", "hint"),
+    [
+        (True, "runs/a/checkpoints/8", "--resume runs/a/checkpoints/8"),
+        (True, "", "restore one"),
+        (False, "runs/a/checkpoints/8", "--resume runs/a/checkpoints/8"),
+        (False, "", "that is there"),
+    ],
 )
-def test_the_way_out_of_a_broken_checkpoint_fits_how_it_was_named(selector, hint, judge_situation):
-    broken = RESUME | {"facts.resume.is_verified": False, "facts.resume.selector": selector}
-    (finding,) = judge_situation(broken).of("CKP007")
-    assert hint in finding.hint
+def test_the_way_out_of_a_broken_checkpoint_is_one_that_works(
+    selector, exists, alternative, hint, judge_situation
+):
+    broken = {"is_verified": False, "selector": selector, "exists": exists, "alternative": alternative}
+    found = judge_situation(RESUME | {f"facts.resume.{name}": value for name, value in broken.items()})
+    hints = [finding.hint for finding in found.of("CKP007")]
+    if selector == "auto" and not exists:
+        assert hints == [], "there is nothing to go on from, which is a fresh start"
+    else:
+        assert hint in hints[0]
+        assert "auto" not in hints[0]
 
 
 def test_a_variable_that_an_argument_sets_is_told_with_the_keys_that_it_goes_into(judge_situation):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
 from profiles.registry import ResolvedRun
-from validators.facts import Facts
+from validators.facts import Facts, ResumeFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
@@ -163,12 +163,10 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     assert resume is not None
     if not resume.exists:
         if resume.selector != "auto":
-            yield Violation(path, f"{resume.selector} does not exist", "name a checkpoint folder, or auto")
+            yield Violation(path, f"{resume.selector} does not exist", _way_on(resume))
         return
     if not resume.is_verified:
-        restore = "restore one from a copy, let this user read it, or begin in another trainer.output_dir"
-        hint = restore if resume.selector == "auto" else "name another checkpoint, or auto"
-        yield Violation(path, f"{resume.target} does not verify: {resume.reason}", hint)
+        yield Violation(path, f"{resume.target} does not verify: {resume.reason}", _way_on(resume))
         return
     if resume.structural_differences:
         others = "; ".join(resume.structural_differences)
@@ -184,6 +182,15 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     for passed_by in resume.passed_by:
         message = f"checkpoint {passed_by}; the run goes on from {resume.step:,} and does those steps again"
         yield Violation(path, message, "restore it from a copy first, to lose nothing", Severity.WARN)
+
+
+def _way_on(resume: ResumeFacts) -> str:
+    """Name what can be gone on from; auto may lead to what this user may not read, or to nothing."""
+    if resume.alternative:
+        return f"go on from the newest that verifies: --resume {resume.alternative}"
+    if not resume.exists:
+        return "name a checkpoint folder that is there"
+    return "restore one from a copy, let this user read it, or begin in another trainer.output_dir"
 
 
 @rule(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +90,15 @@ def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | 
         return (folder, verify(folder)), ()
     except PermissionError as error:
         raise broken(Path(error.filename), "this user may not read it", UNREADABLE_HINT) from error
+
+
+def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
+    """Return the newest checkpoint that verifies, past those that are broken or closed to this user."""
+    for step in reversed(checkpoint_steps(root)):
+        with suppress(ProjectError, PermissionError):
+            if verify(root / str(step)).step == step:
+                return root / str(step)
+    return None
 
 
 def in_quarantine(root: Path) -> list[str]:
