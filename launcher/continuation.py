@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
-from launcher.records import read_json
+from launcher.records import read_json, read_outcome
 from launcher.rundir import RESOLVED
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps
 from neobert.training.checkpoint.manifest import verify
-from neobert.training.outcome import FILE_NAME as OUTCOME
 from profiles.registry import ResolvedRun
 from validators.facts import ResumeFacts
 
@@ -29,7 +28,7 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
     """
     if run.config.trainer.resume_from_checkpoint not in NEWEST or not _is_same_run(run, folder):
         return False
-    return read_json(folder / OUTCOME).get("status") == "finished" or _is_saved_to_the_end(run, folder)
+    return read_outcome(folder).get("status") == "finished" or _is_saved_to_the_end(run, folder)
 
 
 def goes_on(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:

@@ -15,7 +15,7 @@ from launcher.failure import describe
 from launcher.forwarding import STOPS
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
-from launcher.records import Record, last_beat, read_json, read_metrics
+from launcher.records import Record, last_beat, read_json, read_metrics, read_outcome
 from launcher.restarts import signal_name
 from launcher.rundir import LOGS, MANIFEST, METRICS
 from launcher.ui.fold import fold
@@ -31,7 +31,6 @@ from neobert.errors import (
 )
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
 from neobert.training.checkpoint.manifest import CODE as BROKEN_RESUME
-from neobert.training.outcome import FILE_NAME as OUTCOME
 
 TAIL_BYTES = 8192
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
@@ -87,7 +86,7 @@ def conclude(
         has_begun: whether it got as far as a heartbeat.
         verdict: the outcome, where the launcher knows it: a full disk may have kept it out of the file.
     """
-    outcome = dict(read_json(folder / OUTCOME) if verdict is None else verdict)
+    outcome = dict(read_outcome(folder) if verdict is None else verdict)
     error = read_error(error_file) if error_file else None
     if not outcome and error is None:
         outcome = _without_a_word(folder, code, signals, has_begun)

@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from neobert.training.outcome import FILE_NAME as OUTCOME
+
 Record = dict[str, Any]
 LAST_LINES_BYTES = 64 * 1024
+OUTCOME_KINDS = {"status": str, "exit_code": int, "step": int, "message": str}
 
 
 def parse_lines(text: str) -> Iterator[Record]:
@@ -28,9 +31,16 @@ def read_json(path: Path) -> Record:
     """A JSON object of a run directory; empty where it is missing or torn."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def read_outcome(folder: Path) -> Record:
+    """How a session ended, by its own word; empty where it left none, or one that is damaged."""
+    outcome = read_json(folder / OUTCOME)
+    is_whole = all(type(outcome[name]) is kind for name, kind in OUTCOME_KINDS.items() if name in outcome)
+    return outcome if is_whole else {}
 
 
 def stamp(path: Path) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ from launcher.forwarding import Forwarder
 from launcher.launch import Launch, Session, lost_rank
 from launcher.orphans import end_orphans
 from launcher.process import AGAIN, start, wait
-from launcher.records import Record, read_json, stamp
+from launcher.records import Record, read_outcome, stamp
 from launcher.restarts import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
 from launcher.rundir import LOGS, RESOLVED, record_restart, record_trainer
 from launcher.watchdog import Attention, Stall, Watchdog
@@ -65,7 +65,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
 
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     """Leave the verdict on a run that stopped itself before an end behind which it is not to go on."""
-    outcome = read_json(launch.folder / OUTCOME)
+    outcome = read_outcome(launch.folder)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_asked_to_stop(forwarder)
     if not (is_by_the_clock and launch.deadline and launch.deadline.verdict and launch.owns_run):
         return None
@@ -195,8 +195,8 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
 
 def outcome_of(launch: Launch, session: Session) -> Record:
     """What the session left; empty where an earlier launch's outcome still lies there."""
-    path = launch.folder / OUTCOME
-    return {} if session.found and session.found == stamp(path) else read_json(path)
+    is_earlier = session.found and session.found == stamp(launch.folder / OUTCOME)
+    return {} if is_earlier else read_outcome(launch.folder)
 
 
 def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
@@ -251,7 +251,7 @@ def _leave_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
 
 
 def _amend_outcome(launch: Launch, ending: Ending) -> None:
-    outcome = read_json(launch.folder / OUTCOME)
+    outcome = read_outcome(launch.folder)
     told = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
     with _if_there_is_room("the restarts in outcome.json"):
         write_json(launch.folder / OUTCOME, {**told, "restarts": ending.restarts})

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launcher import console
-from launcher.records import Record, last_beat, read_json, read_metrics
+from launcher.records import Record, last_beat, read_json, read_metrics, read_outcome
 from launcher.rundir import MANIFEST, METRICS, is_alive, is_run_directory
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_number
@@ -63,18 +63,19 @@ def run(folder: Path, output_format: str) -> int:
 
 def look_at(folder: Path, now: datetime) -> Standing:
     """Read the newest whole line of everything."""
-    beat, outcome = last_beat(folder, 0), read_json(folder / OUTCOME)
+    beat, outcome = last_beat(folder, 0), read_outcome(folder)
+    has_ended = (folder / OUTCOME).exists()
     manifest, age_s = read_json(folder / MANIFEST), _age_s(beat, now)
-    alive = False if outcome else is_alive(manifest)
-    at_risk_min = _at_risk_min(beat, 0.0 if outcome else age_s)
+    alive = False if has_ended else is_alive(manifest)
+    at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
     return Standing(
         run=str(folder),
-        phase=_phase(beat, outcome, alive),
+        phase=_phase(beat, outcome, alive, has_ended=has_ended),
         step=int(outcome.get("step") or beat.get("step") or 0),
         max_steps=beat.get("max_steps"),
         loss=beat["loss"] if beat.get("loss") is not None else _last_loss(folder),
         tokens_per_second=beat.get("tokens_per_second"),
-        eta_s=None if outcome else beat.get("eta_s"),
+        eta_s=None if has_ended else beat.get("eta_s"),
         minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
         minutes_at_risk=at_risk_min,
         restarts=len(manifest.get("restarts", ())),
@@ -83,10 +84,12 @@ def look_at(folder: Path, now: datetime) -> Standing:
     )
 
 
-def _phase(beat: Record, outcome: Record, alive: bool | None) -> str:
+def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool) -> str:
     if outcome:
         return str(outcome.get("status", "ended"))
     phase = str(beat.get("phase", "starting"))
+    if has_ended:
+        return f"ended, {OUTCOME} is damaged, last heard: {phase}"
     return f"{DIED}{phase}" if alive is False else phase
 
 

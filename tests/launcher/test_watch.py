@@ -17,7 +17,7 @@ from rich.console import Console
 
 from launcher import console
 from launcher.commands.status import line, look_at
-from launcher.records import MetricsTail, last_record, parse_lines, read_json
+from launcher.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
 from launcher.ui import progress
 from launcher.ui.numbers import show_count, show_duration, show_mib
 from launcher.views import PlainView, SteadyView, make_view
@@ -233,6 +233,26 @@ def test_status_of_a_run_that_ended(run_dir: Path) -> None:
         None,
     )
     assert "checkpoint 1.5 min before the end" in line(standing)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "", "garbage", '{"status": "fini', "[1]", "{}", '{"status": 3}', '{"status": "failed", "step": "ten"}',
+        '{"step": null}', '{"step": [1]}', '{"step": 1e400}', '{"exit_code": true}', "[" * 200_000, "\udcff",
+    ],
+)  # fmt: skip
+def test_status_of_a_run_whose_outcome_is_damaged(
+    left: str, run_dir: Path, command: Callable[..., Any]
+) -> None:
+    (run_dir / "outcome.json").write_text(left, encoding="utf-8", errors="surrogateescape")
+    shown = command("status", run_dir)
+    assert shown.code == 0, shown.err
+    assert "ended, outcome.json is damaged, last heard: train" in shown.out
+    assert "step 10/40" in shown.out
+    assert "checkpoint 1.5 min before the end" in shown.out
+    assert "eta" not in shown.out
+    assert read_outcome(run_dir) == {}
 
 
 def test_status_of_a_run_that_died(run_dir: Path) -> None:
