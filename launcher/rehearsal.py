@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,7 +108,7 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
 
 
 def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> RehearsalFacts:
-    ranks, before = subject.config.distributed.nproc_per_node, memory_used(gpus)
+    ranks, before = subject.config.distributed.nproc_per_node, {gpu.uuid: gpu for gpu in gpus}
     with scratch(subject) as folder:
         stage = Stage(folder, ranks, started_s + REHEARSAL_S)
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
@@ -245,20 +245,19 @@ def _gpus() -> Sequence[GpuFacts]:
         return ()
 
 
-def memory_used(gpus: Sequence[GpuFacts]) -> dict[str, int]:
-    """Return the memory in use of every device, by its UUID."""
-    return {gpu.uuid: gpu.memory_used_mib for gpu in gpus}
-
-
-def leave_out_others(ranks: Sequence[Record], before: dict[str, int]) -> None:
-    """Count to a rank's context only what was not in use on its device before."""
+def leave_out_others(ranks: Sequence[Record], before: Mapping[str, GpuFacts]) -> None:
+    """Count to a rank's context only its own, or what was not in use on its device before."""
     for rank in ranks:
-        if rank.get("memory"):
-            others_mib = before.get(rank.get("gpu_uuid", ""), 0)
+        if rank.get("memory") and not rank.get("is_own_context"):
+            others_mib = _used_mib(before.get(rank.get("gpu_uuid", "")))
             rank["memory"]["context_mib"] = max(0, rank["memory"]["context_mib"] - others_mib)
 
 
-def seen_from_outside(result: Record, before: dict[str, int]) -> dict[str, Any]:
+def _used_mib(gpu: GpuFacts | None) -> int:
+    return 0 if gpu is None else gpu.memory_used_mib
+
+
+def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
     """Ask the driver and the operating system what a rank holds while it stands still."""
     uuid, pid = result.get("gpu_uuid", ""), result.get("pid")
     rss_mib = None
@@ -266,15 +265,26 @@ def seen_from_outside(result: Record, before: dict[str, int]) -> dict[str, Any]:
         with suppress(psutil.Error):
             rss_mib = psutil.Process(pid).memory_info().rss / BYTES_PER_MIB
     gpu = next((each for each in (_gpus() if uuid else ()) if each.uuid == uuid), None)
-    return {"system_rss_mib": rss_mib, "driver_mib": None if gpu is None else _taken(gpu, pid, before)}
+    taken_mib, reason = (None, "") if gpu is None else _taken(gpu, pid, before.get(uuid))
+    return {"system_rss_mib": rss_mib, "driver_mib": taken_mib, "driver_reason": reason}
 
 
-def _taken(gpu: GpuFacts, pid: int | None, before: dict[str, int]) -> int:
-    """What the driver counts for the process, or, where it does not say, what came since before it."""
+def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int | None, str]:
+    """What the driver counts for the process, or, where it does not say, what came since; or why not."""
     for process in gpu.processes or ():
         if process.pid == pid and process.memory_mib is not None:
-            return process.memory_mib
-    return gpu.memory_used_mib - before.get(gpu.uuid, 0)
+            return process.memory_mib, ""
+    if _others_changed(gpu, pid, before):
+        return None, "other processes came to the device, left it, or took another share of it meanwhile"
+    return gpu.memory_used_mib - _used_mib(before), ""
+
+
+def _others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
+    """As far as the driver tells: in a container it may list nobody, or this rank under another number."""
+    there, earlier = set(gpu.processes or ()), set((before and before.processes) or ())
+    is_listed = any(process.pid == pid for process in there)
+    newcomers = [process for process in there - earlier if process.pid != pid]
+    return bool(earlier - there) or len(newcomers) > (0 if is_listed else 1)
 
 
 def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:

@@ -167,7 +167,8 @@ class TelemetryFacts:
     Attributes:
         fields: names and JSON types of the heartbeat.
         reading: its numbers of memory; None where there is no GPU.
-        driver_mib: what the driver saw the rehearsal take on that device; None where it was not told.
+        driver_mib: what the driver saw the rehearsal take on that device; None where it was not told, or not
+            told apart from what others take, which `driver_reason` says.
         system_rss_mib: what the operating system saw at the same moment.
     """
 
@@ -180,6 +181,7 @@ class TelemetryFacts:
     host_rss_mib: float
     driver_mib: int | None
     system_rss_mib: float
+    driver_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

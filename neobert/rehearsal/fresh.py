@@ -12,6 +12,7 @@ import torch
 
 from neobert.bench.surroundings import device_name
 from neobert.data.prepare import prepare
+from neobert.rehearsal.footprint import context_of, gpu_uuid
 from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import parameter_types, recording_products
 from neobert.rehearsal.script import Script
@@ -51,7 +52,8 @@ class Fresh:
         types = parameter_types(trainer.task.model)
         self.seen["precision"] = {"parameters": types, "product_flops": dict(flops)}
         self.seen["has_mask_with_packing"] = has_mask_with_packing(trainer)
-        self.context_mib = context_mib(trainer)
+        if trainer.world.is_on_gpu:
+            self.context_mib, self.seen["is_own_context"] = context_of(device)
         self.trace = Trace(trainer)
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
@@ -121,10 +123,9 @@ class Fresh:
         is_on_gpu = trainer.world.is_on_gpu
         if is_on_gpu:
             torch.cuda.synchronize(device)
-        uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}" if is_on_gpu else ""
         return {
             "pid": psutil.Process().pid,
-            "gpu_uuid": uuid,
+            "gpu_uuid": gpu_uuid(device) if is_on_gpu else "",
             "reading": memory_fields(device),
         }
 
@@ -145,15 +146,6 @@ def has_mask_with_packing(trainer: Trainer) -> bool | None:
     """Tell whether a packed microbatch comes with a mask of two dimensions; None for padded rows."""
     inputs = trainer.task.inputs(first_batches(trainer, 1)[0], trainer.world.device)
     return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
-
-
-def context_mib(trainer: Trainer) -> int | None:
-    """Return what the device holds beside the allocator's memory: contexts, modules, and other processes."""
-    device = trainer.world.device
-    if not trainer.world.is_on_gpu:
-        return None
-    free, total = torch.cuda.mem_get_info(device)
-    return (total - free - torch.cuda.memory_reserved(device)) // BYTES_PER_MIB
 
 
 def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from launcher.probes.probe import IncompleteError, Subject, TimedOutError, Unsup
 from launcher.rehearsal import (
     Stage,
     earlier_pace,
+    leave_out_others,
     probe_rehearsal,
     remove_abandoned,
     seen_from_outside,
@@ -165,6 +166,10 @@ def gpu(used_mib: int, *processes: GpuProcessFacts) -> GpuFacts:
     )
 
 
+STANDING_STILL = {"gpu_uuid": "GPU-1", "pid": 7}
+OTHER = GpuProcessFacts(pid=8, name="", memory_mib=1_000)
+
+
 @pytest.mark.parametrize(
     ("processes", "expected"),
     [
@@ -178,9 +183,48 @@ def test_the_driver_is_asked_what_the_process_took(
     monkeypatch: pytest.MonkeyPatch, processes: Any, expected: int
 ) -> None:
     monkeypatch.setattr(rehearsal, "probe_gpus", lambda: (gpu(21_000, *processes),))
-    found = seen_from_outside({"gpu_uuid": "GPU-1", "pid": 7}, {"GPU-1": 1_000})
-    assert found["driver_mib"] == expected
+    found = seen_from_outside(STANDING_STILL, {"GPU-1": gpu(1_000)})
+    assert (found["driver_mib"], found["driver_reason"]) == (expected, "")
     assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
+
+
+OURS, UNSEEN = replace(OTHER, pid=7, memory_mib=20_500), replace(OTHER, pid=7, memory_mib=None)
+ANOTHER = replace(OTHER, pid=9)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ((OTHER,), (OTHER, UNSEEN), 20_000),
+        ((OTHER,), (OTHER, ANOTHER), 20_000),  # as a container tells of ours: under the host's number
+        ((OTHER,), (OTHER,), 20_000),
+        ((OTHER,), (UNSEEN,), None),
+        ((), (OTHER, UNSEEN), None),
+        ((), (OTHER, ANOTHER), None),
+        ((OTHER,), (replace(OTHER, memory_mib=900), UNSEEN), None),
+        ((OTHER,), (replace(OTHER, memory_mib=900), OURS), 20_500),
+        ((OTHER,), (OURS,), 20_500),
+        ((), (OTHER, OURS), 20_500),
+        ((OTHER,), None, None),
+        (None, None, 20_000),
+    ],
+)
+def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(
+    monkeypatch: pytest.MonkeyPatch, before: Any, now: Any, expected: int | None
+) -> None:
+    monkeypatch.setattr(rehearsal, "probe_gpus", lambda: (replace(gpu(21_000), processes=now),))
+    found = seen_from_outside(STANDING_STILL, {"GPU-1": replace(gpu(1_000), processes=before)})
+    assert found["driver_mib"] == expected
+    assert ("other processes" in found["driver_reason"]) == (expected is None)
+
+
+@pytest.mark.parametrize(("is_own", "expected"), [(True, 700), (False, 0), (None, 0)])
+def test_only_what_is_not_known_to_be_a_rank_s_own_is_cleared_of_others(
+    is_own: bool | None, expected: int
+) -> None:
+    rank: dict[str, Any] = {"gpu_uuid": "GPU-1", "is_own_context": is_own, "memory": {"context_mib": 700}}
+    leave_out_others([rank, {}], {"GPU-1": gpu(1_000)})
+    assert rank["memory"]["context_mib"] == expected
 
 
 def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:

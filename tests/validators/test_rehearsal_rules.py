@@ -337,6 +337,8 @@ def test_a_field_that_is_missing():
 def test_a_driver_that_says_nothing_leaves_it_unknown():
     with pytest.raises(CannotTellError, match="the driver did not say"):
         said("TEL001", with_part("telemetry", driver_mib=None))
+    with pytest.raises(CannotTellError, match="others came"):
+        said("TEL001", with_part("telemetry", driver_mib=None, driver_reason="others came"))
     wrong = with_part("telemetry", driver_mib=None, gpu_mem_alloc_gib=1.0)
     assert len(said("TEL001", wrong)) == 1
     processor = replace(wrong, rehearsal=replace(wrong.rehearsal, device="cpu", memory=None))

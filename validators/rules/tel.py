@@ -54,8 +54,9 @@ def telemetry_not_true(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## What it does
     Checks every field of the rehearsal's heartbeat and its type, that `_gib` is `_mib` / 1024, that what the
-    allocator holds and the device's context together are within 5 % of what the driver counts, and the
-    process's memory within 3 % of what the operating system counts.
+    allocator holds and the device's context together are within 5 % of what the driver counts for the
+    process, and the process's memory within 3 % of what the operating system counts. Where a driver does not
+    count by process, and others came to the device or left it meanwhile, it is unknown.
 
     ## Why is this bad?
     MiB under the label GB made 21 GiB look like a card that is full, and hid for a day that the run was a
@@ -79,7 +80,7 @@ def telemetry_not_true(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         faults += _driver(told, context_mib)
     yield from (Violation("trainer.logging_steps", fault, HINT) for fault in faults)
     if found.device == "cuda" and told.driver_mib is None and not faults:
-        raise CannotTellError("the driver did not say what the rehearsal took")
+        raise CannotTellError(told.driver_reason or "the driver did not say what the rehearsal took")
 
 
 def _schema(told: TelemetryFacts) -> Iterator[str]:
