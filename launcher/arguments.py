@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
 KEYS_WITHOUT_SECTION = ("seed", "task")
@@ -20,6 +21,8 @@ DOTTED_OPTION = re.compile(
 )
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
+# What the parser raises, wherever this version of typer keeps it.
+UsageError: Any = typer.BadParameter.__base__
 
 
 class MisplacedArgumentError(ValueError):
@@ -86,6 +89,18 @@ def _value_after(tokens: deque[str]) -> str:
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
+def _name_the_key(error: Any) -> None:
+    """Where an unknown option is a key without its section, or another trainer's, say what to write."""
+    from neobert.config.lookup import keys_named
+    from neobert.config.renamed import advice_for_key
+
+    name = getattr(error, "option_name", "").removeprefix("--").replace("-", "_")
+    if near := keys_named(name):
+        error.possibilities = [f"--{key}" for key in near]
+    elif advice := advice_for_key((name,)):
+        error.message, error.possibilities = f"{error.message}; {advice}", None
+
+
 class ConfigCommand(TyperCommand):
     """A command that takes a config, in every spelling."""
 
@@ -99,7 +114,11 @@ class ConfigCommand(TyperCommand):
             tokens = normalise(tokens, self._options_with_value())
         except MisplacedArgumentError as error:
             ctx.fail(str(error))
-        rest: list[str] = super().parse_args(ctx, tokens)
+        try:
+            rest: list[str] = super().parse_args(ctx, tokens)
+        except UsageError as error:
+            _name_the_key(error)
+            raise
         return rest
 
     def _options_with_value(self) -> set[str]:

@@ -9,12 +9,10 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
-
-import typer
+from typing import get_args
 
 from launcher import console
-from launcher.arguments import split_passthrough
+from launcher.arguments import UsageError, split_passthrough
 from launcher.options import AnyFormat
 from launcher.restarts import signal_name
 from launcher.shadow import find_shadowed
@@ -29,8 +27,6 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 STOPPED = "ended before there was a result; nothing is left running"
-# What the parser raises, wherever this version of typer keeps it.
-UsageError: Any = typer.BadParameter.__base__
 
 
 def asked_format(arguments: Sequence[str]) -> str:

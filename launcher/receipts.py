@@ -151,7 +151,7 @@ def require_reason(reason: str | None) -> str:
     if not says_why(reason):
         raise ProjectError(
             code="unguarded-without-reason",
-            message="--unguarded starts the run whatever the checks say, and needs a reason in a sentence",
+            message="it starts the run whatever the checks say, and needs a reason in a sentence",
             hint="say who answers for it and why: manifest, receipt and every heartbeat keep it",
             place="--unguarded",
             exit_code=EXIT_USAGE,

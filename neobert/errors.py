@@ -44,15 +44,17 @@ class ProjectError(Exception):
         return f"{head}{self.message} [{self.code}]{tail}"
 
 
-def write_error_file(error: ProjectError) -> None:
+def write_error_file(error: ProjectError) -> bool:
     """Leave the error as JSON for the parent process, where it asked for that through the environment.
 
-    Where the disk refuses even that, the exit code has to speak alone.
+    Returns whether it lies there: where the disk refuses even that, the exit code has to speak alone.
     """
     target = os.environ.get(ERROR_FILE_ENV)
     if target:
         with suppress(OSError):
             Path(target).write_text(json.dumps(asdict(error)), encoding="utf-8")
+            return True
+    return False
 
 
 def read_error_file(path: Path) -> ProjectError | None:

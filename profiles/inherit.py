@@ -16,6 +16,7 @@ SHIPPED = Path(__file__).parent
 FOLDERS_ENV = "NEOBERT_PROFILE_PATH"
 ABOUT, EXTENDS, PROFILE = "about", "extends", "profile"
 IDENTITY = "CFG005"
+OPTION = "--profile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,11 @@ def profile_files() -> dict[str, Path]:
 
 
 def _user_files() -> list[Path]:
-    folders = [Path(part) for part in os.environ.get(FOLDERS_ENV, "").split(os.pathsep) if part]
-    return [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    return [path for folder in _user_folders() for path in sorted(folder.glob("*.yaml"))]
+
+
+def _user_folders() -> list[Path]:
+    return [Path(part) for part in os.environ.get(FOLDERS_ENV, "").split(os.pathsep) if part]
 
 
 def is_shipped(file: str) -> bool:
@@ -55,10 +59,18 @@ def find_profile(name: str, place: str = "") -> Path:
     files = profile_files()
     if name in files:
         return files[name]
-    public = [known for known in files if not known.startswith("_")]
-    near = closest(name, public)
-    hint = f"did you mean {near}?" if near else f"the profiles are {', '.join(sorted(public))}"
-    raise identity_error(f"there is no profile {name!r}", hint, place)
+    public = sorted(known for known in files if not known.startswith("_"))
+    raise identity_error(f"there is no profile {name!r}", _what_was_meant(name, public, place), place)
+
+
+def _what_was_meant(name: str, public: list[str], place: str) -> str:
+    if place == OPTION and Path(name).is_file():
+        return f"it is a file: --config {name}"
+    if near := closest(name, public):
+        return f"did you mean {near}?"
+    gone = [str(folder) for folder in _user_folders() if not folder.is_dir()]
+    missing = f"; {FOLDERS_ENV} names {', '.join(gone)}, and no such folder is there" if gone else ""
+    return f"the profiles are {', '.join(public)}{missing}"
 
 
 def load_layers(path: Path) -> Layers:
@@ -108,7 +120,7 @@ def is_profile(document: Document) -> bool:
 
 def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
     """The one profile that run files and --profile agree on, and the place that names it."""
-    place = "--profile"
+    place = OPTION
     for document in documents:
         node = entries(document).get(PROFILE)
         if node is None or not isinstance(node.value, str):

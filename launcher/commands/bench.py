@@ -86,8 +86,6 @@ def run(asked: Asked, output_format: str) -> int:
     )
     report, error = ask(MODULE, request.as_json(), hint=HINT)
     if error is not None:
-        if output_format == "text":  # people have read it on the standard error that we share
-            return error.exit_code
         raise error
     text = json.dumps(report, indent=2)
     if asked.output is not None:

@@ -43,14 +43,12 @@ def _occupied(output: Path) -> ProjectError:
 
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
-    """Print the child's report. What it refuses it has told people itself, on the standard error we share."""
+    """Print the child's report, or raise what it refused."""
     report, error = ask(module, to_dict(resolved.config), arguments, hint=HINT)
-    if error is None:
-        _deliver(report, output_format)
-        return EXIT_OK
-    if output_format == "text":
-        return error.exit_code
-    raise error
+    if error is not None:
+        raise error
+    _deliver(report, output_format)
+    return EXIT_OK
 
 
 def _deliver(report: dict[str, Any], output_format: str) -> None:

@@ -16,6 +16,7 @@ from launcher.ui.table import columns
 from launcher.ui.values import flatten, origin_text, show_value
 from neobert.config import KeyInfo, all_keys, describe, to_dict
 from neobert.config.canonical import to_plain
+from neobert.config.renamed import advice_for_key
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
 from profiles.registry import ResolvedRun
@@ -46,7 +47,12 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     if key.upper() in RULES:
         error.hint = f"it is a rule: `neobert-launch rule {key.upper()}`"
         return error
+    if key.startswith("variables."):
+        error.hint = "explain variables shows all of them"
+        return error
     is_plan = key.startswith(PLAN)
+    if not is_plan and advice_for_key(tuple(key.split("."))):
+        return error
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
     if near:
         error.hint = f"did you mean {PLAN}{near[0]}?"

@@ -12,7 +12,7 @@ from launcher.ui.values import show_value
 from neobert.counting import counted
 
 HEAD = ("arm", "tokens/s", "ms a step", "data wait", "MFU of measured peak", "of nominal peak")
-COLOUR = {"b is faster": "green", "b is slower": "red", "no difference shown": "yellow"}
+COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
@@ -50,7 +50,7 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
     changes = (f"{key}: {show_value(a)} -> {show_value(b)}" for key, (a, b) in report["differences"].items())
     yield f"b differs in {'; '.join(changes) or 'nothing'}"
     span = f"{found['low']:.4f} to {found['high']:.4f} at {found['coverage']:.0%}"
-    verdict = paint(found["verdict"], COLOUR[found["verdict"]], "bold")
+    verdict = paint(found["verdict"], COLOUR.get(found["verdict"], "yellow"), "bold")
     yield f"{verdict}: {found['ratio']:.4f} times the tokens/s of a ({span})"
 
 

@@ -16,8 +16,8 @@ def main(arguments: list[str]) -> int:
     try:
         report = conduct(read_request(Path(arguments[0])))
     except ProjectError as error:
-        write_error_file(error)
-        print(error, file=sys.stderr)
+        if not write_error_file(error):
+            print(error, file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -19,8 +19,8 @@ class Interval(NamedTuple):
 
     @property
     def excludes_equality(self) -> bool:
-        """Whether a ratio of one lies outside, at the coverage that was wanted."""
-        return self.coverage >= WANTED_COVERAGE and not self.low <= 1 <= self.high
+        """Whether a ratio of one lies outside."""
+        return not self.low <= 1 <= self.high
 
 
 def median_interval(values: Sequence[float]) -> Interval:
@@ -53,7 +53,9 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """faster, slower, or no difference shown."""
+        """faster, slower, no difference shown, or none of these where rounds are too few to tell."""
+        if self.interval.coverage < WANTED_COVERAGE:
+            return "too few rounds for a verdict"
         if not self.interval.excludes_equality:
             return "no difference shown"
         return "b is faster" if self.ratio > 1 else "b is slower"

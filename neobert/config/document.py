@@ -110,7 +110,7 @@ def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[F
 
 def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> ConfigIssue:
     source_line = lines[error.line - 1] if 0 < error.line <= len(lines) else ""
-    message = printable(error.message if error.line else f"{path.name} {error.message}")
+    message = printable(error.message if error.line else f"{path.name or path} {error.message}")
     return ConfigIssue(error.code, "", message, error.hint, str(path), error.line, error.column, source_line)
 
 

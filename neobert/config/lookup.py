@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.config.keys import KeyInfo, describe_field
+from neobert.config.keys import KeyInfo, all_keys, describe_field
 from neobert.config.renamed import advice_for_key
 from neobert.config.suggest import suggest_key
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -19,3 +19,8 @@ def describe(key: str) -> KeyInfo:
         f"did you mean {near}?" if near else "`neobert-launch schema` lists the keys"
     )
     raise ProjectError("CFG001", f"{key or repr(key)} is not a key", hint, exit_code=EXIT_USAGE)
+
+
+def keys_named(name: str) -> list[str]:
+    """The keys of all sections that have this name behind their last dot."""
+    return [key for key in all_keys() if key.rpartition(".")[2] == name]

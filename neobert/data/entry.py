@@ -17,14 +17,14 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError, write_error_file
 def report_to_stdout(job: Callable[[RunConfig], dict[str, Any]], arguments: list[str]) -> int:
     """Run a job on the config whose path is the one argument; print its report as JSON, return the exit code.
 
-    An error goes to the error file of the parent process and, as text, to standard error.
+    An error goes to the error file of the parent process; where that asked for none, to standard error.
     """
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
         report = job(read_config(arguments))
     except ProjectError as error:
-        write_error_file(error)
-        print(error, file=sys.stderr)
+        if not write_error_file(error):
+            print(error, file=sys.stderr)
         return error.exit_code
     print(json.dumps(report, indent=1))
     return EXIT_OK

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from neobert.counting import counted
 from neobert.data.readers import FileSource, TextSource
 from neobert.data.splits import ALIASES
 from neobert.data.text_files import KINDS, kind_of
@@ -35,7 +36,11 @@ def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], 
     left_out = f"; not read: {_listed(others)}" if others else ""
     return {
         name: partial(
-            FileSource, f"{path} ({name}, {len(files)} files{left_out})", path, tuple(files), text_column
+            FileSource,
+            f"{path} ({name}, {counted(len(files), 'file')}{left_out})",
+            path,
+            tuple(files),
+            text_column,
         )
         for name, files in sorted(members.items())
     }

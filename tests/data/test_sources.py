@@ -207,11 +207,11 @@ def test_an_unset_variable_of_the_shell_is_not_the_current_folder(tmp_path, monk
 
 def test_what_a_folder_holds_besides_is_named(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", ["x"])
-    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 files)"
+    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file)"
     for name in ("b.jsonl.zst", "c.jsonl.zst", "d.csv"):
         path.with_name(name).write_text("x", encoding="utf-8")
     (tmp_path / "e.jsonl").touch()
-    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 files; not read: 2 x .zst, 1 x .csv, 1 x empty)"
+    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file; not read: 2 x .zst, 1 x .csv, 1 x empty)"
 
 
 @pytest.mark.parametrize("name", ["b.jsonl.gz", "b.parquet"])

@@ -77,6 +77,20 @@ def test_an_unknown_profile_is_answered_with_the_one_that_was_meant(name: str, h
     assert (caught.value.code, caught.value.exit_code) == ("CFG005", 2)
 
 
+def test_a_run_file_in_place_of_a_profile_is_told_its_option(run_file: Callable[[str], Path]) -> None:
+    path = run_file("profile: cpu-demo\n")
+    with pytest.raises(ProjectError) as caught:
+        resolve_run(str(path))
+    assert caught.value.hint == f"it is a file: --config {path}"
+
+
+def test_a_search_path_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NEOBERT_PROFILE_PATH", f"{tmp_path}:{tmp_path / 'gone'}")
+    with pytest.raises(ProjectError) as caught:
+        resolve_run("quite-my-own")
+    assert f"NEOBERT_PROFILE_PATH names {tmp_path / 'gone'}, and" in caught.value.hint
+
+
 def test_an_unknown_profile_in_a_run_file_is_placed(run_file) -> None:
     path = run_file("seed: 1\nprofile: a100-prd\n")
     with pytest.raises(ProjectError) as caught:

@@ -122,7 +122,7 @@ ROWS: list[Row] = [
      "facts.data.size_bytes", 0, 1, "is empty"),
     ("DAT001", {"config.dataset.path": "corpus", "config.dataset.name": None, "facts.data.size_bytes": 0},
      "facts.data.reason", "", "a.txt: Permission denied", "is empty"),
-    ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "the tokenizer"),
+    ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "no tokenizer"),
     ("DAT001", {"facts.data.weights": "runs/a"},
      "facts.data.weights_reason", "it holds none", "", "start from the weights of runs/a: it holds none"),
     ("GPU001", {}, "facts.gpus", [], [GPU], "0 GPUs visible, 1 needed"),
@@ -261,7 +261,9 @@ def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
         "facts.output.checkpoint_steps": [100, 200],
         "facts.output.config_digest": "abc",
     }
-    assert "checkpoints: 100, 200" in judge_situation(occupied).of("CKP008")[0].message
+    (one,) = judge_situation(occupied).of("CKP008")
+    assert "checkpoints: 100, 200" in one.message
+    assert all(key.removeprefix("config.") in one.hint for key in way_out), "preflight has keys, no --resume"
     assert judge_situation(occupied | way_out).of("CKP008") == []
     foreign = occupied | {"facts.output.checkpoint_steps": [], "facts.output.config_digest": ""}
     assert "no run's" in judge_situation(foreign | way_out).of("CKP008")[0].message

@@ -62,8 +62,8 @@ def test_a_first_save_is_advised_in_the_first_half(max_steps: int, said: str) ->
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (("scheduler.warmup_steps=1980",), "set scheduler.warmup_steps to 99, 5 % of the run"),
-        (("scheduler.warmup_percent=100",), "set scheduler.warmup_percent to 5, 5 % of the run"),
+        (("scheduler.warmup_steps=1980",), "set scheduler.warmup_steps to 99 (5 % of the run)"),
+        (("scheduler.warmup_percent=100",), "set scheduler.warmup_percent to 5 (5 % of the run)"),
     ],
 )
 def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides: tuple[str, ...], said: str) -> None:

@@ -26,12 +26,15 @@ def test_the_key_that_names_the_text_is_named(overrides: tuple[str, ...], path: 
 
 
 @pytest.mark.parametrize(
-    ("overrides", "path"),
-    [((), "tokenizer.name"), (("tokenizer.path=tokens", "tokenizer.name=null"), "tokenizer.path")],
+    ("overrides", "path", "says"),
+    [
+        ((), "tokenizer.name", "there is no tokenizer named "),
+        (("tokenizer.path=tokens", "tokenizer.name=null"), "tokenizer.path", "there is no tokenizer in "),
+    ],
 )
-def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], path: str) -> None:
+def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], path: str, says: str) -> None:
     (one,) = found("DAT001", run_of(*overrides), with_facts("data", tokenizer_exists=False))
-    assert one.path == path
+    assert (one.path, one.message.startswith(says)) == (path, True)
 
 
 @pytest.mark.parametrize(

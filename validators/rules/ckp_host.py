@@ -240,5 +240,6 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         yield Violation(
             path,
             f"{output.path} holds another run (checkpoints: {steps})",
-            "name a new folder, add `--resume auto`, or set trainer.overwrite_output_dir",
+            "name a new folder, set trainer.resume_from_checkpoint to auto (`train --resume auto`), "
+            "or set trainer.overwrite_output_dir",
         )

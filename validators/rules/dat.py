@@ -51,7 +51,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
     if not data.tokenizer_exists:
         path = "tokenizer.path" if run.config.tokenizer.path else "tokenizer.name"
-        message = f"the tokenizer {data.tokenizer} is not there"
+        message = f"there is no tokenizer {'in' if run.config.tokenizer.path else 'named'} {data.tokenizer}"
         yield Violation(
             path, message, "correct the path or the name; with neither, one is trained from the text"
         )

@@ -79,7 +79,7 @@ def _of_the_warmup(run: ResolvedRun, schedule: Schedule) -> Violations:
     path = "scheduler.warmup_steps" if is_counted else "scheduler.warmup_percent"
     taken = f"the warm-up takes {steps:,} of {max_steps:,} steps"
     usual = max_steps * USUAL_WARMUP_PERCENT // 100 if is_counted else USUAL_WARMUP_PERCENT
-    hint = f"set {path} to {usual}, {USUAL_WARMUP_PERCENT} % of the run"
+    hint = f"set {path} to {usual} ({USUAL_WARMUP_PERCENT} % of the run)"
     if steps >= max_steps:
         yield Violation(path, taken, hint)
         return
