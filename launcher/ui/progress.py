@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from launcher.records import Record
 from launcher.ui.fold import fold
-from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
+from launcher.ui.numbers import UNKNOWN, show_count, show_duration, show_mib, show_number
 from launcher.watch import EVAL_LOSS, LOSS, Watch, describe, memory_mib, minutes_at_risk
 
 BETWEEN = "  "
@@ -27,7 +27,6 @@ FIELDS = {
     "risk": "at risk {}",
 }
 FIRST_TO_GO = ("memory", "speed", "risk", "eta", "loss")
-UNKNOWN = dict.fromkeys(FIELDS, "-")
 
 
 class ProgressView:
@@ -40,7 +39,7 @@ class ProgressView:
         bar = [BarColumn(bar_width=self.bar_width)] if self.bar_width else []
         phase, told = TextColumn("{task.fields[phase]}"), TextColumn("{task.fields[told]}")
         self.progress = Progress(phase, *bar, told, console=out)
-        self.values = dict(UNKNOWN)
+        self.values = dict.fromkeys(FIELDS, UNKNOWN)
         self.task = self.progress.add_task("", total=None, phase=_padded("starting"), told="")
         self.progress.start()
 
@@ -60,7 +59,7 @@ class ProgressView:
     def _show(self, beat: Record) -> None:
         step, most = beat.get("step"), beat.get("max_steps")
         self.values |= {
-            "count": f"{step or 0}/{most or '?'}",
+            "count": f"{step or 0}/{most}" if most else UNKNOWN,
             "eta": show_duration(beat.get("eta_s")),
             "memory": show_mib(memory_mib(beat)),
             "risk": minutes_at_risk(beat),
@@ -77,12 +76,12 @@ class ProgressView:
 
 
 def what_fits(values: Mapping[str, str], room: int) -> str:
-    """As many of the values as a line has room for; the least telling ones go first."""
-    shown = {name: form.format(values[name]) for name, form in FIELDS.items()}
+    """As many of the known values as a line has room for; the least telling ones go first."""
+    shown = {name: form.format(values[name]) for name, form in FIELDS.items() if values[name] != UNKNOWN}
     for name in FIRST_TO_GO:
         if len(BETWEEN.join(shown.values())) <= room:
             break
-        del shown[name]
+        shown.pop(name, None)
     return BETWEEN.join(shown.values())
 
 

@@ -155,6 +155,23 @@ def test_the_least_telling_values_go_first() -> None:
     assert progress.what_fits(values, 4) == "7/9"
 
 
+def test_what_is_not_known_yet_takes_no_room() -> None:
+    unknown = dict.fromkeys(progress.FIELDS, "-")
+    assert progress.what_fits(unknown, 5) == ""
+    assert progress.what_fits({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
+
+
+def test_a_run_that_starts_shows_its_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=out, force_terminal=True, width=160))
+    view = progress.ProgressView(Watch(tmp_path, -1))
+    append(tmp_path / "heartbeat_rank0.jsonl", {"phase": "start", "step": 0})
+    view.close()
+    assert "start" in out.getvalue()
+    assert "at risk" not in out.getvalue()
+    assert "?" not in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue())
+
+
 def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(tmp_path, -1)
     assert isinstance(make_view(watch, "text").view, PlainView)
