@@ -29,6 +29,7 @@ MISSING = "missing"
 TOO_LARGE = ("less_than", "less_than_equal")
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
+WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
 LONGEST_SHOWN = 60
 
 
@@ -161,4 +162,6 @@ def _hint_text(value: str, bare: Any) -> str:
             return f"write the digits without separators: {value.replace('_', '').replace(',', '')}"
         if SEXAGESIMAL.fullmatch(value):
             return f"YAML 1.2 reads {value} as text (YAML 1.1 counted it in sixties): write the number"
+        if WITH_UNIT.fullmatch(value):
+            return "write the number alone, in the key's own unit"
     return ""

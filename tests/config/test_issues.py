@@ -19,6 +19,8 @@ ONE_ISSUE = [
     ("trainer:\n  max_steps: '5'\n", "CFG003", "trainer.max_steps", 2, 14, 'the text "5"', "the quotes: 5"),
     ("trainer:\n  max_steps: 1_000\n", "CFG003", "trainer.max_steps", 2, 14, "1_000", "separators: 1000"),
     ("trainer:\n  max_steps: 1:30\n", "CFG003", "trainer.max_steps", 2, 14, "1:30", "in sixties"),
+    ("trainer:\n  max_steps: 10 steps\n", "CFG003", "trainer.max_steps", 2, 14, "10 steps", "number alone"),
+    ("guard: {walltime_limit_hours: 24h}", "CFG003", "guard.walltime_limit_hours", 1, 31, "24h", "own unit"),
     ("trainer:\n  max_steps: 0\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0; this is 0", ""),
     ("trainer:\n  max_steps: true\n", "CFG003", "trainer.max_steps", 2, 14, "this is true", ""),
     ("trainer:\n  max_steps: 9223372036854775808\n", "CFG003", "trainer.max_steps", 2, 14, "64 bits", ""),
