@@ -22,6 +22,7 @@ AS_THEY_ARE = (
     "accumulation",
     "evaluation",
     "overlap",
+    "save_s",
 )
 SHARED = {
     "batches": "data",

@@ -204,6 +204,7 @@ class RehearsalFacts:
         out_of_memory: where the device had no room, in its own words; empty where it had.
         diverged: where the run stopped itself for its loss, and why; empty where it did not.
         baseline_tokens_per_second: of an earlier rehearsal of the same config on this device.
+        save_s: how long its first checkpoint took, beside training, until it was read back.
         keys_read: keys that the program read; keys_replaced are set otherwise in a rehearsal.
     """
 
@@ -224,6 +225,7 @@ class RehearsalFacts:
     schedule: tuple[ScheduleFacts, ...] = ()
     evaluation: EvaluationFacts | None = None
     overlap: OverlapFacts | None = None
+    save_s: float | None = None
     resumes: tuple[ResumeTrialFacts, ...] = ()
     telemetry: TelemetryFacts | None = None
     watchdog: WatchdogFacts | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,12 +18,19 @@ from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import parameter_types, recording_products
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, state_digests
-from neobert.rehearsal.trials import WorstCase, accumulation_error, first_batches, overfit
+from neobert.rehearsal.trials import (
+    WorstCase,
+    accumulation_error,
+    first_batches,
+    overfit,
+    wait_for_checkpoint,
+)
 from neobert.training.history import METRICS, heartbeat_path
 from neobert.training.hooks import Hook
 from neobert.training.journal import read_rows
 from neobert.training.memory import BYTES_PER_MIB, memory_fields
 from neobert.training.metrics import LOSS
+from neobert.training.pulse import SAVE
 from neobert.training.trainer import Trainer
 
 Finish = Callable[[Trainer, dict[str, Any]], None]
@@ -66,6 +74,7 @@ class Fresh:
         if trainer.world.is_on_gpu:
             self.allocated.append(torch.cuda.memory_allocated(trainer.world.device))
         if step == script.saved:
+            self.saved_at_s = time.monotonic()
             self.trace.start()
             self.seen["state"] = state_digests(trainer)
         if step == script.total:
@@ -73,6 +82,7 @@ class Fresh:
 
     def conclude(self, trainer: Trainer) -> None:
         """Read what the run said of itself, then do what ends it."""
+        self.seen["save_s"] = self._save_s(trainer)
         rows = read_rows(trainer.run_dir / METRICS)
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
         self.seen |= {
@@ -96,6 +106,11 @@ class Fresh:
         self.seen["learning"] = {"vocab_size": vocab_size, "initial_loss": initial, "overfit": losses}
         self.seen |= self._self_portrait(trainer)
         self.finish(trainer, self.seen)
+
+    def _save_s(self, trainer: Trainer) -> float:
+        """Wait until the save has ended, lest the run is killed in it; return how long it took."""
+        wait_for_checkpoint(trainer.checkpoints / str(self.script.saved))
+        return trainer.pulse.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
 
     def _retries(self, trainer: Trainer) -> int | None:
         if not trainer.world.is_on_gpu:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from neobert.errors import ProjectError
 from neobert.rehearsal.fresh import Finish, Say
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
-from neobert.rehearsal.trials import WorstCase
-from neobert.training.checkpoint.manifest import FILE_NAME as MANIFEST
+from neobert.rehearsal.trials import WorstCase, wait_for_checkpoint
 from neobert.training.hooks import Hook
 from neobert.training.trainer import Trainer
-
-SAVE_LIMIT_S = 120.0
-POLL_S = 0.05
 
 
 @dataclass
@@ -52,13 +45,3 @@ class Resumed:
             wait_for_checkpoint(trainer.checkpoints / str(step))
             end = {"trace": self.trace.lines(), "state_at_end": state_digests(trainer)}
             self.finish(trainer, self.seen | end)
-
-
-def wait_for_checkpoint(folder: Path) -> None:
-    """Wait until a save that is under way has ended. Raises `ProjectError` where it takes too long."""
-    deadline_s = time.monotonic() + SAVE_LIMIT_S
-    while not (folder / MANIFEST).exists():
-        if time.monotonic() > deadline_s:
-            message = f"no checkpoint appeared within {SAVE_LIMIT_S:g} s"
-            raise ProjectError("REH002", message, "see the rank's log", str(folder))
-        time.sleep(POLL_S)

@@ -5,9 +5,11 @@ They go through the loop's own functions, and leave the run as it was, but for t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,14 +18,18 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.data.masking import IGNORED
 from neobert.data.microbatch import Microbatch
+from neobert.errors import ProjectError
 from neobert.parallel import own_part
 from neobert.rehearsal.worst_case import worst_case
 from neobert.training import loop
+from neobert.training.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
 from neobert.training.stopwatch import Stopwatch
 from neobert.training.trainer import Trainer
 
 OVERFIT_STEPS = 10
+SAVE_LIMIT_S = 120.0
+POLL_S = 0.05
 
 
 @contextmanager
@@ -157,6 +163,16 @@ def overfit(trainer: Trainer) -> dict[str, Any]:
         losses.append(trainer.progress.loss.take())
     trainer.guard.check()
     return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}
+
+
+def wait_for_checkpoint(folder: Path) -> None:
+    """Wait until a save that is under way has ended. Raises `ProjectError` where it takes too long."""
+    deadline_s = time.monotonic() + SAVE_LIMIT_S
+    while not (folder / MANIFEST).exists():
+        if time.monotonic() > deadline_s:
+            message = f"no checkpoint appeared within {SAVE_LIMIT_S:g} s"
+            raise ProjectError("REH002", message, "see the rank's log", str(folder))
+        time.sleep(POLL_S)
 
 
 def _peak(_: int) -> float:

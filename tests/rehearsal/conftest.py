@@ -61,7 +61,7 @@ def text(tmp_path_factory) -> dict[str, str]:
 def resolve(folder: Path, text: dict[str, str], sections: dict[str, Any]) -> ResolvedRun:
     config = {section: dict(values) for section, values in TINY.items()}
     config["dataset"] |= text
-    config["trainer"] |= {"max_steps": 200, "output_dir": str(folder / "runs" / "tiny")}
+    config["trainer"] |= {"max_steps": 200, "save_steps": 200, "output_dir": str(folder / "runs" / "tiny")}
     for section, values in sections.items():
         config[section] = config.get(section, {}) | values
     file = folder / "run.yaml"

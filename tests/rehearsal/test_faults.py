@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from neobert.parallel import world
 from neobert.rehearsal import fresh
 from neobert.tasks import pretrain
 from neobert.training import assembly, loop
-from neobert.training.checkpoint import restore
+from neobert.training.checkpoint import restore, save
 from profiles.registry import resolve_run
 from tests.rehearsal.conftest import judge_rehearsal
 from validators.finding import Level
@@ -133,6 +134,22 @@ def test_mib_that_are_no_mib(rehearsal, monkeypatch):
 
     monkeypatch.setattr(fresh, "memory_fields", in_millions)
     assert rehearsal().failed == {"TEL001"}
+
+
+@pytest.mark.parametrize(("save_steps", "failed"), [(1, {"CKP011"}), (1000, set())])
+def test_a_disk_that_is_slower_than_the_steps_between_two_saves(rehearsal, monkeypatch, save_steps, failed):
+    """The rehearsal waits for its save before it is killed, and goes on from it."""
+    publish = save.publish
+
+    def publish_slowly(*arguments, **more):
+        time.sleep(2)
+        return publish(*arguments, **more)
+
+    monkeypatch.setattr(save, "publish", publish_slowly)
+    found = rehearsal(trainer={"save_steps": save_steps})
+    assert found.failed == failed
+    assert found.facts.save_s > 1.5
+    assert found.facts.resumes[0].start == found.facts.resumes[0].expected_start
 
 
 def test_a_rate_that_moves_nothing(rehearsal):

@@ -77,6 +77,7 @@ def _rehearsed(recorded: dict[str, Any], run: ResolvedRun, plan: Plan) -> dict[s
         "speed": recorded["speed"] | {"step_time_s": step_s, "tokens_per_second": pace, "mfu": plan.mfu.value,
                                       "line_step_times_s": [step_s] * 8},
         "baseline_tokens_per_second": pace,
+        "save_s": min(recorded["save_s"], plan.save_interval_steps.value * step_s),
         "attention": {"resolved": attention, "has_mask_with_packing": False, "ran": [attention] * layers},
         "schedule": rates,
         "memory": recorded["memory"] | memory,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from neobert.plan import Measured
 from profiles.registry import Expectations, resolve_run
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
@@ -54,6 +55,7 @@ PARTS = {
     "ATT002": "attention",
     "CKP006": "resumes",
     "CKP009": "resumes",
+    "CKP011": "save_s",
     "SCH002": "schedule",
     "SCH003": "accumulation",
     "NUM005": "learning",
@@ -240,6 +242,25 @@ def test_one_resume_is_not_two():
     for code in ("CKP006", "CKP009"):
         with pytest.raises(CannotTellError, match="resumed 1 times; 2 are needed"):
             said(code, once)
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "save_steps", "hints"),
+    [
+        (200, 2, ["set trainer.save_steps to 21 or more, or write to a faster disk: trainer.output_dir"]),
+        (200, 20, ["set trainer.save_steps to 21 or more, or write to a faster disk: trainer.output_dir"]),
+        (21, 2, ["write to a faster disk: trainer.output_dir"]),
+        (200, 21, []),
+        (200, 0, []),
+        (20, 20, []),
+        (20, 19, ["write to a faster disk: trainer.output_dir"]),
+    ],
+)
+def test_a_save_that_takes_longer_than_the_steps_between_two(max_steps, save_steps, hints):
+    run = overridden(f"trainer.max_steps={max_steps}", f"trainer.save_steps={save_steps}")
+    plan = plan_run(run, Measured(step_time_s=3.0, memory_mib=None, source="a rehearsal"))
+    facts = replace(FACTS, rehearsal=replace(FOUND, save_s=60.5))
+    assert [each.hint for each in RULES["CKP011"].judge(run, plan, facts)] == hints
 
 
 def test_a_checkpoint_of_nothing_is_none():

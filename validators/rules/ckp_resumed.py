@@ -1,15 +1,16 @@
-"""CKP, the part that a rehearsal does: save, load, kill, go on."""
+"""CKP, the part that a rehearsal does: save, load, kill, go on; and how long a save takes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from neobert.counting import counted
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, cut_short, rehearsal_of
+from validators.rehearsed import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 TRIALS = 2
@@ -108,3 +109,44 @@ def _faults(found: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool) -
         yield f"the loss of its first step differs by {trial.first_loss_difference:.2g} of it"
     elif trial.largest_loss_difference > tolerance:
         yield f"the loss of its next steps differs by up to {trial.largest_loss_difference:.2g} of it"
+
+
+@rule("CKP011", "saves-that-queue", severity=Severity.WARN, level=Level.REHEARSAL, needs=NEEDS)
+def saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Saves that follow each other faster than the disk takes them.
+
+    ## What it does
+    Times a save of the rehearsal, until the checkpoint was read back, and compares it with the steps between
+    two saves: `trainer.save_steps` of the pace that was measured. A run of one save has none to wait for.
+
+    ## Why is this bad?
+    A save is written beside training, and one is in flight at most. Where the next one is due before it has
+    ended, training stands still for the rest of it, at every save: a run of a day takes two, and the GPUs
+    wait for a disk.
+
+    ## Example
+    ```yaml
+    trainer:
+      save_steps: 5   # at 0.8 s per step: 4 s; a checkpoint takes 7.3 s
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      save_steps: 500
+    ```
+    """
+    save_s = measured(rehearsal_of(facts).save_s, facts, "the time of a save")
+    steps, step_time_s = plan.save_interval_steps.value, plan.step_time_s.value
+    if plan.num_saves.value == 1 or save_s <= steps * step_time_s:
+        return
+    enough = int(save_s / step_time_s) + 1
+    faster = "write to a faster disk: trainer.output_dir"
+    fits = enough < run.config.trainer.max_steps
+    hint = f"set trainer.save_steps to {enough} or more, or {faster}" if fits else faster
+    yield Violation(
+        "trainer.save_steps",
+        f"a save took {save_s:,.1f} s, and the next one is due after {steps * step_time_s:,.1f} s, "
+        f"{counted(steps, 'step')}: training waits for each",
+        hint,
+    )
