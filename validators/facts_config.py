@@ -40,6 +40,7 @@ def held_to(facts: Facts, config: RunConfig) -> Facts:
 
     Facts that name no config are taken at their word.
     """
+    facts = _without_another_resume(facts, config.trainer.resume_from_checkpoint)
     if facts.measured_for is None:
         return facts
     now = _shaping(config)
@@ -49,6 +50,15 @@ def held_to(facts: Facts, config: RunConfig) -> Facts:
     if differing:
         return _without_the_run(facts, differing)
     return _renamed(facts, facts.measured_for.config_digest, digest(config))
+
+
+def _without_another_resume(facts: Facts, asked: str) -> Facts:
+    if facts.resume is None or facts.resume.selector == asked:
+        return facts
+    reason = f"recorded for trainer.resume_from_checkpoint {facts.resume.selector}, here {asked}"
+    kept = [probe for probe in facts.probes if probe.name != "resume"]
+    told = ProbeRecord(name="resume", status="incomplete", reason=reason)
+    return replace(facts, probes=(*kept, told), resume=None)
 
 
 def _shaping(config: RunConfig) -> dict[str, str]:

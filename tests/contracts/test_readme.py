@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,27 @@ def test_the_example_that_is_shown_is_refused_as_shown(
 def test_the_plan_that_is_shown_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--profile", "h200-prod"]) == 0
     assert capsys.readouterr().out in README
+
+
+def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    facts = ROOT / "tests" / "facts" / "cpu-asked-for-h200.json"
+    words = ["preflight", "--profile", "a100-prod", "--level", "static,host,gpu", "--facts", str(facts)]
+    assert run([*words, "--output", str(tmp_path)]) == 3
+    told, shown = capsys.readouterr().out, README.split("# on a laptop\n")[1].split("```")[0]
+    for form in (r"^UNKNOWN: .+", r"^unknown [A-Z0-9 ]+: gpus: ", r"^\d+ checks \(.+?\): "):
+        assert re.findall(form, shown, re.MULTILINE) == re.findall(form, told, re.MULTILINE)
+
+
+def test_what_the_page_calls_to_respell_weights_is_there() -> None:
+    (sentence,) = re.findall(r"\S*read_weights.*?back\.", README, re.DOTALL)
+    called = re.findall(r"\w+_\w+", sentence)
+    assert (
+        {"read_weights", "hub_to_fork", "fork_to_hub"}
+        <= set(called)
+        <= set(import_module("neobert.export").__all__)
+    )
 
 
 def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,6 +94,12 @@ def test_a_machine_is_the_same_whatever_runs_on_it() -> None:
     assert {str(now[code].status) for code in ("GPU001", "GPU005", "GPU007")} <= {"pass", "warn"}
 
 
+def test_a_checkpoint_that_was_not_looked_for_is_not_missing() -> None:
+    checks = replayed("cpu-2-cores", "trainer.resume_from_checkpoint=auto")[1]
+    assert checks["CKP007"].status is Status.UNKNOWN
+    assert checks["CKP007"].message.endswith("trainer.resume_from_checkpoint never, here auto")
+
+
 def test_a_key_that_the_recorder_had_not_was_what_it_is_by_default() -> None:
     older = copy.deepcopy(RECORDED["h200-rehearsal"])
     del older["facts"]["measured_for"]["keys"]["seed"]
