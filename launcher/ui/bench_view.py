@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launcher import console
 from launcher.console import paint
+from launcher.ui.fold import fold
 from launcher.ui.numbers import UNKNOWN
 from launcher.ui.table import columns
 from launcher.ui.values import show_value
@@ -17,7 +19,8 @@ COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 def bench_text(report: Mapping[str, Any]) -> str:
     """Write all that a report says on a few lines."""
-    return "\n".join([_title(report), _table(report), *_comparison(report), *_baseline(report)])
+    said = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
+    return "\n".join([fold(_title(report), console.width()), _table(report), *([said] if said else [])])
 
 
 def _title(report: Mapping[str, Any]) -> str:

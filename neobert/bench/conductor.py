@@ -15,6 +15,7 @@ from neobert.bench.baseline import compare_with_baseline, refuse_other_baseline
 from neobert.bench.request import Request
 from neobert.bench.statistics import Comparison, compare
 from neobert.bench.worker import Worker
+from neobert.counting import counted
 from neobert.receipt import utc_now
 
 KIND, FORMAT_VERSION = "neobert-bench", 1
@@ -31,7 +32,7 @@ def conduct(request: Request) -> dict[str, Any]:
         refuse_other_baseline(request, next(iter(about.values())))
         for name, arm in arms.items():
             about[name] |= arm.ask("cold_peak")
-            tell(f"{name}: {request.trim} steps to warm up")
+            tell(f"{name}: {counted(request.trim, 'step')} to warm up")
             arm.ask("warm_up", count=request.trim)
         turns: Turns = {name: [] for name in arms}
         for number in range(request.rounds):

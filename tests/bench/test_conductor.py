@@ -92,6 +92,11 @@ def test_arms_take_turns_and_change_who_is_first(arms):
     assert before == ["describe", "describe", "cold_peak", "warm_up", "cold_peak", "warm_up"]
 
 
+def test_one_step_is_counted_as_one(arms, capsys):
+    conductor.conduct(request_for("a", trim=1))
+    assert "a: 1 step to warm up\n" in capsys.readouterr().err
+
+
 def test_a_slow_arm_is_found_beside_a_drift_that_is_larger(arms, monkeypatch):
     monkeypatch.setattr(arms, "slowness", 2.0)
     monkeypatch.setattr(arms, "drift", (1.0, 7.0, 0.2, 3.0, 1.5, 0.9))
