@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neobert.config.schema import ModelConfig, RunConfig
-from neobert.plan import build_plan, count_parameters
+from neobert.plan import Plan, build_plan, count_parameters
 from neobert.plan.hardware import assumptions_for
 from neobert.plan.memory import activation_bytes
 from profiles.registry import load_profile
@@ -25,9 +25,11 @@ from neobert.objectives.step_kernels import StepKernels  # noqa: E402
 
 SMALL = ModelConfig(hidden_size=128, num_attention_heads=2, num_hidden_layers=3, intermediate_size=512)
 VOCAB_SIZE, TOKENS = 256, 4096
-MEASURED = json.loads(
-    (Path(__file__).parents[2] / "docs/measurements/trainer-throughput.json").read_text(encoding="utf-8")
-)["detail"]["runs"]
+MEASUREMENTS = Path(__file__).parents[2] / "docs" / "measurements"
+
+
+def detail(name: str):
+    return json.loads((MEASUREMENTS / f"{name}.json").read_text(encoding="utf-8"))["detail"]
 
 
 def kept_bytes(model: ModelConfig, kernels: str) -> int:
@@ -73,8 +75,20 @@ def test_own_kernels_keep_what_is_predicted(kernels):
 
 @pytest.mark.parametrize("kernels", ["fused", "triton", "torch"])
 def test_a_card_reserved_what_is_predicted(kernels):
-    profile = load_profile("h200-prod").config
-    config = replace(profile, model=replace(profile.model, kernel_backend=kernels))
-    plan = build_plan(config, assumptions_for("H200", None, 0.48))
+    plan = planned(kernels, rows=32)
     assert plan.tokens_per_microbatch.value == 32_768
-    assert plan.memory_mib.value == pytest.approx(MEASURED[kernels]["gpu_mem_reserved_mib"], rel=0.15)
+    reserved = detail("trainer-throughput")["runs"][kernels]["gpu_mem_reserved_mib"]
+    assert plan.memory_mib.value == pytest.approx(reserved, rel=0.15)
+
+
+@pytest.mark.parametrize(("arm", "rows"), [("a", 64), ("b", 32)])
+def test_it_reserved_what_is_predicted_of_twice_as_many_rows_too(arm, rows):
+    reserved = detail("microbatch-rows")["arms"][arm]["memory"]["gpu_mem_reserved_mib"]
+    assert planned("fused", rows).memory_mib.value == pytest.approx(reserved, rel=0.05)
+
+
+def planned(kernels: str, rows: int) -> Plan:
+    config = load_profile("h200-prod").config
+    model = replace(config.model, kernel_backend=kernels)
+    trainer = replace(config.trainer, per_device_train_batch_size=rows)
+    return build_plan(replace(config, model=model, trainer=trainer), assumptions_for("H200", None, 0.48))
