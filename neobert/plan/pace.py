@@ -5,6 +5,7 @@ from __future__ import annotations
 from neobert.config.schema import RunConfig
 from neobert.counting import counted
 from neobert.plan.derived import Derived, Measured, Values
+from neobert.plan.evaluation import plan_evaluations
 from neobert.plan.flops import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plan.hardware import Assumptions
 from neobert.plan.parameters import ParameterCount
@@ -26,18 +27,20 @@ def plan_pace(
     flops = per_token.value * tokens
     step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
     took = f"{step.value:.3g} s per step"
-    eta_s = step.value * config.trainer.max_steps
     pace = Derived(
         tokens * batch["fill"].value / step.value,
         f"{tokens:,} tokens x fill {batch['fill'].value:.2f} / {took}",
     )
+    evaluations = plan_evaluations(config, batch, pace.value)
+    eta_s = step.value * config.trainer.max_steps + evaluations.value
+    steps = f"{config.trainer.max_steps:,} steps x {took}"
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,
         "step_time_s": step,
         "tokens_per_second": pace,
         "mfu": _mfu(config, counts, vocab_size, pace.value, batch, peak_at_precision(config, assumptions)),
-        "eta_s": Derived(eta_s, f"{config.trainer.max_steps:,} steps x {took} ({step.reason})"),
+        "eta_s": Derived(eta_s, f"{steps} ({step.reason}) + {evaluations.reason}"),
         "cost": _cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
     }
 

@@ -33,7 +33,8 @@ def evaluate(trainer: Trainer) -> None:
         log.warning("step %d: the evaluation's loss is not finite: %s", row["step"], loss_sum)
     row["eval/loss"] = loss_sum / num_targets if num_targets and math.isfinite(loss_sum) else None
     row["eval/accuracy"] = num_correct / num_targets if num_targets else None
-    row["time/evaluation_ms"] = (time.perf_counter() - started_s) * 1000
+    trainer.evaluation_s = time.perf_counter() - started_s
+    row["time/evaluation_ms"] = trainer.evaluation_s * 1000
 
 
 def _sums(trainer: Trainer, batches: Iterator[Any]) -> tuple[float, int, int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.model.record import summarize
+from neobert.plan.evaluation import evaluations_after
 from neobert.training.journal import Journal
 from neobert.training.memory import memory_fields
 from neobert.training.pulse import Pulse
@@ -93,7 +94,6 @@ class Heartbeat:
 def _told(trainer: Trainer) -> Line:
     """Return what only the loop's own thread may look at."""
     progress, reading, world = trainer.progress, trainer.reading, trainer.world
-    steps_left = trainer.max_steps - progress.step
     return {
         "max_steps": trainer.max_steps,
         "tokens_total": progress.tokens_total,
@@ -108,8 +108,17 @@ def _told(trainer: Trainer) -> Line:
         "recompiles": trainer.recompiles,
         "warnings": dict(trainer.warnings),
         "data_wait_ms": reading.data_wait_ms,
-        "eta_s": None if reading.step_time_s is None else steps_left * reading.step_time_s,
+        "eta_s": _eta_s(trainer),
     }
+
+
+def _eta_s(trainer: Trainer) -> float | None:
+    """Return how long the steps that are left take, and the evaluations, once one was seen."""
+    step, step_time_s = trainer.progress.step, trainer.reading.step_time_s
+    if step_time_s is None:
+        return None
+    evaluations_s = evaluations_after(step, trainer.config.trainer) * trainer.evaluation_s
+    return (trainer.max_steps - step) * step_time_s + evaluations_s
 
 
 def _at_risk(trainer: Trainer | None) -> Line:

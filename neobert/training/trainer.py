@@ -46,6 +46,7 @@ class Trainer:
         batches: the microbatches of this rank, from the cursor on.
         flops: floating-point work of this session, over all ranks.
         recompiles: functions that were compiled after the warm-up; None where nothing is compiled.
+        evaluation_s: how long the last evaluation of this session took; 0 before the first.
         warnings: how often this session has warned of what, by name.
         pulse: where this process is, for whoever watches it.
         saved_at_s: monotonic time of the last checkpoint, or of the start of this session.
@@ -66,6 +67,7 @@ class Trainer:
     qk_clip: QKClip | None = None
     flops: int = 0
     recompiles: int | None = None
+    evaluation_s: float = 0.0
     warnings: Counter[str] = field(default_factory=Counter)
     pulse: Pulse = field(default_factory=Pulse)
     last_grad_norm: Any = None

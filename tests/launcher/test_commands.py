@@ -86,7 +86,7 @@ def test_plan_follows_overrides(command: Callable[..., Any]) -> None:
         words = ("plan", "-p", "a100-prod", "--trainer.max_steps", str(steps), *JSON)
         return float(command(*words).json["plan"]["eta_s"]["value"])
 
-    assert eta(2000) == pytest.approx(2 * eta(1000))
+    assert eta(2000) > 1.9 * eta(1000)
 
 
 @pytest.fixture

@@ -103,6 +103,9 @@ def test_a_fresh_run_leaves_what_the_contract_says(make_run, run, metrics, beats
     assert seen[-1]["loss"] == by_step[12]["train/loss"]
     assert (seen[-1]["last_checkpoint_step"], seen[-1]["eta_s"]) == (12, 0.0)
     assert (seen[-1]["compute_dtype"], seen[-1]["attention_kernel"]) == ("float32", "sdpa")
+    later = next(beat for beat in reversed(seen) if (beat["step"], beat["phase"]) == (6, "train"))
+    left_ms = 6 * by_step[6]["time/step_ms"] + 2 * by_step[4]["time/evaluation_ms"]
+    assert later["eta_s"] == pytest.approx(left_ms / 1000), "evaluations at steps 8 and 12 are still to come"
 
 
 def test_every_heartbeat_of_an_unguarded_run_says_why(make_run, run, beats):

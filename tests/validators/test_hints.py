@@ -72,11 +72,21 @@ def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides: tuple[str
 
 
 def test_as_many_steps_are_advised_as_there_is_time_for() -> None:
-    run = run_of("guard.walltime_limit_hours=30", profile="a100-prod")
+    run = run_of("guard.walltime_limit_hours=30", "dataset.eval_samples=null", profile="a100-prod")
     (one,) = found("BUD001", run)
     step_s = plan_run(run).step_time_s.value
     steps = int(VALUES.findall(one.hint)[0][1])
     assert steps * step_s <= 30 * 3600 < (steps + 2) * step_s
+
+
+@pytest.mark.parametrize("every", [0, 10, 1000])
+def test_the_steps_that_are_advised_fit_with_their_evaluations(every: int) -> None:
+    rare = ("guard.walltime_limit_hours=30", f"trainer.eval_steps={every}")
+    (one,) = found("BUD001", run_of(*rare, profile="a100-prod"))
+    fewer = f"trainer.max_steps={VALUES.findall(one.hint)[0][1]}"
+    assert [
+        each for each in found("BUD001", run_of(*rare, fewer, profile="a100-prod")) if "hours" in each.message
+    ] == []
 
 
 @pytest.mark.parametrize("max_steps", [1, 30, 5000, 14_000])

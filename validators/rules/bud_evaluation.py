@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.plan import Plan
-from neobert.plan.flops import segment_tokens
+from neobert.plan.evaluation import evaluation_s, evaluation_tokens
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
-FORWARD_SHARE = 1 / 3
-"""Of a training step's work: the backward pass is twice the forward one."""
 MOST_TIME, ALL_TIME = 0.2, 1.0
 """Of the training between two evaluations."""
 FEWEST_TARGETS = 1000
@@ -36,7 +34,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     than that training. Warns of fewer than 1,000 targets. A size that nobody knows beforehand is not judged.
 
     ## Why is this bad?
-    No ETA counts evaluations, and the GPUs are as busy as ever: a run of a day takes two. A few hundred
+    The curves show no evaluation, and the GPUs are as busy as ever: a run of a day takes two. A few hundred
     targets on the other hand show noise, by which checkpoints are then chosen.
 
     ## Example
@@ -66,43 +64,27 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
 
 
 def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
-    evaluation_s = FORWARD_SHARE * tokens / plan.tokens_per_second.value
+    takes_s = evaluation_s(tokens, plan.tokens_per_second.value)
     max_steps = run.config.trainer.max_steps
     steps = min(run.config.trainer.eval_steps or max_steps, max_steps)
-    share = evaluation_s / (steps * plan.step_time_s.value)
+    share = takes_s / (steps * plan.step_time_s.value)
     if share <= MOST_TIME:
         return
     enough, fewer = int(share * steps / MOST_TIME) + 1, "set trainer.eval_max_batches, or lower it"
     can_wait = enough <= max_steps
     yield Violation(
         "trainer.eval_steps" if can_wait else _key_of_size(run.config),
-        f"an evaluation of about {tokens:,.0f} tokens takes {evaluation_s:,.1f} s, {share:.0%} of the "
-        "training between two; the ETA leaves it out",
+        f"an evaluation of about {tokens:,.0f} tokens takes {takes_s:,.1f} s, {share:.0%} of the "
+        "training between two",
         f"set trainer.eval_steps to {enough} or more; or {fewer}" if can_wait else fewer,
         None if share > ALL_TIME else Severity.WARN,
     )
 
 
 def _tokens(config: RunConfig, plan: Plan, facts: Facts) -> float | None:
-    """The least of all that bounds them; None where nothing does."""
-    trainer, bounds = config.trainer, []
-    known = _tokens_of_the_split(config, plan, facts)
-    if known is not None:
-        bounds.append(known)
-    if trainer.eval_max_batches is not None:
-        batch = trainer.per_device_eval_batch_size * plan.max_length.value * plan.fill.value
-        bounds.append(trainer.eval_max_batches * batch)
-    return min(bounds, default=None)
-
-
-def _tokens_of_the_split(config: RunConfig, plan: Plan, facts: Facts) -> float | None:
     prepared = facts.inspection.prepared if facts.inspection is not None else None
-    if prepared is not None and prepared.num_eval_tokens is not None:
-        return prepared.num_eval_tokens
-    samples, length = config.dataset.eval_samples, plan.max_length.value
-    if samples is None or config.dataset.eval_split is not None:
-        return None
-    return samples * segment_tokens(config, length, is_packed=True)
+    known = None if prepared is None else prepared.num_eval_tokens
+    return evaluation_tokens(config, plan.max_length.value, plan.fill.value, known)
 
 
 def _key_of_size(config: RunConfig) -> str:
