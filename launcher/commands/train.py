@@ -46,6 +46,7 @@ from launcher.supervision import supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch
+from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.training.checkpoint.folders import CHECKPOINTS
 from profiles.registry import ResolvedRun
@@ -93,12 +94,9 @@ class Order:
 
 def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
     """Flags that stand for keys of the config, so that the plan and the digest see them."""
-    given = {
-        "trainer.resume_from_checkpoint": resume,
-        "distributed.nproc_per_node": nproc_per_node,
-        "distributed.nnodes": nnodes,
-    }
-    return [f"{key}={value}" for key, value in given.items() if value is not None]
+    counts = {"distributed.nproc_per_node": nproc_per_node, "distributed.nnodes": nnodes}
+    given = [f"{key}={value}" for key, value in counts.items() if value is not None]
+    return given if resume is None else [text_override("trainer.resume_from_checkpoint", resume), *given]
 
 
 def run(asked: Asked, output_format: str) -> int:

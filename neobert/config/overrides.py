@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,6 +87,12 @@ def _no_value(token: str, path: str, position: int) -> ConfigIssue:
     expected = type_text(annotation_at(tuple(path.split("."))))
     hint = f"write {token} VALUE; {path} expects {expected}"
     return ConfigIssue("CFG003", path, f"{token} needs a value", hint, COMMAND_LINE, position, 1, token)
+
+
+def text_override(path: str, text: str) -> str:
+    """The assignment of a text, quoted where it would be read as something else: `40`, `true`, `[a]/b`."""
+    is_plain = not text or (read_scalar(text.strip()) == text and not text.startswith(QUOTED_OR_FLOW))
+    return f"{path}={text if is_plain else json.dumps(text, ensure_ascii=False)}"
 
 
 def as_layer(override: Override) -> Document:

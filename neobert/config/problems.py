@@ -30,6 +30,7 @@ TOO_LARGE = ("less_than", "less_than_equal")
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
 WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
+IN_QUOTES = "put it in quotes: "
 LONGEST_SHOWN = 60
 
 
@@ -97,6 +98,8 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
     if problem.value is None and origin.kind == "override":
         hint = f"write {join(path)}=VALUE, or leave the argument out"
+    if hint.startswith(IN_QUOTES) and origin.kind == "override":
+        hint = f"put it in quotes, within the shell's own: '{hint.removeprefix(IN_QUOTES)}'"
     if not hint and problem.kind in TOO_LARGE:
         hint = _description(path, schema)
     return Flaw("CFG003", path, message, hint, origin)
@@ -134,7 +137,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if isinstance(value, str):
         return _hint_text(value, bare)
     if bare is str and not isinstance(value, dict | list):
-        return f'put it in quotes: "{json.dumps(value)}"'
+        return f'{IN_QUOTES}"{json.dumps(value)}"'
     if bare is int and isinstance(value, float) and value.is_integer():
         return f"write {int(value)}"
     if bare is bool and value in (0, 1):

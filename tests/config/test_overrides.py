@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import COMMAND_LINE, ConfigError, all_keys, parse_overrides, resolve, to_dict
+from neobert.config.overrides import text_override
 
 
 def resolved(*tokens: str):
@@ -45,6 +46,24 @@ def test_every_spelling_gives_the_same_configuration(path: str, value: str, expe
     found = getattr(getattr(holder, section) if section else holder, key)
     assert found == expected
     assert type(found) is type(expected)
+
+
+@given(
+    st.sampled_from(["40", "true", "null", "[a]/b", '"a', " 7", "1e3", "runs/a b", "auto"])
+    | st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=1, max_size=9)
+)
+def test_a_text_arrives_as_it_is_whatever_it_looks_like(text: str) -> None:
+    assert resolved(text_override("wandb.name", text)).config.wandb.name == text
+
+
+def test_a_text_that_needs_no_quotes_gets_none() -> None:
+    assert text_override("trainer.resume_from_checkpoint", "auto") == "trainer.resume_from_checkpoint=auto"
+
+
+def test_quotes_are_told_so_that_the_shell_leaves_them() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved("trainer.output_dir=2026")
+    assert caught.value.issues[0].hint.endswith(""": '"2026"'""")
 
 
 @pytest.mark.parametrize("key", [key for key in all_keys() if key not in ("variables", "waivers")])

@@ -120,6 +120,12 @@ def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
     assert words[words.index("--max-restarts") + 1] == "1"
 
 
+def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[..., Any]) -> None:
+    answer = command("train", "-p", "cpu-demo", "--resume", "40")
+    assert answer.code == 1
+    assert "CKP007 broken-resume-target: 40 does not exist" in answer.out
+
+
 @pytest.mark.parametrize(
     ("tokens", "says"),
     [
