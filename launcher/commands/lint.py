@@ -91,7 +91,8 @@ def run(asked: Asked, output_format: str) -> int:
         _fix(found.files)
     profiles: dict[str, Loaded] = {}
     judged = [_chosen(judge_file(path, profiles), asked.choice) for path in found.files]
-    report = combine(judged, strict=asked.strict, has_folder=any(map(os.path.isdir, asked.paths)))
+    is_repository = asked.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, asked.paths))
+    report = combine(judged, strict=asked.strict, has_folder=is_repository)
     console.write(render(report, output_format))
     if output_format == "text":
         _tell_more(asked, found, report)

@@ -137,6 +137,16 @@ def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any]
     assert (check["status"], check["message"]) == ("fail", "1 of 2 files do not pass")
 
 
+@pytest.mark.parametrize("choice", [("--select", "CKP"), ("--ignore", "CFG010")])
+def test_what_is_not_chosen_is_not_told_of_a_folder_either(
+    choice: tuple[str, str], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
+    report = command("lint", tmp_path, *choice, "--output-format", "json").json
+    assert "CKP001" in {finding["code"] for finding in report["findings"]}
+    assert "CFG010" not in {check["id"] for check in report["checks"]}
+
+
 def test_junit_tells_of_a_file_that_is_no_run_beside_one_that_is(
     command: Callable[..., Any], tmp_path: Path
 ) -> None:
