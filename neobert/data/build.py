@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.counting import counted
 from neobert.data.copies import Copies
 from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder
 from neobert.data.patience import PatientReader
@@ -144,7 +145,7 @@ def _write_split(
     finally:
         writer.abandon()
     if counts.segments == 0:
-        raise _empty(source.label, counts)
+        raise _empty(source.label, counts, config.dataset.eval_samples)
     return described | {"counts": split_report(source.label, counts)}
 
 
@@ -198,11 +199,12 @@ def _check_unchanged(folder: Path, content: dict[str, Any], label: str) -> None:
         )
 
 
-def _empty(label: str, counts: Counts) -> ProjectError:
+def _empty(label: str, counts: Counts, eval_samples: int | None) -> ProjectError:
     if counts.documents == 0:
-        return ProjectError(
-            "DAT004", "holds no documents", "check the source, and what slice or share of it is taken", label
-        )
+        hint = "check the source, and what slice or share of it is taken"
+        if eval_samples:
+            hint += f"; dataset.eval_samples holds out its first {counted(eval_samples, 'document')}"
+        return ProjectError("DAT004", "holds no documents", hint, label)
     return ProjectError(
         "DAT004",
         f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "

@@ -260,7 +260,8 @@ def test_too_little_text(configure: Configure, tmp_path):
     refused(of(["", " "]), "DAT004", "2 empty")
     refused(of(["ba"] * 9, dataset__min_length=20), "DAT004", "9 too short")
     refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
-    refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "holds no documents")
+    held_out = refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "holds no documents")
+    assert held_out.hint.endswith("dataset.eval_samples holds out its first 9 documents")
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 
