@@ -64,7 +64,7 @@ def _binding(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
 
 
 def code_version(facts: Facts) -> str:
-    """The project's version, and the commit that the run is launched from."""
+    """The project's version, and the commit of its code, or of where the run is launched."""
     if facts.git is None or not facts.git.sha:
         return __version__
     return f"{__version__}+{facts.git.sha[:12]}{'.dirty' if facts.git.is_dirty else ''}"

@@ -1,11 +1,14 @@
-"""The working tree that the run starts from."""
+"""The working tree of the code, or of where the run is launched."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from launcher.probes.child import run
 from launcher.probes.probe import IncompleteError, Subject
@@ -18,13 +21,14 @@ NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha25
 
 def probe_git(subject: Subject) -> GitFacts:
     """Read commit and difference; the difference is kept in `subject.diff_file`, where there is one."""
-    if not _is_repository(subject.folder):
+    tree = subject.code if _is_tracked(subject.code) else subject.folder
+    if not _is_repository(tree):
         return NO_REPOSITORY
-    status = _git(subject.folder, "status", "--porcelain")
-    sha = _git(subject.folder, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True).decode().strip()
+    status = _git(tree, "status", "--porcelain")
+    sha = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True).decode().strip()
     if not status.strip():
         return GitFacts(is_repository=True, sha=sha, is_dirty=False, diff_sha256="", diff_saved=False)
-    diff = _difference(subject.folder, sha)
+    diff = _difference(tree, sha)
     return GitFacts(
         is_repository=True,
         sha=sha,
@@ -34,11 +38,31 @@ def probe_git(subject: Subject) -> GitFacts:
     )
 
 
-def _difference(folder: Path, sha: str) -> bytes:
-    """Tracked changes as a patch; files that git does not know are named behind it."""
-    patch = _git(folder, "diff", "--binary", *([sha] if sha else []))
-    unknown = _git(folder, "ls-files", "--others", "--exclude-standard")
-    return patch + b"".join(b"# untracked: " + name + b"\n" for name in unknown.splitlines())
+def _is_tracked(code: Path) -> bool:
+    """Whether git keeps the project's own code there; an installed copy may lie in any repository."""
+    return _is_repository(code) and bool(_git(code, "ls-files", "neobert/__init__.py").strip())
+
+
+def _difference(tree: Path, sha: str) -> bytes:
+    """Changes as a patch, of Python files that git does not know as well; other such files are named."""
+    commit = [sha] if sha else []
+    names = _git(tree, "ls-files", "--others", "--exclude-standard", ":/").splitlines()
+    sources = [name for name in names if name.endswith((b".py", b'.py"'))]
+    patch = _with_new(tree, sources, *commit) if sources else _git(tree, "diff", "--binary", *commit)
+    return patch + b"".join(b"# untracked: " + name + b"\n" for name in names if name not in sources)
+
+
+def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
+    """The patch that also adds these files; the tree's own index stays as it is."""
+    index = tree / os.fsdecode(_git(tree, "rev-parse", "--git-path", "index").rstrip(b"\n"))
+    with TemporaryDirectory() as folder:
+        copy, names = Path(folder) / "index", Path(folder) / "names"
+        if index.exists():
+            shutil.copyfile(index, copy)
+        names.write_bytes(b"\n".join(sources))
+        literally = ("--literal-pathspecs", "add", "--intent-to-add", f"--pathspec-from-file={names}")
+        _git(tree, *literally, index=copy)
+        return _git(tree, "diff", "--binary", *commit, index=copy)
 
 
 def _save(diff: bytes, target: Path | None) -> bool:
@@ -55,14 +79,16 @@ def _is_repository(folder: Path) -> bool:
     return answer.stdout.strip() == b"true"
 
 
-def _git(folder: Path, *arguments: str, may_fail: bool = False) -> bytes:
-    answer = _run(folder, *arguments)
+def _git(folder: Path, *arguments: str, may_fail: bool = False, index: Path | None = None) -> bytes:
+    answer = _run(folder, *arguments, index=index)
     if answer.returncode and not may_fail:
         raise IncompleteError(answer.stderr.decode(errors="replace").strip())
     return answer.stdout
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run(folder: Path, *arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     # No lock is taken and no message translated: another git may be at work, and one message is read above.
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    if index is not None:
+        environment["GIT_INDEX_FILE"] = str(index)
     return run(["git", "-C", str(folder), *arguments], TIMEOUT_S, environment)

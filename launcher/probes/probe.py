@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.shadow import PROJECT_ROOT
 from neobert.config.schema import RunConfig
 
 DEADLINE_S = 10.0
@@ -40,6 +41,7 @@ class Subject:
         requires_gpu: whether the run's profile asks for one.
         ask_for_time: called by a probe that knows how long its next piece of work may take: the seconds from
             now on, and words for it. They replace what is left of its deadline.
+        code: where this project lies, be it a checkout or an installation.
     """
 
     config: RunConfig
@@ -48,6 +50,7 @@ class Subject:
     diff_file: Path | None = None
     requires_gpu: bool = False
     ask_for_time: Callable[[float, str], None] = _nobody_waits
+    code: Path = PROJECT_ROOT
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def child_environment(**more: str) -> dict[str, str]:
 @pytest.fixture
 def subject(tmp_path: Path) -> Subject:
     """A run of all defaults, for the probes."""
-    return Subject(RunConfig(), tmp_path / "runs" / "new", tmp_path)
+    return Subject(RunConfig(), tmp_path / "runs" / "new", tmp_path, code=tmp_path)
 
 
 @pytest.fixture

@@ -236,7 +236,10 @@ def test_what_holds_no_facts_is_refused(content: str | None, command: Run, tmp_p
     assert "unreadable-facts" in answer.err
 
 
-def test_results_are_written_where_asked(command: Run, tmp_path: Path) -> None:
+def test_results_are_written_where_asked(
+    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.probes.git._is_tracked", lambda code: False)
     answer = command("preflight", "-p", "cpu-demo", "--output", "results", *JSON)
     folder = tmp_path / "results"
     assert {path.name for path in folder.iterdir()} == {"preflight.json", "facts.json", "receipt.json"}

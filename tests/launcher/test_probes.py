@@ -151,7 +151,7 @@ def test_no_probe_sees_what_another_one_tries_out(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(disk, "_write_and_rename", lingering)
     probes = [probe for probe in HOST_PROBES if probe.group in ("git", "disk", "output")]
-    facts = collect(probes, Subject(RunConfig(), folder, tmp_path))
+    facts = collect(probes, Subject(RunConfig(), folder, tmp_path, code=tmp_path))
     assert facts.git is not None
     assert facts.output is not None
     assert facts.disk is not None
@@ -269,13 +269,64 @@ def test_a_clean_tree_and_a_changed_one(subject: Subject, tmp_path: Path) -> Non
     assert (clean.is_repository, clean.is_dirty, len(clean.sha)) == (True, False, 40)
     assert not (tmp_path / "kept.diff").exists()
     (tree / "a.py").write_text("x = 2\n", encoding="utf-8")
-    (tree / "b.py").touch()
+    (tree / "b.csv").touch()
     changed = probe_git(at)
     assert (changed.is_dirty, changed.diff_saved) == (True, True)
     kept = (tmp_path / "kept.diff").read_text(encoding="utf-8")
     assert "+x = 2" in kept
-    assert "# untracked: b.py" in kept
+    assert "# untracked: b.csv" in kept
     assert not probe_git(replace(at, diff_file=None)).diff_saved
+
+
+def test_python_files_that_git_does_not_know_are_kept(subject: Subject, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    run = repository(tree)
+    (tree / "a.py").write_text("x = 1\n", encoding="utf-8")
+    run("add", ".")
+    run("commit", "-q", "-m", "one")
+    (tree / "a.py").write_text("x = 2\n", encoding="utf-8")
+    (tree / "new [ü].py").write_text("y = 1\n", encoding="utf-8")
+    index = (tree / ".git" / "index").read_bytes()
+    at = replace(subject, folder=tree / "sub", diff_file=tmp_path / "kept.diff")
+    first = probe_git(at)
+    kept = (tmp_path / "kept.diff").read_text(encoding="utf-8")
+    assert all(part in kept for part in ("+x = 2", "+y = 1"))
+    assert "# untracked" not in kept
+    assert (tree / ".git" / "index").read_bytes() == index
+    (tree / "new [ü].py").write_text("y = 2\n", encoding="utf-8")
+    assert probe_git(at).diff_sha256 != first.diff_sha256
+    run("checkout", "-q", "a.py")
+    (tree / "new [ü].py").unlink()
+    run("apply", str(tmp_path / "kept.diff"))
+    assert (tree / "new [ü].py").read_text(encoding="utf-8") == "y = 2\n"
+
+
+def test_the_tree_is_that_of_the_code_where_git_keeps_it(subject: Subject, tmp_path: Path) -> None:
+    code, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
+    for folder in (code, elsewhere):
+        (folder / "neobert").mkdir(parents=True)
+        (folder / "neobert" / "__init__.py").write_text("", encoding="utf-8")
+        run = repository(folder)
+        run("add", ".")
+        run("commit", "-q", "-m", folder.name)
+    at = replace(subject, folder=elsewhere, code=code)
+    (code / "neobert" / "__init__.py").write_text("x = 1\n", encoding="utf-8")
+    assert probe_git(at).is_dirty
+    assert not probe_git(replace(at, code=elsewhere)).is_dirty
+
+
+def test_code_that_git_ignores_says_nothing_of_its_repository(subject: Subject, tmp_path: Path) -> None:
+    installed = tmp_path / ".venv" / "neobert"
+    installed.mkdir(parents=True)
+    repository(tmp_path)
+    (tmp_path / ".gitignore").write_text(".venv\n", encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    repository(tmp_path / "elsewhere")
+    at = replace(subject, folder=tmp_path / "elsewhere", code=installed.parent)
+    assert not probe_git(at).is_dirty
+    (installed / "__init__.py").touch()
+    assert not probe_git(at).is_dirty
 
 
 def test_a_tree_without_a_commit(subject: Subject, tmp_path: Path) -> None:

@@ -85,8 +85,10 @@ def unrecorded_changes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """Uncommitted changes that nothing records.
 
     ## What it does
-    Warns where the working tree differs from its commit and the difference was not stored. Outside a
-    repository the installed version says what runs.
+    Warns where the working tree differs from its commit and the difference was not stored. The tree is that
+    of the code, wherever the run is launched, where git keeps it; else the one that the run is launched from.
+    Python files that git does not know are stored as well, others are named. Outside a repository the
+    installed version says what runs.
 
     ## Why is this bad?
     A result whose code is gone cannot be repeated, and cannot be doubted either.
