@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 import psutil
 
-from launcher import process
+from launcher import console, process
+from launcher.restarts import signal_name
 
 # A scheduler's word, its early warning, a terminal that closes: save and stop.
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
@@ -32,6 +33,7 @@ class Forwarder:
         self.child: subprocess.Popen[bytes] | None = None
         self.has_agent = False
         self.seen: list[int] = []
+        self._num_told = 0
         self._is_in_charge = False
         self._interrupt = signal.getsignal(signal.SIGINT)
 
@@ -52,6 +54,12 @@ class Forwarder:
             return
         self.seen.append(number)
         self._pass_on(number)
+
+    def tell_new(self) -> None:
+        """Say what comes of the signals since the last time: a handler may not print."""
+        while self._num_told < len(self.seen):
+            self._num_told += 1
+            console.tell(answer_to(self.seen[: self._num_told]))
 
     def _end_early(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:
@@ -84,6 +92,16 @@ class Forwarder:
         except psutil.Error:
             return []
         return [each for each in descendants if _is_worker(each)]
+
+
+def answer_to(seen: Sequence[int]) -> str:
+    """What comes of the last of these signals, for whoever sent it."""
+    name = "Ctrl-C" if seen[-1] == signal.SIGINT else signal_name(seen[-1])
+    count = seen.count(signal.SIGINT)
+    if count > PATIENCE:
+        return f"{name}: the run is killed"
+    told = f"{name}: the run ends its step, saves and stops"
+    return f"{told}; one more kills it, and loses the steps since its last save" if count == PATIENCE else told
 
 
 def _is_worker(candidate: psutil.Process) -> bool:

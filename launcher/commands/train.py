@@ -239,8 +239,13 @@ def _launch(order: Order, error_file: Path, held: tuple[int, ...] = ()) -> Launc
 
 def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Ending:
     """Stay with the run, and leave the terminal as it was."""
+
+    def tell() -> None:
+        forwarder.tell_new()
+        view.refresh()
+
     try:
-        return supervise(launch, forwarder, view.refresh)
+        return supervise(launch, forwarder, tell)
     finally:
         view.close()
 

@@ -18,7 +18,7 @@ import pytest
 
 from launcher.commands import train
 from launcher.ending import Ending
-from launcher.forwarding import STOPS, Forwarder, StoppedEarlyError, forwarding
+from launcher.forwarding import STOPS, Forwarder, StoppedEarlyError, answer_to, forwarding
 from launcher.process import start, wait
 
 OUTLIVES_SIGNALS = (
@@ -110,6 +110,32 @@ def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
         code = wait(child, lambda: None)
     assert code in (-number, 1)
     assert forwarder.seen == [number]
+
+
+def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[str]) -> None:
+    forwarder = Forwarder()
+    forwarder.take_charge(has_agent=False)
+    answers = []
+    for _ in range(3):
+        forwarder(signal.SIGINT, None)
+        forwarder.tell_new()
+        forwarder.tell_new()
+        answers.append(capsys.readouterr().err)
+    assert answers[0] == "Ctrl-C: the run ends its step, saves and stops\n"
+    assert answers[1].endswith("; one more kills it, and loses the steps since its last save\n")
+    assert answers[2] == "Ctrl-C: the run is killed\n"
+    assert answer_to([signal.SIGTERM]) == "SIGTERM: the run ends its step, saves and stops"
+
+
+def test_the_answer_comes_while_the_run_is_watched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forwarder = Forwarder()
+    forwarder.seen.append(signal.SIGTERM)
+    monkeypatch.setattr(train, "supervise", lambda _launch, _forwarder, on_tick: on_tick())
+    unseen: Any = SimpleNamespace(refresh=lambda: None, close=lambda: None)
+    train._follow(unseen, forwarder, unseen)
+    assert capsys.readouterr().err == "SIGTERM: the run ends its step, saves and stops\n"
 
 
 def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
