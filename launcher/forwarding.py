@@ -101,7 +101,7 @@ def answer_to(seen: Sequence[int]) -> str:
     if count > PATIENCE:
         return f"{name}: the run is killed"
     told = f"{name}: the run ends its step, saves and stops"
-    return f"{told}; one more kills it, and loses the steps since its last save" if count == PATIENCE else told
+    return f"{told}; one more kills it, and its steps since the last save" if count == PATIENCE else told
 
 
 def _is_worker(candidate: psutil.Process) -> bool:

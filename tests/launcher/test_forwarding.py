@@ -122,7 +122,7 @@ def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[s
         forwarder.tell_new()
         answers.append(capsys.readouterr().err)
     assert answers[0] == "Ctrl-C: the run ends its step, saves and stops\n"
-    assert answers[1].endswith("; one more kills it, and loses the steps since its last save\n")
+    assert answers[1].endswith("; one more kills it, and its steps since the last save\n")
     assert answers[2] == "Ctrl-C: the run is killed\n"
     assert answer_to([signal.SIGTERM]) == "SIGTERM: the run ends its step, saves and stops"
 
