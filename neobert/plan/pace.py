@@ -33,7 +33,7 @@ def plan_pace(
     )
     evaluations = plan_evaluations(config, batch, pace.value)
     eta_s = step.value * config.trainer.max_steps + evaluations.value
-    steps = f"{config.trainer.max_steps:,} steps x {took}"
+    steps = f"{counted(config.trainer.max_steps, 'step')} x {took}"
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
+from neobert.counting import counted
 from neobert.plan.derived import Derived, Values
 from neobert.plan.moments import optimizer_values
 from neobert.plan.parameters import ParameterCount
@@ -35,7 +36,8 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
         "first_save_step": Derived(interval.value, interval.reason),
         "minutes_at_risk": Derived(
             interval.value * step_time_s.value / SECONDS_PER_MINUTE,
-            f"{interval.value:,} steps between saves x {step_time_s.value:.3g} s ({step_time_s.reason})",
+            f"{counted(interval.value, 'step')} between saves x {step_time_s.value:.3g} s "
+            f"({step_time_s.reason})",
         ),
         "checkpoint_mib": Derived(
             size, f"{counts.total:,} fp32 weights in the exported folder; beside it {moments.reason}"

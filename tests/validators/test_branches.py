@@ -351,6 +351,7 @@ def test_the_warmup_is_blamed_on_the_key_that_gives_it(key, value, judge_situati
     ("exists", "alternative", "hint"),
     [
         (True, "runs/a/checkpoints/8", "--resume runs/a/checkpoints/8"),
+        (True, "my runs/checkpoints/8", "--resume 'my runs/checkpoints/8'"),
         (True, "", "restore one"),
         (False, "runs/a/checkpoints/8", "--resume runs/a/checkpoints/8"),
         (False, "", "that is there"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
 from profiles.registry import ResolvedRun
@@ -187,7 +189,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 def _way_on(resume: ResumeFacts) -> str:
     """Name what can be gone on from; auto may lead to what this user may not read, or to nothing."""
     if resume.alternative:
-        return f"go on from the newest that verifies: --resume {resume.alternative}"
+        return f"go on from the newest that verifies: --resume {quote(resume.alternative)}"
     if not resume.exists:
         return "name a checkpoint folder that is there"
     return "restore one from a copy, let this user read it, or begin in another trainer.output_dir"
