@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_origin
 
 from neobert.config.hydrate import Problem
 from neobert.config.keys import (
@@ -154,6 +154,8 @@ def _hint_null(info: KeyInfo | None) -> str:
 
 
 def _hint_text(value: str, bare: Any) -> str:
+    if get_origin(bare) is tuple and "," in value:
+        return f"write it in brackets: [{value}]"
     if bare is bool and value.lower() in HABITS:
         return f"YAML 1.2 reads {value} as text: write {HABITS[value.lower()]}"
     if bare is bool and value.lower() in ("true", "false"):

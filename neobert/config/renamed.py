@@ -11,6 +11,10 @@ SHARDING = "remove the line; processes are set with distributed.nproc_per_node a
 DECODER = "remove the line; this trains a bidirectional encoder with full attention"
 ALWAYS_ON = "remove the line; it is always recorded"
 MASKED_LOSS = "the loss path is trainer.masked_logits_only_loss"
+STATIC = "remove the line; shapes are static"
+BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
+PREPARED = "remove the line; text is tokenised once and kept under dataset.cache_dir"
+NOT_OFFERED = "not offered; remove the line"
 FLOAT8 = "not offered: at this width float8 products were measured slower than bf16; remove the section"
 
 SECTIONS = {
@@ -43,18 +47,35 @@ KEYS = {
     "trainer.seed": "write seed at the top level",
     "trainer.compile": "write trainer.torch_compile",
     "trainer.epochs": "write trainer.max_steps; `plan` shows how many epochs that is",
+    "trainer.early_stopping": "remove the line; a run goes on to trainer.max_steps",
+    "trainer.load_best_model_at_end": BEST,
+    "trainer.save_model": "remove the line; a checkpoint always holds the model",
+    "trainer.use_cpu": "remove the line; a profile that requires a cpu keeps the run on it",
+    "trainer.torch_compile_dynamic": STATIC,
     "trainer.enforce_full_packed_batches": "remove the line; every packed microbatch has the same shape",
     "wandb.log_interval": "write trainer.logging_steps",
+    "wandb.watch": "remove the line; the norm of the gradients is always recorded",
     "wandb.dir": "remove the line; everything is written to trainer.output_dir",
     "wandb.tags": "remove the line, or set WANDB_TAGS in the environment",
     "wandb.resume": "remove the line; a resumed run continues its Weights & Biases run",
     "dataset.subset": "write dataset.config",
     "dataset.split": "write dataset.train_split",
+    "dataset.pin_memory": "remove the line; batches are pinned wherever there is a GPU",
+    "dataset.persistent_workers": "remove the line; the threads that build batches live as long as the run",
+    "dataset.pre_tokenize": PREPARED,
+    "dataset.pre_tokenize_output": PREPARED,
+    "dataset.load_all_from_disk": "write dataset.path",
+    "dataset.force_redownload": "remove the line; HF_HUB_CACHE names another cache",
+    "dataset.alpha": NOT_OFFERED,
+    "datacollator.return_packed_seqlens": "remove the line; every batch carries its boundaries",
     "dataset.trust_remote_code": "remove the line; data sets with code are not loaded",
     "tokenizer.padding": "remove the line; packed batches have no padding, padded rows what they need",
     "tokenizer.truncation": "write dataset.long_documents",
     "tokenizer.tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
+    "model.from_hub": "write model.pretrained_checkpoint to start from a checkpoint folder",
+    "model.pad_token_id": "remove the line; it is the tokenizer's",
+    "model.base_scale": NOT_OFFERED,
     "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
     "scheduler.num_cycles": "remove the line; the decay is one half of a cosine",
     "scheduler.decay_ratio": "write scheduler.decay_percent",
@@ -131,7 +152,7 @@ NAMES = {
     "num_key_value_heads": DECODER,
     "d_k": DECODER,
     "d_v": DECODER,
-    "ngpt": "not offered; remove the line",
+    "ngpt": NOT_OFFERED,
     "layer_norm_eps": "write model.norm_eps",
     "rms_norm_eps": "write model.norm_eps",
     "activation": "write model.hidden_act",
@@ -170,12 +191,21 @@ NAMES = {
     "num_gpus": "write distributed.nproc_per_node",
     "n_gpus": "write distributed.nproc_per_node",
     "accelerate_config_file": SHARDING,
+    "use_deepspeed": SHARDING,
+    "mteb_task_type": NOT_OFFERED,
+    "mteb_batch_size": NOT_OFFERED,
+    "mteb_pooling": NOT_OFFERED,
+    "mteb_overwrite_results": NOT_OFFERED,
+    "pretraining_metadata": NOT_OFFERED,
+    "config_path": "remove the line; --config names the file",
     "dataloader_num_workers": "write dataset.num_workers",
     "tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "debug": "remove the line; pass --verbose to a command",
 }
 
-VALUES: dict[tuple[str, str], str] = {
+ADAMW = "not offered; write adamw"
+PLATEAU = "write cosine or linear: with scheduler.decay_percent the rate stays at its peak until the decay"
+VALUES: dict[tuple[str, str | bool], str] = {
     (
         "trainer.mixed_precision",
         "fp16",
@@ -195,6 +225,15 @@ VALUES: dict[tuple[str, str], str] = {
     ("model.attn_backend", "flash_attention_2"): "write flash_attn_varlen",
     ("model.attn_backend", "flash"): "write flash_attn_varlen",
     ("model.attn_backend", "eager"): "write sdpa",
+    ("trainer.resume_from_checkpoint", True): "write auto",
+    ("trainer.resume_from_checkpoint", False): "write never",
+    ("trainer.mixed_precision", True): "write bf16",
+    ("trainer.mixed_precision", False): "write fp32",
+    ("optimizer.name", "adam"): ADAMW,
+    ("optimizer.name", "adamw_8bit"): ADAMW,
+    ("optimizer.name", "soap"): ADAMW,
+    ("scheduler.name", "wsd"): PLATEAU,
+    ("scheduler.name", "constant"): PLATEAU,
     ("wandb.mode", "disabled"): "write wandb.enabled: false",
 }
 
@@ -209,4 +248,4 @@ def advice_for_key(path: Path) -> str:
 
 def advice_for_value(dotted: str, value: object) -> str:
     """What to write instead of a value that another trainer or version has, or an empty text."""
-    return VALUES.get((dotted, value), "") if isinstance(value, str) else ""
+    return VALUES.get((dotted, value), "") if isinstance(value, str | bool) else ""
