@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NoReturn
 
+from neobert import __version__
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
@@ -52,6 +53,7 @@ def train(arguments: list[str], signals: Signals) -> int:
     config = read_config(path)
     is_again = AGAIN in arguments
     require_launched(path.parent / FILE_NAME, config, is_again=is_again)
+    log.info("neobert-launch %s, config %s", __version__, digest(config)[:12])
     dump_on_request(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
     if is_again:
         config = going_on(config, path.parent)

@@ -24,18 +24,28 @@ Line = dict[str, Any]
 
 # At ten seconds a line this is a day; with the file before it, two.
 LIMIT_BYTES = 8 * 2**20
+SCHEMA_VERSION = 1
 
 
 class Heartbeat:
     """Appends a line at every beat; `seq` goes on rising when a run is resumed.
 
-    `unguarded` is why the run was started whatever its checks said; every line repeats it.
+    Every line repeats the digest of the config that was checked, and `unguarded`, why the run was started
+    whatever its checks said.
     """
 
-    def __init__(self, path: Path, rank: int, pulse: Pulse, first_seq: int, unguarded: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        rank: int,
+        pulse: Pulse,
+        first_seq: int,
+        unguarded: str = "",
+        config_digest: str = "",
+    ) -> None:
         self._journal = Journal(path, LIMIT_BYTES)
         self._rank, self._pulse, self._seq = rank, pulse, first_seq
-        self._unguarded = unguarded
+        self._unguarded, self._config_digest = unguarded, config_digest
         self._trainer: Trainer | None = None
         self._told: Line = {}
         self._writing = threading.Lock()
@@ -77,6 +87,8 @@ class Heartbeat:
     def _line(self) -> Line:
         last, told = self._pulse.last, self._told or NOTHING_TOLD
         return {
+            "schema_version": SCHEMA_VERSION,
+            "config_digest": self._config_digest or None,
             "ts_utc": _utc(time.time()),
             "seq": self._seq,
             "rank": self._rank,

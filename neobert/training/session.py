@@ -147,8 +147,8 @@ def beating(
     """Say for the length of the block where this rank stands, in a file cut back to where it goes on from."""
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
-    unguarded = read_receipt(run_dir / RECEIPT).unguarded
-    heartbeat = Heartbeat(path, world.rank, pulse, first_seq, unguarded)
+    receipt = read_receipt(run_dir / RECEIPT)
+    heartbeat = Heartbeat(path, world.rank, pulse, first_seq, receipt.unguarded, receipt.config_digest)
     with heartbeat.going_on(config.watchdog.heartbeat_interval_s):
         yield heartbeat
 

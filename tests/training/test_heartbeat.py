@@ -26,7 +26,7 @@ def wait_until(holds):
 
 def test_it_goes_on_while_the_loop_stands_still(tmp_path):
     path, pulse = heartbeat_path(tmp_path, 1), Pulse()
-    with Heartbeat(path, 1, pulse, 5, "a reason").going_on(0.01):
+    with Heartbeat(path, 1, pulse, 5, "a reason", "d" * 64).going_on(0.01):
         pulse.enter(STEP, 3)
         wait_until(lambda: len(read_rows(path)) > 3)
     beats = read_rows(path)
@@ -34,6 +34,7 @@ def test_it_goes_on_while_the_loop_stands_still(tmp_path):
     last = beats[-1]
     assert (last["phase"], last["last_progress_step"], last["rank"]) == (STEP, 3, 1)
     assert (last["unguarded"], last["loss"], last["work_at_risk_min"]) == ("a reason", None, None)
+    assert (last["schema_version"], last["config_digest"]) == (1, "d" * 64)
     progressed, written = (datetime.fromisoformat(last[name]) for name in ("last_progress_ts_utc", "ts_utc"))
     assert written > progressed
     assert len({beat["last_progress_ts_utc"] for beat in beats[1:]}) <= 2

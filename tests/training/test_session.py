@@ -36,6 +36,8 @@ TRAIN_FIELDS = [
 ]
 EVAL_FIELDS = ["eval/loss", "eval/accuracy", "time/evaluation_ms"]
 BEAT_FIELDS = [
+    "schema_version",
+    "config_digest",
     "ts_utc",
     "seq",
     "rank",

@@ -95,6 +95,9 @@ def test_two_ranks_are_one_with_twice_the_microbatches(make_run, run, finish, ex
     for left, right in zip(exact(alone), exact(both), strict=True):
         assert left == pytest.approx(right, rel=1e-5)
     assert [beat["rank"] for beat in (beats(both)[0], beats(both, 1)[0])] == [0, 1]
+    checked = json.loads((both / "receipt.json").read_text(encoding="utf-8"))["config_digest"]
+    assert {beat["config_digest"] for beat in (*beats(both), *beats(both, 1))} == {checked}
+    assert log.count(f"config {checked[:12]}") == 2
     saved = both / "checkpoints" / "12" / "trainer_state"
     assert {path.name for path in saved.glob("rng_*")} == {"rng_rank0.safetensors", "rng_rank1.safetensors"}
 
