@@ -146,7 +146,7 @@ def saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     hint = f"set trainer.save_steps to {enough} or more, or {faster}" if fits else faster
     yield Violation(
         "trainer.save_steps",
-        f"a save took {save_s:,.1f} s, and the next one is due after {steps * step_time_s:,.1f} s, "
+        f"a save took {save_s:,.2f} s, and the next one is due after {steps * step_time_s:,.2f} s, "
         f"{counted(steps, 'step')}: training waits for each",
         hint,
     )
