@@ -41,15 +41,18 @@ def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
 
 
 @pytest.mark.e2e
-def test_an_error_is_text_and_a_file_for_the_parent(configure: Configure, tmp_path):
+def test_an_error_is_a_file_for_the_parent_that_asked_and_else_text(configure: Configure, tmp_path):
     error_file = tmp_path / "error.json"
     config = resolved(configure, tmp_path, dataset__path="/nowhere/at/all")
-    child = run("prepare", config, error_file=error_file)
-    assert (child.returncode, child.stdout) == (1, "")
-    assert "[DAT001]" in child.stderr
-    assert "hint:" in child.stderr
-    assert "Traceback" not in child.stderr
+    told = run("prepare", config, error_file=error_file)
+    assert (told.returncode, told.stdout, told.stderr) == (1, "", "")
     assert read_error_file(error_file).code == "DAT001"
+    for nobody in (None, tmp_path / "gone" / "error.json"):
+        child = run("prepare", config, error_file=nobody)
+        assert (child.returncode, child.stdout) == (1, "")
+        assert "[DAT001]" in child.stderr
+        assert "hint:" in child.stderr
+        assert "Traceback" not in child.stderr
 
 
 @pytest.mark.parametrize(
