@@ -11,7 +11,7 @@ from launcher.formats.text import finding_text
 from launcher.preflight import Examination
 from launcher.ui.fold import fold
 from launcher.ui.plan_view import decision_rows, plan_head
-from launcher.ui.rehearsal_view import measured_rows
+from launcher.ui.rehearsal_view import measured_rows, text_rows
 from launcher.ui.table import columns
 from neobert.counting import counted
 from validators.finding import CheckResult, Status
@@ -45,7 +45,8 @@ def _verdict(examination: Examination) -> str:
 
 
 def _decisions(examination: Examination) -> str:
-    told = [*decision_rows(examination.plan, examination.predicted), *measured_rows(examination.facts)]
+    plan, facts = examination.plan, examination.facts
+    told = [*decision_rows(plan, examination.predicted), *text_rows(facts), *measured_rows(facts)]
     rows = [[name, value, reason] for name, value, reason in told]
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
 

@@ -1,12 +1,20 @@
-"""What a rehearsal measured, beside what the plan said."""
+"""What was found out of text and run, beside what the plan said."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.ui.numbers import show_count, show_duration, show_mib
+from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
 from launcher.ui.plan_view import Row
 from validators.facts import Facts
+
+
+def text_rows(facts: Facts) -> Iterator[Row]:
+    """How often the run reads its text; nothing where nobody looked, or where the text has no known end."""
+    found = facts.inspection.prepared if facts.inspection else None
+    if found is not None and found.epochs is not None:
+        epochs = show_number(found.epochs, 3)
+        yield "epochs", epochs, f"the run's tokens / {show_count(found.num_tokens)} of prepared text"
 
 
 def measured_rows(facts: Facts) -> Iterator[Row]:

@@ -136,6 +136,15 @@ def test_a_production_run_is_checked_in_full_where_nobody_says(command: Run, mac
     assert {check["level"] for check in report["checks"]} == {"static", "host", "gpu"}
 
 
+def test_epochs_are_told_where_the_text_was_looked_at(command: Run) -> None:
+    recorded = Path(__file__).parents[1] / "facts" / "cpu-2-cores.json"
+    judge = ["preflight", "-p", "cpu-demo", "--level", "data", "--facts", recorded]
+    told = command(*judge, "--set", "distributed.nproc_per_node=2").out
+    assert "epochs             2.53" in told
+    assert "564k of prepared text" in told
+    assert "epochs" not in command(*judge).out
+
+
 def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: Any) -> None:
     slow = replace(RECORDED.rehearsal.speed, step_time_s=60.0, tokens_per_second=4_200.0)
     machine((A100,), rehearsal=lambda _: replace(RECORDED.rehearsal, speed=slow))
