@@ -111,11 +111,12 @@ class ResumeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerFacts:
-    """Whether the experiment tracker can be used."""
+    """Whether the experiment tracker can be used. Reachable None: not asked, or behind a proxy."""
 
     is_installed: bool
     is_offline: bool
     has_credentials: bool
+    is_reachable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

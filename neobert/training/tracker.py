@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -71,7 +72,7 @@ def open_tracker(config: WandbConfig, run_dir: Path, settings: Mapping[str, Any]
             project=config.project,
             entity=config.entity,
             name=config.name or run_dir.name,
-            mode=config.mode,
+            mode=os.environ.get("WANDB_MODE") or config.mode,  # an argument would beat the variable
             id=identity,
             resume="allow",
             dir=str(run_dir),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def test_tracker_credentials(
     configured: Any, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     assert not probe_tracker(subject).has_credentials
     (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password x\n", encoding="utf-8")
@@ -31,6 +32,37 @@ def test_tracker_credentials(
     assert probe_tracker(subject).has_credentials
     assert not probe_tracker(subject).is_offline
     assert probe_tracker(configured({"wandb.mode": "offline"})).is_offline
+
+
+def test_a_server_of_ones_own_has_its_own_login(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = tmp_path / "login"
+    login.write_text("machine tracker.example login user password x\n", encoding="utf-8")
+    login.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(login))
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    assert not probe_tracker(subject).has_credentials
+    monkeypatch.setenv("WANDB_BASE_URL", "https://tracker.example:8080")
+    assert probe_tracker(subject).has_credentials
+
+
+def test_the_trackers_server_is_asked_for_a_connection(
+    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_MODE", "http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    online = configured({"wandb.enabled": True})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert probe_tracker(online).is_reachable is True
+    assert probe_tracker(online).is_reachable is False
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert probe_tracker(online).is_reachable is None
+    monkeypatch.delenv("http_proxy")
+    assert probe_tracker(subject).is_reachable is None
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert probe_tracker(online).is_reachable is None
 
 
 def test_scheduler_from_the_environment() -> None:

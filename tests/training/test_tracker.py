@@ -57,6 +57,15 @@ def test_it_gets_what_was_measured(monkeypatch, tmp_path):
     assert (asked["name"], asked["mode"], asked["resume"]) == ("run", "offline", "allow")
 
 
+def test_the_variable_beats_the_config(monkeypatch, tmp_path):
+    modes = []
+    install(monkeypatch, lambda **kwargs: (modes.append(kwargs["mode"]), Session())[1])
+    for mode in ("offline", ""):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        open_tracker(WandbConfig(enabled=True), tmp_path, {})
+    assert modes == ["offline", "online"]
+
+
 def test_a_resumed_run_is_the_same_run(monkeypatch, tmp_path):
     identities = []
     install(monkeypatch, lambda **kwargs: (identities.append(kwargs["id"]), Session())[1])

@@ -180,6 +180,7 @@ ROWS: list[Row] = [
     ("HST003", {"profile": "cpu-demo", "measured.memory_mib": 900},
      "facts.host.ram_available_mib", 999, 1000, "host memory"),
     ("HST004", {"config.wandb.enabled": True}, "facts.tracker.is_installed", False, True, "not installed"),
+    ("HST004", {"config.wandb.enabled": True}, "facts.tracker.is_reachable", False, True, "no connection"),
     ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "neither"),
     ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),
     ("MOD001", {}, "config.dataset.max_seq_length", 255, 256, "255 tokens"),

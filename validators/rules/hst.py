@@ -171,8 +171,9 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """An experiment tracker that the run asks for and cannot use.
 
     ## What it does
-    Fails where wandb is not installed, and where it is online without credentials. Offline it writes locally;
-    metrics.jsonl is written in any case.
+    Fails where wandb is not installed, and where it is online without credentials. Warns where its server
+    takes no connection, by which no run is stopped: it would be left out. Offline it writes locally;
+    metrics.jsonl is written in any case. `WANDB_MODE` beats `wandb.mode`.
 
     ## Why is this bad?
     A tracker that asks for a login at step 1 stops a job that nobody sits in front of.
@@ -198,6 +199,13 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     elif not tracker.is_offline and not tracker.has_credentials:
         yield Violation(
             "wandb.mode", "wandb is online without credentials", "set WANDB_API_KEY, or wandb.mode to offline"
+        )
+    elif not tracker.is_offline and tracker.is_reachable is False:
+        yield Violation(
+            "wandb.mode",
+            "wandb's server takes no connection from here, so the run would go on without it",
+            "set wandb.mode to offline; `wandb sync` sends later what is written then",
+            Severity.WARN,
         )
 
 
