@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +22,7 @@ from neobert.receipt import CLOCK_SKEW, FILE_NAME, explain_mismatch, read_receip
 
 NUMBER = re.compile(r"-?[0-9]+")
 PORT = re.compile(r":[1-9]\d*$")
+TORCHRUNS_PORT = "29500"
 # Nodes of one job do not begin at once; the first may wait for an earlier launch, or sum up a checkpoint.
 START_MARGIN_S = 300.0
 PATIENCE_S = longest_s() + START_MARGIN_S
@@ -74,6 +77,33 @@ def require_meeting_place(topology: Topology, environment: Mapping[str, str] = o
         raise _nowhere(f"the run has {topology.nnodes} nodes, and nothing says where they meet")
     if endpoint and topology.is_numbered and not PORT.search(endpoint):
         raise _nowhere(f"nodes that are numbered cannot meet at {endpoint}: it names no port")
+
+
+def require_free_port(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ProjectError where something listens at the port that torchrun would open on the first node.
+
+    torchrun says so itself, minutes of checks later.
+    """
+    is_told = topology.nnodes > 1 or bool(_told("master_port", topology, environment))
+    if topology.node_rank or not (topology.needs_torchrun and topology.is_numbered and is_told):
+        return
+    endpoint = _told("rdzv_endpoint", topology, environment)
+    port = endpoint.rpartition(":")[2] or _told("master_port", topology, environment) or TORCHRUNS_PORT
+    try:
+        socket.create_server(("", int(port))).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(port) from None
+
+
+def _taken(port: str) -> ProjectError:
+    return ProjectError(
+        code="port-taken",
+        message=f"port {port} of this node, where the processes are to meet, is taken by another program",
+        hint=f"name a free port, or see who listens there: ss -ltnp 'sport = :{port}'",
+        place="--rdzv-endpoint",
+        exit_code=EXIT_CHECK_FAILED,
+    )
 
 
 def _nowhere(message: str) -> ProjectError:

@@ -21,6 +21,7 @@ from launcher.formats import render
 from launcher.formats.text import render as findings_text
 from launcher.forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.joining import (
+    require_free_port,
     require_meeting_place,
     wait_for_first_node,
     with_node_rank,
@@ -132,6 +133,7 @@ def _lead(order: Order) -> int:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         if held is not None and order.topology.nnodes > 1:
             withdraw_receipt(folder, resolved.digest, asked.receipt)
+        require_free_port(order.topology)
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
         examination = _examine(asked, resolved, staging)
         if examination.report.exit_code != EXIT_OK and not asked.unguarded:

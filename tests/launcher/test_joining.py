@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,13 @@ import pytest
 
 from launcher import levels, rundir
 from launcher.commands import train
-from launcher.joining import PATIENCE_S, require_meeting_place, wait_for_first_node, with_node_rank
+from launcher.joining import (
+    PATIENCE_S,
+    require_free_port,
+    require_meeting_place,
+    wait_for_first_node,
+    with_node_rank,
+)
 from launcher.probes.probe import Probe
 from launcher.process import Topology
 from neobert.errors import ProjectError
@@ -98,6 +105,43 @@ def test_nor_are_they_sent_where_numbered_nodes_cannot_meet(
 ) -> None:
     with pytest.raises(ProjectError, match=r"stand alone|no port"):
         require_meeting_place(Topology(nnodes=2, extra=extra), environment)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port of this machine that somebody listens at."""
+    with socket.create_server(("", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_told_before_the_checks(
+    taken: int, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    place = ("--master-addr", "localhost", "--master-port", taken)
+    refused = command("train", "-p", "cpu-demo", "--nproc-per-node", 2, *place)
+    assert refused.code == 1
+    assert f"port {taken} of this node" in refused.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_port_is_asked_for_where_torchrun_will_open_it(taken: int) -> None:
+    endpoint, known = f"first:{taken}", {"PET_MASTER_PORT": str(taken)}
+    for sound in (
+        Topology(nnodes=2, node_rank=1, rdzv_endpoint=endpoint),
+        Topology(nproc_per_node=2, extra=("--rdzv-backend", "c10d"), rdzv_endpoint=endpoint),
+        Topology(nproc_per_node=2),
+        Topology(master_port=taken),
+    ):
+        require_free_port(sound, {})
+    for topology in (
+        Topology(nnodes=2, node_rank=0, rdzv_endpoint=endpoint),
+        Topology(nnodes=2, node_rank=0, extra=("--rdzv-endpoint", endpoint)),
+        Topology(nproc_per_node=2, master_addr="localhost", master_port=taken),
+    ):
+        with pytest.raises(ProjectError, match="is taken"):
+            require_free_port(topology, {})
+    with pytest.raises(ProjectError, match="is taken"):
+        require_free_port(Topology(nnodes=2, node_rank=0, master_addr="first"), known)
 
 
 def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., Any]) -> None:
