@@ -20,6 +20,7 @@ DISTRIBUTIONS = (
     "quack-kernels", "rich", "safetensors", "tokenizers", "torch", "torchao", "trackio", "transformers",
     "triton", "typer", "wandb",
 )  # fmt: skip
+PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
 
 
@@ -28,7 +29,7 @@ def probe_software(subject: Subject) -> SoftwareFacts:
     return SoftwareFacts(
         python=platform.python_version(),
         packages=installed_versions(DISTRIBUTIONS),
-        pinned=read_pins(PROJECT_ROOT / "constraints.txt"),
+        pinned=read_pins(find_constraints(PROJECT_ROOT)),
         shadowed=find_shadowed(child_path(subject.folder)),
     )
 
@@ -44,6 +45,18 @@ def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+
+
+def find_constraints(project: Path) -> Path:
+    """The tested versions: beside a checkout, or where the wheel of this project has put them."""
+    beside = project / CONSTRAINTS
+    if beside.is_file():
+        return beside
+    try:
+        installed = metadata.files(PROJECT) or ()
+    except metadata.PackageNotFoundError:
+        installed = ()
+    return next((Path(str(file.locate())) for file in installed if file.name == CONSTRAINTS), beside)
 
 
 def read_pins(constraints: Path) -> dict[str, str]:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -237,6 +239,20 @@ def test_pins_are_read(tmp_path: Path) -> None:
     path.write_text("# tested\ntorch==2.13.0\nPy_YAML==6.0.3  # c\nloose>=1\n", encoding="utf-8")
     assert software.read_pins(path) == {"torch": "2.13.0", "py-yaml": "6.0.3"}
     assert software.read_pins(tmp_path / "absent.txt") == {}
+
+
+def test_a_wheel_brings_the_tested_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyproject = tomllib.loads((shadow.PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    shared = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
+    ((source, place),) = shared.items()
+    assert (shadow.PROJECT_ROOT / source).is_file()
+    installed = tmp_path / "constraints.txt"
+    file = SimpleNamespace(name=Path(place).name, locate=lambda: installed)
+    monkeypatch.setattr(software.metadata, "files", lambda _: [SimpleNamespace(name="a.py"), file])
+    assert software.find_constraints(tmp_path / "site-packages") == installed
+    assert software.find_constraints(shadow.PROJECT_ROOT) == shadow.PROJECT_ROOT / source
+    monkeypatch.setattr(software.metadata, "files", lambda _: None)
+    assert not software.find_constraints(tmp_path / "site-packages").exists()
 
 
 def test_a_foreign_validators_is_seen(tmp_path: Path) -> None:

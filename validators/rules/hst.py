@@ -39,8 +39,8 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
-    minimum; warns for one that differs from the tested set in `constraints.txt`. Whether they import is
-    HST008's to try.
+    minimum; warns for one that differs from the tested set in `constraints.txt`, which a wheel installs under
+    `share/neobert-launch`. Whether they import is HST008's to try.
 
     ## Why is this bad?
     Signatures of attention kernels changed in three consecutive releases of torch. The error comes at the
@@ -53,7 +53,7 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    pip install --constraint constraints.txt --editable .
+    pip install torch==2.13.0
     ```
     """
     software = facts.software
@@ -61,14 +61,15 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if not OLDEST_PYTHON <= release(software.python)[:2] <= NEWEST_PYTHON:
         yield Violation("", f"Python {software.python} is none of 3.11 to 3.13", "use one of them")
     yield from _below_minimum(software.packages)
-    differing = [
-        f"{name} {software.packages[name]} (tested: {pinned})"
+    differing = {
+        name: pinned
         for name, pinned in sorted(software.pinned.items())
         if name in software.packages and release(software.packages[name]) != release(pinned)
-    ]
+    }
     if differing:
-        hint = "pip install --constraint constraints.txt --editable ."
-        yield Violation("", f"not the tested versions: {', '.join(differing)}", hint, Severity.WARN)
+        told = [f"{name} {software.packages[name]} (tested: {pinned})" for name, pinned in differing.items()]
+        hint = f"pip install {' '.join(f'{name}=={pinned}' for name, pinned in differing.items())}"
+        yield Violation("", f"not the tested versions: {', '.join(told)}", hint, Severity.WARN)
 
 
 def _below_minimum(packages: dict[str, str]) -> Iterator[Violation]:
