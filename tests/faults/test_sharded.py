@@ -30,6 +30,13 @@ def test_a_run_changes_mode_and_number_of_processes(report, memory_path):
     assert not found["files"]["bad"]
     assert "not finite after step 5" in found["log of the good rank"]
 
+    assert found["warned"]["whole on 2"]["said"] == []
+    told = found["warned"]["flipped"]
+    assert [line.partition(";")[0] for line in told["said"]] == [
+        f"DST005 step {END}: the weights of ranks 0, 1 are not the same"
+    ]
+    assert told["counted"]["diverging_replicas"] == 1
+
     assert failed == [4, 4]
     assert found["files"]["full"] == []
     assert "rank 1" in found["log"]

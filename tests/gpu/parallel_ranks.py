@@ -14,6 +14,7 @@ from neobert.parallel import World
 from neobert.train import leave
 from neobert.training.evaluation import evaluate
 from neobert.training.loop import run_step
+from neobert.training.replicas import DIVERGING, compare_replicas
 from neobert.training.session import assemble, make_reproducible
 from neobert.training.signals import Signals
 
@@ -40,6 +41,7 @@ def run(run_dir: Path) -> None:
         trainer.progress.row = {}
         evaluate(trainer)
         trainer.guard.check_weights(trainer.task.model, WARM_UP + STEPS)
+        compare_replicas(trainer)
     finally:
         trainer.batches.close()
     state = world.full_state(trainer.task.model)
@@ -49,6 +51,7 @@ def run(run_dir: Path) -> None:
         "eval_loss": trainer.progress.row["eval/loss"],
         "graph_breaks": dict(counters["graph_break"]),
         "compiled_late": counters["stats"]["unique_graphs"] - graphs,
+        "are_replicas_equal": DIVERGING not in trainer.warnings,
         "num_weights": sum(each.numel() for each in state.values()),
         "dtypes": sorted({str(each.dtype) for each in state.values()}),
     }

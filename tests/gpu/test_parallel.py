@@ -106,6 +106,7 @@ def test_two_gpus_train_as_one(seen, kernels, mode):
     assert shared["eval_loss"] == pytest.approx(alone["eval_loss"], rel=5e-3)
     assert shared["losses"][-1] < 0.9 * shared["losses"][0]
     assert (shared["num_weights"], shared["dtypes"]) == (alone["num_weights"], ["torch.float32"])
+    assert shared["are_replicas_equal"]
 
 
 @pytest.mark.parametrize("mode", ["replicated", "fsdp2"])

@@ -256,7 +256,8 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## What it does
     Hashes every weight of a small model of the run's kind on each rank: at its start, after the run's own
-    preparation, after an optimizer step, and after it was saved, spoiled and loaded again.
+    preparation, after an optimizer step, and after it was saved, spoiled and loaded again. A run compares its
+    own replicas at every save, and warns with this code in rank 0's log (`diverging_replicas`).
 
     ## Why is this bad?
     Gradients are averaged, weights are not. Replicas that start apart stay apart, and the checkpoint holds

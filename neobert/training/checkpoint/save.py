@@ -34,6 +34,7 @@ from neobert.training.checkpoint.shards import stage, write_shards
 from neobert.training.checkpoint.snapshot import Layout, Snapshot
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.checkpoint.writer import Writer
+from neobert.training.replicas import compare_replicas
 from neobert.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ class Saver:
         started_s = time.perf_counter()
         self._make_way(trainer)
         trainer.guard.check_weights(trainer.task.model, trainer.progress.step)
+        compare_replicas(trainer)
         generators = trainer.world.gather(random_state())
         self._draft = self._take(trainer, generators)
         self._writer.start(partial(self._run, trainer, self._draft))

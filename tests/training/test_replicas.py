@@ -1,0 +1,38 @@
+"""Replicas are compared by a sum of bits; the flip of one in a rank of two is in `tests/faults`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from neobert.training.replicas import checksum, differing
+
+
+@pytest.mark.parametrize("bit", [0, 22, 23, 31])
+def test_one_flipped_bit_changes_the_sum(bit):
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    before = int(checksum(model))
+    assert int(checksum(model)) == before
+    with torch.no_grad():
+        model.weight.view(torch.int32)[1, 2] ^= torch.tensor(1 << bit, dtype=torch.int64).to(torch.int32)
+    assert int(checksum(model)) != before
+
+
+def test_weights_that_changed_places_are_others():
+    model = nn.ModuleList([nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)])
+    before = int(checksum(model))
+    first, second = (each.weight.detach().clone() for each in model)
+    with torch.no_grad():
+        model[0].weight.copy_(second)
+        model[1].weight.copy_(first)
+    assert int(checksum(model)) != before
+
+
+@pytest.mark.parametrize(
+    ("sums", "ranks"),
+    [([4, 4], []), ([4, 5], [0, 1]), ([4, 4, 5], [2]), ([4, 5, 6], [0, 1, 2]), ([5, 4, 4, 4, 3], [0, 4])],
+)
+def test_ranks_beside_the_majority_are_named(sums, ranks):
+    assert differing(sums) == ranks
