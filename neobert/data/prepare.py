@@ -59,7 +59,7 @@ def prepare(config: RunConfig, on_progress: Callable[[], None] = lambda: None) -
     """Prepare the text that a config names, or open what was prepared before.
 
     Whichever process comes first does the work, and calls `on_progress` as it goes; the others wait for it.
-    Raises ProjectError with a DAT or TOK code.
+    Raises ProjectError with a DAT or TOK code, or CKP010.
     """
     corpus = open_corpus(config.dataset)
     _check_evaluation(config, corpus)
@@ -89,7 +89,17 @@ def cache_folder(config: RunConfig) -> Path:
 
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
-    """A stream has no end to evaluate to: its evaluation must be bounded, and cannot be a share."""
+    """A stream has no end to evaluate to: its evaluation must be bounded, and cannot be a share.
+
+    No text is needed, unless a checkpoint is to be the best of those that were evaluated.
+    """
+    if corpus.evaluation is None and config.trainer.metric_for_best_model is not None:
+        raise ProjectError(
+            "CKP010",
+            "evaluations tell the best checkpoint, and the text has nothing to evaluate on",
+            "set dataset.eval_samples or dataset.validation_split, or trainer.metric_for_best_model to null",
+            "trainer.metric_for_best_model",
+        )
     has_split = corpus.evaluation is not None and not isinstance(corpus.evaluation, HashShare)
     is_cut = has_split and config.trainer.eval_max_batches is not None
     if config.dataset.streaming and config.dataset.eval_samples is None and not is_cut:

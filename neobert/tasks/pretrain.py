@@ -51,6 +51,8 @@ def build_pretraining(
         refuse_other_vocabulary(prepared.tokenizer, weights)
         report = load_weights(model, weights)
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
+    if prepared.eval is None:
+        log.warning("no evaluation: the text has no split for it, and none of it is held out")
     data = PretrainingData(config, prepared, world, model.config.vocab_size, on_sign)
     objective = build_objective(config, model, kernels, world.device.type, num_ranks=world.size)
     return Task(

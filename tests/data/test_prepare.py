@@ -266,6 +266,13 @@ def test_too_little_text(configure: Configure, tmp_path):
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 
 
+def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
+    best = {"trainer__metric_for_best_model": "eval/loss"}
+    error = refused(configure(**best), "CKP010", "nothing to evaluate on")
+    assert error.place == "trainer.metric_for_best_model"
+    assert prepare(configure(dataset__eval_samples=5, **best)).eval is not None
+
+
 @pytest.mark.parametrize("written", [0, 1, 3, 5])
 def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
     whole = store._HashedFile.write

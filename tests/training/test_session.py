@@ -189,9 +189,10 @@ def test_steps_without_a_target_have_no_loss(make_run, run, metrics, caplog):
     assert "step 12/12  no target to predict" in caplog.text
 
 
-def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics):
+def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics, caplog):
     run_dir = make_run(dataset={"eval_samples": None})
     assert run(run_dir) == 0
+    assert caplog.text.count("no evaluation: the text has no split for it") == 1
     assert [line["step"] for line in metrics(run_dir)] == [3, 6, 9, 12]
     assert all("eval/loss" not in line for line in metrics(run_dir))
 

@@ -39,7 +39,7 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("DST006", TWO | {"facts.distributed.loss": None}, "no loss was computed"),
     *[
         (code, {PREPARED: None, "facts.inspection.refusal.message": "the disk is full"}, "the disk is full")
-        for code in ("DAT002", "DAT003", "DAT004", "DAT005", "DAT015", "NUM006")
+        for code in ("DAT002", "DAT003", "DAT004", "DAT005", "DAT015", "DAT017", "NUM006")
     ],
     ("DAT014", UNREACHED | HUB_TEXT | NO_TEXT, "DAT001: nobody answers; data: was not probed"),
     ("DAT014", UNREACHED | HUB_TOKENIZER | NO_TOKENIZER, "TOK001: nobody answers; data: was not probed"),

@@ -1,4 +1,4 @@
-"""DAT, the part that a rehearsal sees: the evaluation, and whether its text was held out."""
+"""DAT, what a run is evaluated on: whether there is any text for it, and whether it was held out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsed import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
+from validators.rules.dat_prepared import prepared_of
 
 MOST_SHARED = 0.05
 """Of the evaluation's tokens: web text repeats licences and boilerplate word for word."""
@@ -55,3 +56,33 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"({overlap.eval_documents:,} documents against {overlap.train_documents:,})",
             "hold text out: dataset.eval_samples, dataset.validation_split, or a split of its own",
         )
+
+
+@rule("DAT017", "nothing-held-out", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
+def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that is never evaluated, for want of text.
+
+    ## What it does
+    Looks at the text as it was prepared. Warns where it has no split to evaluate on and none of it was held
+    out: `trainer.eval_steps` then does nothing. With `trainer.metric_for_best_model` such a text is refused.
+
+    ## Why is this bad?
+    The loss of the training text alone does not tell learning from learning by heart, and nobody can say
+    later which checkpoint was good.
+
+    ## Example
+    ```yaml
+    dataset:
+      path: corpus.jsonl
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      path: corpus.jsonl
+      eval_samples: 1000
+    ```
+    """
+    if prepared_of(facts).num_eval_tokens is None:
+        message = "nothing is evaluated: the text has no split for it, and none of it is held out"
+        yield Violation("dataset", message, "set dataset.eval_samples, or dataset.validation_split")

@@ -21,7 +21,7 @@ NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
 BUILTIN = "builtin:"
 
 
-def _prepared(facts: Facts) -> PreparedFacts:
+def prepared_of(facts: Facts) -> PreparedFacts:
     """The prepared text. Raises where its preparation was refused, which is DAT014's to fail."""
     inspection = facts.inspection
     assert inspection is not None
@@ -31,7 +31,7 @@ def _prepared(facts: Facts) -> PreparedFacts:
 
 
 def _sampled(facts: Facts) -> PreparedFacts:
-    found = _prepared(facts)
+    found = prepared_of(facts)
     if not found.sampled_microbatches:
         raise CannotTellError("an epoch does not hold one microbatch for every rank, so none was compared")
     return found
@@ -104,7 +104,7 @@ def altered_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     rm -r the prepared folder; neobert-launch data prepare
     ```
     """
-    found = _prepared(facts)
+    found = prepared_of(facts)
     for name in found.altered_files:
         yield Violation("dataset", f"{found.folder}/{name} is not what the manifest says", PREPARE)
 
@@ -131,7 +131,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     neobert-launch data prepare, with the tokenizer that the run names
     ```
     """
-    found = _prepared(facts)
+    found = prepared_of(facts)
     if found.tokenizer_digest != found.data_tokenizer_digest:
         have, want = found.data_tokenizer_digest[:12], found.tokenizer_digest[:12]
         yield Violation(
@@ -206,7 +206,7 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       max_steps: 20000
     ```
     """
-    epochs = _prepared(facts).epochs
+    epochs = prepared_of(facts).epochs
     if epochs is None:
         raise CannotTellError("the length of the text is not known")
     if epochs > HARMLESS_EPOCHS:
@@ -241,7 +241,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       pack_sequences: true
     ```
     """
-    found = _prepared(facts)
+    found = prepared_of(facts)
     if found.fill is not None and found.fill < LEAST_FILL:
         message = f"{found.fill:.1%} of a microbatch are text; {_lengths(found)}"
         yield Violation("datacollator.pack_sequences", message, "pack the documents")
@@ -287,7 +287,7 @@ def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       mlm_probability: 0.2
     ```
     """
-    found, declared = _prepared(facts), run.config.datacollator.mlm_probability
+    found, declared = prepared_of(facts), run.config.datacollator.mlm_probability
     if not found.num_maskable:
         raise CannotTellError("no token of the sample may be masked")
     allowed = DEVIATIONS * sqrt(declared * (1 - declared) / found.num_maskable)
