@@ -138,6 +138,7 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Where `trainer.metric_for_best_model` is set, asks that every checkpoint is saved at a step that is
     evaluated too: `trainer.save_steps` is a multiple of `trainer.eval_steps`. The last step always is both.
+    Text with nothing to evaluate on is refused with this code when it is prepared.
 
     ## Why is this bad?
     A checkpoint is judged by the evaluation of its own step. One that has none is never the best, and the
