@@ -107,14 +107,15 @@ def _of_the_end(run: ResolvedRun, schedule: Schedule) -> Violations:
 
 @rule("SCH004", "evaluation-never-due", severity=Severity.WARN, level=Level.STATIC)
 def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation cadence beyond the end of the run.
+    """An evaluation cadence beyond the end of the run, or a logging cadence.
 
     ## What it does
     Warns where `trainer.eval_steps` is above `trainer.max_steps`. 0 asks for the final evaluation only
-    and says so.
+    and says so. In a production run it warns likewise of `trainer.logging_steps`.
 
     ## Why is this bad?
-    Somebody wanted to see a curve and will see one point.
+    Somebody wanted to see a curve and will see one point. Heartbeats tell no loss and no speed before the
+    first line of metrics, and nothing that wears a run down is looked for.
 
     ## Example
     ```yaml
@@ -136,4 +137,11 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             "trainer.eval_steps",
             f"evaluation every {trainer.eval_steps:,} steps never comes due in {trainer.max_steps:,}",
             "lower it, or set it to 0 for the final one only",
+        )
+    if run.is_production and trainer.logging_steps > trainer.max_steps:
+        yield Violation(
+            "trainer.logging_steps",
+            f"a line of metrics every {trainer.logging_steps:,} steps never comes due in "
+            f"{trainer.max_steps:,}",
+            "lower it: a line costs milliseconds",
         )
