@@ -95,7 +95,8 @@ class ResumeFacts:
     Attributes:
         structural_differences: which model and data keys differ, with both values.
         passed_by: newer checkpoints that do not verify, each with its step and why.
-        alternative: where `selector` leads to none, the newest of the run's own that verifies; or empty.
+        alternative: where `selector` leads to none, the newest that verifies, in the folder that it names or
+            of the run's own; or empty.
     """
 
     selector: str

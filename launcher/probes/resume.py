@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import CHECKPOINTS, newest_usable, search
+from neobert.training.checkpoint.folders import CHECKPOINTS, holders, newest_usable, search
 from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
@@ -30,13 +31,13 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     try:
         found, passed_by = search(root, selector, partial(_verify_in_time, subject))
     except ProjectError as error:
-        alternative = newest_usable(root, partial(_verify_in_time, subject))
+        alternative = _alternative((*holders(Path(error.place)), root), subject)
         return _facts(
             selector,
             error.place,
             exists=_is_there(error.place),
             reason=error.message,
-            alternative="" if alternative is None else str(alternative),
+            alternative=alternative,
         )
     if found is None:
         return _facts(selector, "", exists=False)
@@ -51,6 +52,15 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         differences=_differences(saved, to_dict(subject.config)),
         passed_by=tuple(map(str, passed_by)),
     )
+
+
+def _alternative(roots: tuple[Path, ...], subject: Subject) -> str:
+    """The newest checkpoint that verifies, of the first of these folders that has one; empty for none."""
+    for root in roots:
+        with suppress(PermissionError):
+            if usable := newest_usable(root, partial(_verify_in_time, subject)):
+                return str(usable)
+    return ""
 
 
 def _is_there(place: str) -> bool:

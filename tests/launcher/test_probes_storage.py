@@ -236,6 +236,24 @@ def test_a_pointer_to_a_broken_checkpoint_is_there_and_what_could_be_taken_is_na
     assert probe_resume(latest).alternative == ""
 
 
+@pytest.mark.parametrize("named", ["elsewhere", "elsewhere/checkpoints"])
+def test_a_run_directory_is_no_checkpoint_and_its_newest_is_named(
+    named: str, configured: Any, subject: Subject, tmp_path: Path
+) -> None:
+    checkpoint(subject.output_dir / "checkpoints", 30, subject.config)
+    root = tmp_path / "elsewhere" / "checkpoints"
+    for step in (10, 20):
+        checkpoint(root, step, subject.config)
+    found = probe_resume(configured({SELECTOR: str(tmp_path / named)}))
+    assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "20"))
+    assert found.reason == "it holds checkpoints and is none itself"
+
+
+def test_a_pointer_that_is_not_there_is_named_with_its_folder(configured: Any, subject: Subject) -> None:
+    found = probe_resume(configured({SELECTOR: "latest"}))
+    assert (found.exists, found.target) == (False, str(subject.output_dir / "checkpoints" / "latest"))
+
+
 def test_auto_that_meets_a_checkpoint_of_somebody_else_has_an_earlier_one_named(
     configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -116,6 +116,8 @@ ROWS: list[Row] = [
      "checkpoint 50000: weights is missing; the run goes on from 40,000"),
     ("CKP007", {"facts.resume.exists": False},
      "facts.resume.selector", "checkpoints/9", "auto", "does not exist"),
+    ("CKP007", {"facts.resume.exists": False, "facts.resume.target": "/run/checkpoints/latest"},
+     "facts.resume.selector", "latest", "auto", "/run/checkpoints/latest does not exist"),
     ("CKP008", {"facts.output.exists": True}, "facts.output.is_directory", False, True, "is a file"),
     ("DAT001", {}, "facts.data.is_readable", False, True, "cannot be read"),
     ("DAT001", {"config.dataset.path": "corpus", "config.dataset.name": None},

@@ -165,7 +165,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     assert resume is not None
     if not resume.exists:
         if resume.selector != "auto":
-            yield Violation(path, f"{resume.selector} does not exist", _way_on(resume))
+            yield Violation(path, f"{resume.target or resume.selector} does not exist", _way_on(resume))
         return
     if not resume.is_verified:
         yield Violation(path, f"{resume.target} does not verify: {resume.reason}", _way_on(resume))

@@ -168,4 +168,11 @@ def _named(root: Path, selector: str) -> Path:
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
         raise broken(path, f"there is no such folder; checkpoints beside it: {there}", AUTO_HINT)
+    if any(map(checkpoint_steps, holders(path))):
+        raise broken(path, "it holds checkpoints and is none itself", AUTO_HINT)
     return path
+
+
+def holders(path: Path) -> tuple[Path, Path]:
+    """Where the checkpoints lie, should the path be a run directory, or its folder of them."""
+    return path / CHECKPOINTS, path
