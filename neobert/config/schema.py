@@ -219,7 +219,8 @@ class TrainerConfig:
     overwrite_output_dir: bool = key(False, "Move what another run left in output_dir aside and start there.")
     resume_from_checkpoint: str = key(
         "never",
-        "auto: the newest checkpoint of output_dir, else a fresh start; never; or a checkpoint's path.",
+        "auto: the newest checkpoint of output_dir, else a fresh start; never; latest or best: what these "
+        "point to in output_dir; or a checkpoint's path.",
     )
     max_steps: PositiveInt = key(1000, "Optimizer steps.")
     per_device_train_batch_size: PositiveInt = key(
