@@ -36,6 +36,19 @@ def test_the_advice_on_evaluations_is_enough_and_no_more() -> None:
     assert found("BUD003", run_of("trainer.eval_steps=504"), facts, **STEP) != []
 
 
+@pytest.mark.parametrize(("tokens", "is_told_to_wait"), [(239, True), (240, False)])
+def test_an_evaluation_is_told_to_wait_for_the_last_step_and_no_longer(
+    tokens: int, is_told_to_wait: bool
+) -> None:
+    """A third of a second a token: 239 of them are a fifth of 399 steps."""
+    run = run_of("trainer.max_steps=399", "trainer.eval_steps=100")
+    pace = {"tokens_per_second": 1.0, "step_time_s": 1.0}
+    found_at = {
+        one.path: one.hint for one in found("BUD003", run, with_prepared(num_eval_tokens=tokens), **pace)
+    }
+    assert ("set trainer.eval_steps to 399" in found_at.get("trainer.eval_steps", "")) == is_told_to_wait
+
+
 def test_an_evaluation_at_the_end_alone_is_held_to_the_run() -> None:
     runs = [
         ("trainer.eval_steps=0", "trainer.max_steps=100"),
