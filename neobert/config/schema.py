@@ -200,7 +200,9 @@ class SchedulerConfig:
     warmup_steps: NonNegativeInt = key(0, "Optimizer steps of linear warm-up, from 1e-4 of the peak.")
     warmup_percent: Percent | None = key(None, "Warm-up in percent of the steps; beats warmup_steps.")
     decay_steps: PositiveInt | None = key(
-        None, "Optimizer steps of decay at the end of the schedule; null: all steps after the warm-up."
+        None,
+        "Optimizer steps of decay at the end of the schedule, their number and not the step where it ends; "
+        "null: all steps after the warm-up.",
     )
     decay_percent: Percent | None = key(None, "Decay in percent of the steps; beats decay_steps.")
     total_steps: PositiveInt | None = key(
