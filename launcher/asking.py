@@ -24,10 +24,10 @@ STOPPING_S = 10.0
 
 def ask(
     module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, hint: str
-) -> tuple[dict[str, Any], ProjectError | None]:
-    """Run `python -m MODULE CONTENT.json ...` and return its report, or the error that it left.
+) -> dict[str, Any]:
+    """Run `python -m MODULE CONTENT.json ...` and return its report; raise the ProjectError that it left.
 
-    What it says to people passes through. Raises ProjectError, with this hint, where it ends without a word.
+    What it says to people passes through. Where it ends without a word, the error has this hint.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
         file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
@@ -43,12 +43,12 @@ def ask(
             answer, _ = child.communicate()
         error = read_error_file(error_file)
     if error is not None:
-        return {}, error
+        raise error
     if child.returncode == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     if child.returncode:
         raise _failure(module, child.returncode, hint)
-    return json.loads(answer), None
+    return dict(json.loads(answer))
 
 
 @contextmanager

@@ -84,9 +84,7 @@ def run(asked: Asked, output_format: str) -> int:
         data=asked.data,
         baseline=None if asked.baseline is None else read_report(asked.baseline),
     )
-    report, error = ask(MODULE, request.as_json(), hint=HINT)
-    if error is not None:
-        raise error
+    report = ask(MODULE, request.as_json(), hint=HINT)
     text = json.dumps(report, indent=2)
     if asked.output is not None:
         write_text(asked.output, text + "\n")

@@ -43,11 +43,7 @@ def _occupied(output: Path) -> ProjectError:
 
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
-    """Print the child's report, or raise what it refused."""
-    report, error = ask(module, to_dict(resolved.config), arguments, hint=HINT)
-    if error is not None:
-        raise error
-    _deliver(report, output_format)
+    _deliver(ask(module, to_dict(resolved.config), arguments, hint=HINT), output_format)
     return EXIT_OK
 
 

@@ -53,9 +53,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the harness would have been asked for; it is not."""
     requests: list[dict[str, Any]] = []
 
-    def ask(module: str, content: dict[str, Any], *, hint: str) -> tuple[dict[str, Any], None]:
+    def ask(module: str, content: dict[str, Any], *, hint: str) -> dict[str, Any]:
         requests.append(json.loads(json.dumps(content)))
-        return pretended(requests[-1]), None
+        return pretended(requests[-1])
 
     monkeypatch.setattr(bench, "ask", ask)
     return requests
