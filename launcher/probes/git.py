@@ -21,8 +21,8 @@ NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha25
 
 def probe_git(subject: Subject) -> GitFacts:
     """Read commit and difference; the difference is kept in `subject.diff_file`, where there is one."""
-    tree = subject.code if _is_tracked(subject.code) else subject.folder
-    if not _is_repository(tree):
+    tree = _tree_of(subject)
+    if tree is None:
         return NO_REPOSITORY
     status = _git(tree, "status", "--porcelain")
     sha = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True).decode().strip()
@@ -36,6 +36,12 @@ def probe_git(subject: Subject) -> GitFacts:
         diff_sha256=hashlib.sha256(diff).hexdigest(),
         diff_saved=_save(diff, subject.diff_file),
     )
+
+
+def _tree_of(subject: Subject) -> Path | None:
+    if _is_tracked(subject.code):
+        return subject.code
+    return subject.folder if _is_repository(subject.folder) else None
 
 
 def _is_tracked(code: Path) -> bool:
