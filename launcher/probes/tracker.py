@@ -11,6 +11,7 @@ from urllib.request import getproxies
 
 from launcher.probes.probe import Subject
 from launcher.probes.software import installed_versions
+from neobert.training.tracker import mode_of
 from validators.facts import TrackerFacts
 
 SERVER = "https://api.wandb.ai"
@@ -21,7 +22,7 @@ TIMEOUT_S = 5.0
 def probe_tracker(subject: Subject) -> TrackerFacts:
     """Look for the package, the mode, a login and the server. Nothing is imported, and nothing is sent."""
     server = os.environ.get("WANDB_BASE_URL") or SERVER
-    offline = (os.environ.get("WANDB_MODE") or subject.config.wandb.mode) in ("offline", "disabled")
+    offline = mode_of(subject.config.wandb) in ("offline", "disabled")
     is_asked = subject.config.wandb.enabled and not offline
     return TrackerFacts(
         is_installed=bool(installed_versions(("wandb",))),

@@ -54,6 +54,11 @@ class Tracker:
             log.warning("the tracker failed (%s) and is left out from here on; metrics.jsonl goes on", error)
 
 
+def mode_of(config: WandbConfig) -> str:
+    """Return the mode that counts: given to wandb as an argument, the config's would beat the variable."""
+    return os.environ.get("WANDB_MODE") or config.mode
+
+
 def open_tracker(config: WandbConfig, run_dir: Path, settings: Mapping[str, Any]) -> Tracker | None:
     """Start or continue the run's session; None where it is not enabled.
 
@@ -72,7 +77,7 @@ def open_tracker(config: WandbConfig, run_dir: Path, settings: Mapping[str, Any]
             project=config.project,
             entity=config.entity,
             name=config.name or run_dir.name,
-            mode=os.environ.get("WANDB_MODE") or config.mode,  # an argument would beat the variable
+            mode=mode_of(config),
             id=identity,
             resume="allow",
             dir=str(run_dir),
