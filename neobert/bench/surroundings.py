@@ -40,3 +40,8 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {platform.machine()}, {counted(torch.get_num_threads(), 'thread')}"
+
+
+def gpu_uuid(device: torch.device) -> str:
+    """Name a card as the driver does."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from neobert.bench.surroundings import gpu_uuid
 from neobert.probes.slowdowns import reasons_now
 
 DURATION_S = 4.0
@@ -42,7 +43,7 @@ class Load:
 
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
-        self.uuid = f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+        self.uuid = gpu_uuid(self.device)
         self.index = index
         self._left = torch.randn(SIZE, SIZE, device=self.device, dtype=torch.bfloat16)
         self._out = torch.empty_like(self._left)

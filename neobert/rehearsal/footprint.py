@@ -8,6 +8,7 @@ import os
 
 import torch
 
+from neobert.bench.surroundings import gpu_uuid
 from neobert.training.memory import BYTES_PER_MIB
 
 
@@ -18,11 +19,6 @@ def context_of(device: torch.device) -> tuple[int, bool]:
         return (own - reserved) // BYTES_PER_MIB, True
     free, total = torch.cuda.mem_get_info(device)
     return (total - free - reserved) // BYTES_PER_MIB, False
-
-
-def gpu_uuid(device: torch.device) -> str:
-    """Name a device as the driver does."""
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 def own_bytes(uuid: str) -> int | None:

@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import torch
 
-from neobert.bench.surroundings import device_name
+from neobert.bench.surroundings import device_name, gpu_uuid
 from neobert.data.prepare import prepare
-from neobert.rehearsal.footprint import context_of, gpu_uuid
+from neobert.rehearsal.footprint import context_of
 from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import parameter_types, recording_products
 from neobert.rehearsal.script import Script
