@@ -12,7 +12,7 @@ from typing import Literal
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLoadFacts, GpuLogFacts
 from validators.facts_num import DeviceFacts, NumericsFacts
 from validators.facts_rehearsal import RehearsalFacts
-from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts
+from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
 
 SCHEMA_VERSION = 1
 
@@ -188,6 +188,11 @@ class Facts:
     numerics: NumericsFacts | None = None
     devices: tuple[DeviceFacts, ...] | None = None
     rehearsal: RehearsalFacts | None = None
+
+    @property
+    def prepared(self) -> PreparedFacts | None:
+        """The prepared text; None where nobody looked at it, or where it could not be prepared."""
+        return None if self.inspection is None else self.inspection.prepared
 
     def was_probed(self, group: str) -> bool:
         """Whether somebody tried to find out, whatever came of it."""

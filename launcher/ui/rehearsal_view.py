@@ -11,7 +11,7 @@ from validators.facts import Facts
 
 def text_rows(facts: Facts) -> Iterator[Row]:
     """How often the run reads its text; nothing where nobody looked, or where the text has no known end."""
-    found = facts.inspection.prepared if facts.inspection else None
+    found = facts.prepared
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)
         yield "epochs", epochs, f"the run's tokens / {show_count(found.num_tokens)} of prepared text"

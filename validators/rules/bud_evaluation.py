@@ -82,8 +82,7 @@ def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
 
 
 def _tokens(config: RunConfig, plan: Plan, facts: Facts) -> float | None:
-    prepared = facts.inspection.prepared if facts.inspection is not None else None
-    known = None if prepared is None else prepared.num_eval_tokens
+    known = None if facts.prepared is None else facts.prepared.num_eval_tokens
     return evaluation_tokens(config, plan.max_length.value, plan.fill.value, known)
 
 
