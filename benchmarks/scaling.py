@@ -2,14 +2,15 @@
 
     python benchmarks/scaling.py WORK_DIR                     # all GPUs, both modes, into scaling-Ngpu.json
     python benchmarks/scaling.py WORK_DIR --counts 2 4 --kernels triton --rounds 5 --output DIR
-    python benchmarks/scaling.py WORK_DIR --microbatches 2    # as h200-prod on four: its batch is 256 rows
+    python benchmarks/scaling.py WORK_DIR --microbatches 2    # as h200-prod on two: its batch is 256 rows
+    python benchmarks/scaling.py WORK_DIR --rows 32           # half the work between two exchanges
     python benchmarks/scaling.py WORK_DIR --tiny --counts 2   # a dry run on any machine
 
-NeoBERT-250M, packed 1024, microbatches of T = 32,768 a device, as h200-prod runs it. Every team of processes
-is started and compiled once and stays; the rounds then go from team to team, each forth and back in turn,
-while the others stand still: all meet the same temperature and the same power limit, behind --soak steps that
-are not counted. "apart" is every card by itself at once: what the slowest card and the host cost without any
-exchange.
+NeoBERT-250M, packed 1024, one microbatch of 64 rows, T = 65,536, a device: h200-prod on four. Every team of
+processes is started and compiled once and stays; the rounds then go from team to team, each forth and back in
+turn, while the others stand still: all meet the same temperature and the same power limit, behind --soak
+steps that are not counted. "apart" is every card by itself at once: what the slowest card and the host cost
+without any exchange.
 In the end three steps of each team are profiled: how long collectives ran, and how long nothing else did.
 Figure: tokens/s of N over N times those of the first card alone, the median of rounds, in the better mode.
 """
@@ -26,12 +27,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from made_up_run import FULL, TINY, Size, run_config, write_run, write_text
+from made_up_run import FULL, PACKED_LENGTH, TINY, Size, run_config, write_run, write_text
 from measurement import write_measurement
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -45,6 +46,7 @@ from neobert.training.signals import Signals
 from neobert.training.trainer import Trainer
 
 TARGET = 0.97
+ROWS_OF_H200_PROD = 64
 MODES = ("replicated", "fsdp2")
 ANSWER = "answer "
 ENOUGH_STEPS = 1_000_000
@@ -222,14 +224,15 @@ def report(output: Path, seen: list[Any], members: dict[str, int], settings: dic
         names = [name for name, size in members.items() if size == count and name != "apart"]
         best = max(names, key=scaling.__getitem__)
         detail = {**settings, "mode": best, "scaling": scaling, "tokens_per_s": rates, "rounds": seen}
-        path = output / f"{figure(count, settings['microbatches'])}.json"
+        path = output / f"{figure(count, settings['rows'], settings['microbatches'])}.json"
         write_measurement(path, round(scaling[best], 4), "share of linear in tokens/s", TARGET, detail)
         print(path.name, best, scaling, rates, flush=True)
 
 
-def figure(num_devices: int, num_microbatches: int) -> str:
-    more = f"-{num_microbatches}microbatches" if num_microbatches > 1 else ""
-    return f"scaling-{num_devices}gpu{more}"
+def figure(num_devices: int, num_rows: int, num_microbatches: int) -> str:
+    rows = f"-{num_rows}rows" if num_rows != ROWS_OF_H200_PROD else ""
+    microbatches = f"-{num_microbatches}microbatches" if num_microbatches > 1 else ""
+    return f"scaling-{num_devices}gpu{rows}{microbatches}"
 
 
 def line_up(chosen: Chosen) -> Iterator[tuple[str, list[int], str]]:
@@ -242,7 +245,7 @@ def line_up(chosen: Chosen) -> Iterator[tuple[str, list[int], str]]:
 
 
 def measure(chosen: Chosen, work: Path) -> None:
-    size = TINY if chosen.tiny else FULL
+    size = TINY if chosen.tiny else replace(FULL, num_tokens=chosen.rows * PACKED_LENGTH)
     write_text(work, size)
     prepare(run_config(work, work / "unused", size, steps=ENOUGH_STEPS, **kernels_of(chosen)))
     most = max(chosen.counts)
@@ -261,6 +264,7 @@ def measure(chosen: Chosen, work: Path) -> None:
         settings = {
             "soak": chosen.soak,
             "steps": chosen.steps,
+            "rows": chosen.rows,
             "microbatches": chosen.microbatches,
             "kernels": chosen.kernels,
             "profiles": profiles,
@@ -278,6 +282,7 @@ def main() -> None:
     parser.add_argument("--counts", nargs="+", type=int, default=[max(2, torch.cuda.device_count())])
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--kernels", choices=("fused", "triton", "torch"), default="fused")
+    parser.add_argument("--rows", type=int, default=ROWS_OF_H200_PROD, help="of a microbatch")
     parser.add_argument("--microbatches", type=int, default=1, help="of each device between two exchanges")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--soak", type=int, default=15)
