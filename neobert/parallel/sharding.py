@@ -15,7 +15,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import get_total_norm
 
 
-def shard(objective: Any, num_ranks: int, device: torch.device) -> nn.Module:
+def shard(
+    objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool = True
+) -> nn.Module:
     """Leave each rank its part of every parameter, in place; what no unit has is the objective's own.
 
     Parameters stay whole from a unit's forward to the end of its backward: a model of this size fits, and
@@ -24,11 +26,15 @@ def shard(objective: Any, num_ranks: int, device: torch.device) -> nn.Module:
     Args:
         objective: module whose `units` share no parameter, and whose `regions` are the work that reads the
             parameters of a unit without going through its forward.
+        overlaps_exchange: whether units are gathered and reduced beside the work of others; else the
+            objective is the only one, gathered before its forward and reduced behind its backward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
-    for unit in [*objective.units(), objective]:
-        fully_shard(unit, mesh=mesh, reshard_after_forward=False)
-    for region in objective.regions():
+    if overlaps_exchange:
+        for unit in objective.units():
+            fully_shard(unit, mesh=mesh, reshard_after_forward=False)
+    fully_shard(objective, mesh=mesh, reshard_after_forward=False)
+    for region in objective.regions() if overlaps_exchange else []:
         region.function = _between_hooks(region.module, region.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective

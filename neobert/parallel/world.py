@@ -89,7 +89,7 @@ class World:
         for parameter in module.to(self.device).parameters():
             dist.broadcast(parameter.data, 0)
         module = self._accelerator.prepare_model(module, evaluation_mode=True)
-        return sharding.shard(module, self.size, self.device)
+        return sharding.shard(module, self.size, self.device, overlaps_exchange=overlaps_exchange)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Compute in the run's precision; `prepare` has done this for `forward`, and for nothing else."""

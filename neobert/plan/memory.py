@@ -91,7 +91,8 @@ def predict_memory(
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
     share = kept_share(config)
     gathered = FP32_BYTES if share < 1 else 0
-    gradients_kept = share if config.trainer.gradient_accumulation_steps == 1 else 1.0
+    leaves_by_block = kernels != "fused" and config.trainer.gradient_accumulation_steps == 1
+    gradients_kept = share if leaves_by_block else 1.0
     return Memory(
         weights_mib=mib(counts.total * (FP32_BYTES * share + gathered + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
@@ -106,7 +107,7 @@ def kept_share(config: RunConfig) -> float:
     """Return the share of weights and optimizer state that a rank keeps between steps.
 
     In parts, a rank has its own and, within a step, the whole weights; gradients leave it block by block, but
-    with accumulation only at the end.
+    with accumulation, or under the fused kernels, only at the end.
     """
     ranks = config.distributed.nproc_per_node * config.distributed.nnodes
     return 1 / ranks if config.distributed.mode == "fsdp2" else 1.0

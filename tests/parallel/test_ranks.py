@@ -20,8 +20,9 @@ PLAIN: dict[str, Any] = {}
 TIED = {"kernels": "fused", "tied": True}
 RECOMPUTED = {"padded": True, "backend": "aot_eager", "recompute": True}
 IN_REGIONS = {"kernels": "triton", "backend": "aot_eager"}
+BEHIND = {"kernels": "fused", "behind": True}
 FAULTY = {"fault": "mean of each rank"}
-ALONE = [PLAIN, TIED, RECOMPUTED, IN_REGIONS]
+ALONE = [PLAIN, TIED, RECOMPUTED, IN_REGIONS, BEHIND]
 SHARED = [{**options, "mode": mode} for options in [*ALONE, FAULTY] for mode in MODES]
 MICROBATCHES = 2
 
@@ -51,9 +52,7 @@ def launch(folder: Path, num_ranks: int, runs: list[dict[str, Any]]) -> None:
     assert not ended.returncode, ended.stderr
 
 
-@pytest.mark.parametrize(
-    "options", [PLAIN, TIED, RECOMPUTED, IN_REGIONS], ids=["plain", "tied", "rows", "regions"]
-)
+@pytest.mark.parametrize("options", ALONE, ids=["plain", "tied", "rows", "regions", "behind"])
 @pytest.mark.parametrize("mode", MODES)
 def test_two_ranks_train_as_one(seen, mode, options):
     alone, shared = seen(1, **options), seen(2, mode=mode, **options)
@@ -109,6 +108,12 @@ def test_parts_are_gathered_once_and_reduced_once_a_step(seen):
         assert len(gathers) == len(before) + len(first) == num_units
         assert sum("reduce_scatter" in call for call in last) == num_units
         assert not any("allgather" in call for call in last)
+
+
+def test_parts_exchanged_behind_the_step_are_sent_in_one_piece(seen):
+    for step in seen(2, mode="fsdp2", **BEHIND)["sent"]:
+        sent = [call for call in step if "allgather" in call or "reduce_scatter" in call]
+        assert ["allgather" in call for call in sent] == [True, False]
 
 
 @pytest.mark.parametrize("mode", MODES)

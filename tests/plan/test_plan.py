@@ -163,10 +163,13 @@ def test_memory_is_the_sum_of_its_parts():
     assert plan.memory_mib.value == pytest.approx(state + rest)
 
 
-@pytest.mark.parametrize(("accumulation", "gradients"), [(1, 2), (2, 4)])
-def test_parts_are_kept_by_their_rank(accumulation, gradients):
+@pytest.mark.parametrize(
+    ("kernels", "accumulation", "gradients"), [("triton", 1, 2), ("triton", 2, 4), ("fused", 1, 4)]
+)
+def test_parts_are_kept_by_their_rank(kernels, accumulation, gradients):
     """Two ranks: half of weights and moments between steps, the whole of the weights within one."""
     plan = plan_with(
+        model=ModelConfig(kernel_backend=kernels),
         distributed=DistributedConfig(nproc_per_node=2, mode="fsdp2"),
         **trainer(gradient_accumulation_steps=accumulation),
     )
