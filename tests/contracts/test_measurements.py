@@ -30,7 +30,7 @@ def test_a_measurement_is_named_where_a_reader_looks(name: str) -> None:
             "performance.md",
         ),
         ("checkpoint-stall", ["detail", "beside", "cost_of_a_save_ms"], "costs {:.0f} ms", "recovery.md"),
-        ("scaling-4gpu", ["detail", "scaling", "fsdp2-4"], "{:.2f} (0.52 to", "performance.md"),
+        ("scaling-4gpu", ["value"], "**{:.3f}** |", "performance.md"),
         ("lint_seconds", ["value"], "{:.1f} s", "ci.md"),
     ],
 )
