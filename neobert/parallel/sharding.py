@@ -16,7 +16,7 @@ from torch.nn.utils import get_total_norm
 
 
 def shard(
-    objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool = True
+    objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool
 ) -> nn.Module:
     """Leave each rank its part of every parameter, in place; what no unit has is the objective's own.
 
