@@ -15,6 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from launcher import completion
+
 KEYS_WITHOUT_SECTION = ("seed", "task")
 DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
@@ -120,6 +122,14 @@ class ConfigCommand(TyperCommand):
             _name_the_key(error)
             raise
         return rest
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer keys as options too, once there is a letter of one: all of them would bury the rest."""
+        offered = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("--") and incomplete != "--":
+            item = type(super().shell_complete(ctx, "--help")[0])
+            offered += map(item, completion.key_options(incomplete))
+        return offered
 
     def _options_with_value(self) -> set[str]:
         spelled = (opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts)

@@ -20,6 +20,8 @@ from neobert import __version__
 from neobert.errors import EXIT_OK
 
 PROGRAM = "neobert-launch"
+COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
+"""Variable through which a shell asks what may follow; typer answers and ends."""
 # Most commands end before there is garbage worth looking for; looking costs a twentieth of their time.
 GARBAGE_THRESHOLD = 100_000
 CONTEXT = {
@@ -29,14 +31,14 @@ CONTEXT = {
 }
 
 
-def _group(name: str | None, text: str, epilog: str | None = None) -> typer.Typer:
+def _group(name: str | None, text: str, epilog: str | None = None, *, completes: bool = False) -> typer.Typer:
     return typer.Typer(
         name=name,
         cls=WholeLines,
         help=text,
         epilog=epilog,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completes,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings=CONTEXT,
@@ -47,6 +49,7 @@ app = _group(
     PROGRAM,
     "Guarded launching of NeoBERT training: check the run, the machine and the data, then train.",
     f"Start with: {PROGRAM} profiles list; {PROGRAM} train --profile cpu-demo",
+    completes=True,
 )
 profiles_app = _group("profiles", "Named profiles: list, show, diff.")
 data_app = _group("data", "Training data: prepare.")
@@ -397,6 +400,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The entry point of the console script."""
+    if COMPLETES in os.environ:
+        app(prog_name=PROGRAM)
     gc.set_threshold(GARBAGE_THRESHOLD)
     unwind_when_terminated()
     console.open_closed_streams()

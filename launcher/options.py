@@ -7,11 +7,22 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from launcher import completion
+
 TextOrJson = Literal["text", "json"]
 AnyFormat = Literal["text", "json", "github", "sarif", "junit"]
 
 # Which run, on every command that takes a config.
-Profile = Annotated[str | None, Option("--profile", "-p", metavar="NAME", help="Named profile to build on.")]
+Profile = Annotated[
+    str | None,
+    Option(
+        "--profile",
+        "-p",
+        metavar="NAME",
+        autocompletion=completion.profile_names,
+        help="Named profile to build on.",
+    ),
+]
 Config = Annotated[
     list[Path] | None,
     Option("--config", "-c", metavar="FILE", help="Run file, YAML or TOML; later ones win. Also: @ FILE."),
@@ -30,9 +41,13 @@ Strict = Annotated[bool, Option("--strict", help="Warnings fail too.")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="More: every value or check, every reason.")]
 
 # profiles
-ProfileName = Annotated[str, Argument(metavar="NAME", help="Profile.")]
-FirstProfile = Annotated[str, Argument(metavar="A", help="Profile.")]
-SecondProfile = Annotated[str, Argument(metavar="B", help="Profile.")]
+ProfileName = Annotated[
+    str, Argument(metavar="NAME", autocompletion=completion.profile_names, help="Profile.")
+]
+FirstProfile = Annotated[str, Argument(metavar="A", autocompletion=completion.profile_names, help="Profile.")]
+SecondProfile = Annotated[
+    str, Argument(metavar="B", autocompletion=completion.profile_names, help="Profile.")
+]
 
 # lint, rule, explain
 Paths = Annotated[list[Path], Argument(metavar="PATH", help="Run files, profiles, or folders of them.")]
@@ -42,9 +57,17 @@ Select = Annotated[
 Ignore = Annotated[list[str] | None, Option("--ignore", metavar="CODES", help="All but these.")]
 Fix = Annotated[bool, Option("--fix", help="Mend what can be mended safely, in place.")]
 Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
-RuleCode = Annotated[str | None, Argument(metavar="[CODE]", help="Code or name of a rule.")]
+RuleCode = Annotated[
+    str | None,
+    Argument(metavar="[CODE]", autocompletion=completion.rule_codes, help="Code or name of a rule."),
+]
 EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
-Key = Annotated[str, Argument(metavar="KEY", help="Key of the config, or a value of the plan.")]
+Key = Annotated[
+    str,
+    Argument(
+        metavar="KEY", autocompletion=completion.keys, help="Key of the config, or a value of the plan."
+    ),
+]
 
 # preflight
 Levels = Annotated[
