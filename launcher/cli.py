@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -17,13 +16,12 @@ from launcher.help import WholeLines
 from launcher.selection import Selection
 from launcher.stopping import TerminatedError, unwind_when_terminated
 from neobert import __version__
+from neobert.collecting import collect_rarely
 from neobert.errors import EXIT_OK
 
 PROGRAM = "neobert-launch"
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
 """Variable through which a shell asks what may follow; typer answers and ends."""
-# Most commands end before there is garbage worth looking for; looking costs a twentieth of their time.
-GARBAGE_THRESHOLD = 100_000
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
     "token_normalize_func": lambda name: name.replace("_", "-"),
@@ -402,7 +400,7 @@ def main() -> NoReturn:
     """The entry point of the console script."""
     if COMPLETES in os.environ:
         app(prog_name=PROGRAM)
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    collect_rarely()
     unwind_when_terminated()
     console.open_closed_streams()
     console.accept_any_text()

@@ -10,6 +10,7 @@ import signal
 import sys
 
 from launcher.parent import dying_with_parent
+from neobert.collecting import collect_rarely
 from neobert.errors import EXIT_INTERRUPTED
 
 
@@ -18,6 +19,7 @@ def main() -> None:
     # A job in the background of a shell ignores Ctrl-C, and has inherited that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     dying_with_parent(signal.SIGINT)()
+    collect_rarely()
     del sys.argv[0]
     try:
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

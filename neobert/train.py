@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neobert import __version__
+from neobert.collecting import collect_rarely
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
@@ -141,4 +142,5 @@ def leave(exit_code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     leave(main(sys.argv[1:]))

@@ -1,10 +1,13 @@
-"""What every test stands on: one thread a process, no network, quiet hypothesis."""
+"""What every test stands on: one thread a process, no network, quiet hypothesis, a heap set aside."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,3 +26,24 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("default")
+
+
+def pytest_collection_finish() -> None:
+    """Set aside what importing all tests left: a training session begins by collecting over what there is."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _heap_set_aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep it aside where a session ends, which in a process of its own is the end of the process, too."""
+    if "heap" not in request.fixturenames:
+        monkeypatch.setattr(gc, "unfreeze", lambda: None)
+
+
+@pytest.fixture
+def heap() -> Iterator[None]:
+    """For tests of the collector itself: nothing is set aside."""
+    gc.unfreeze()
+    yield
+    gc.freeze()

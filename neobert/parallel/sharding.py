@@ -15,9 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import get_total_norm
 
 
-def shard(
-    objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool
-) -> nn.Module:
+def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool) -> nn.Module:
     """Leave each rank its part of every parameter, in place; what no unit has is the objective's own.
 
     Parameters stay whole from a unit's forward to the end of its backward: a model of this size fits, and

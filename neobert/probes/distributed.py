@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import neobert
+from neobert.collecting import collect_rarely
 from neobert.config import digest, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK
@@ -180,5 +181,6 @@ def versions() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     main(sys.argv[1:])
     leave(EXIT_OK)

@@ -189,6 +189,7 @@ def make_garbage() -> None:
     del held
 
 
+@pytest.mark.usefixtures("heap")
 def test_the_collector_runs_between_steps_only():
     with collecting_between_steps():
         knot = tie()
@@ -216,6 +217,7 @@ def test_the_collector_would_run_within_steps():
     assert knot() is None
 
 
+@pytest.mark.usefixtures("heap")
 def test_what_was_there_before_is_not_looked_at():
     before = [Knot() for _ in range(10)]
     with collecting_between_steps():
