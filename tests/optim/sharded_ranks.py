@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 from typing import Any
 
 import torch
@@ -121,7 +120,8 @@ def clips() -> None:
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    {"updates": updates, "control": orthogonalizing_parts_differs, "clips": clips}[sys.argv[1]]()
-    dist.barrier()  # a rank that left first would end the other's last exchange
-    print("done\n", end="")  # in one piece: ranks share the pipe
+    for what in (updates, orthogonalizing_parts_differs, clips):
+        what()
+        dist.barrier()  # a rank that left first would end the other's last exchange
+        print(f"{what.__name__}\n", end="", flush=True)  # in one piece: ranks share the pipe
     leave(0)

@@ -14,11 +14,16 @@ pytestmark = pytest.mark.e2e
 SCRIPT = Path(__file__).parent / "sharded_ranks.py"
 
 
-@pytest.mark.parametrize("what", ["updates", "control", "clips"])
-def test_two_ranks_do_what_one_does(what):
+@pytest.fixture(scope="module")
+def ended():
+    """Two ranks that say what they have done."""
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    command = [*torchrun, str(SCRIPT), what]
+    command = [*torchrun, str(SCRIPT)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+
+
+@pytest.mark.parametrize("what", ["updates", "orthogonalizing_parts_differs", "clips"])
+def test_two_ranks_do_what_one_does(ended, what):
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["done", "done"]
+    assert ended.stdout.split().count(what) == 2
