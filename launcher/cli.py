@@ -398,7 +398,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """The entry point of the console script."""
-    if COMPLETES in os.environ:
+    if os.environ.get(COMPLETES):
         app(prog_name=PROGRAM)
     collect_rarely()
     unwind_when_terminated()

@@ -28,22 +28,23 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+unfreeze = gc.unfreeze
+
+
 def pytest_collection_finish() -> None:
-    """Set aside what importing all tests left: a training session begins by collecting over what there is."""
+    """Set aside what importing all tests left: a training session begins by collecting over what there is.
+
+    It stays so where a session ends, which in a process of its own is the end of the process, too.
+    """
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(autouse=True)
-def _heap_set_aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep it aside where a session ends, which in a process of its own is the end of the process, too."""
-    if "heap" not in request.fixturenames:
-        monkeypatch.setattr(gc, "unfreeze", lambda: None)
+    gc.unfreeze = lambda: None
 
 
 @pytest.fixture
-def heap() -> Iterator[None]:
+def heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """For tests of the collector itself: nothing is set aside."""
+    monkeypatch.setattr(gc, "unfreeze", unfreeze)
     gc.unfreeze()
     yield
     gc.freeze()

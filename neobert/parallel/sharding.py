@@ -28,11 +28,10 @@ def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exch
             objective is the only one, gathered before its forward and reduced behind its backward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
-    if overlaps_exchange:
-        for unit in objective.units():
-            fully_shard(unit, mesh=mesh, reshard_after_forward=False)
-    fully_shard(objective, mesh=mesh, reshard_after_forward=False)
-    for region in objective.regions() if overlaps_exchange else []:
+    units, regions = (objective.units(), objective.regions()) if overlaps_exchange else ([], [])
+    for unit in [*units, objective]:
+        fully_shard(unit, mesh=mesh, reshard_after_forward=False)
+    for region in regions:
         region.function = _between_hooks(region.module, region.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective

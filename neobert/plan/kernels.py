@@ -25,6 +25,11 @@ VARLEN_LIMITS = {
 """Major compute capabilities from and to, and the largest head, as in `neobert.model.backends`."""
 
 
+def exchange_overlaps(kernels: str) -> bool:
+    """Whether ranks exchange beside a step: products of `fused` wait for multiprocessors that NCCL holds."""
+    return kernels != "fused"
+
+
 def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
     """Derive the kernels of the blocks and of their attention, taking for granted what the extras install."""
     kernels = _kernels(config, assumptions)

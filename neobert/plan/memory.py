@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from neobert.config.schema import RunConfig
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
-from neobert.plan.kernels import OWN_KERNELS
+from neobert.plan.kernels import OWN_KERNELS, exchange_overlaps
 from neobert.plan.moments import optimizer_values
 from neobert.plan.parameters import ParameterCount, feed_forward_width
 from neobert.plan.units import mib
@@ -91,7 +91,7 @@ def predict_memory(
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
     share = kept_share(config)
     gathered = FP32_BYTES if share < 1 else 0
-    leaves_by_block = kernels != "fused" and config.trainer.gradient_accumulation_steps == 1
+    leaves_by_block = exchange_overlaps(kernels) and config.trainer.gradient_accumulation_steps == 1
     gradients_kept = share if leaves_by_block else 1.0
     return Memory(
         weights_mib=mib(counts.total * (FP32_BYTES * share + gathered + compute_copy)),

@@ -21,6 +21,7 @@ from neobert.export.weights import load_weights
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, build_objective, check_labels, resolve_step_kernels
 from neobert.parallel import World
+from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.parameters import count_parameters
 from neobert.training.progress import Progress
 from neobert.training.task import Task
@@ -68,7 +69,7 @@ def build_pretraining(
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
         attention_ran=objective.attention_ran,
-        overlaps_exchange=kernels.name != "fused",  # its products wait for multiprocessors that NCCL holds
+        overlaps_exchange=exchange_overlaps(kernels.name),
     )
 
 

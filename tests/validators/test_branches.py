@@ -184,7 +184,7 @@ ROWS: list[Row] = [
     ("HST004", {"config.wandb.enabled": True}, "facts.tracker.is_installed", False, True, "not installed"),
     ("HST004", {"config.wandb.enabled": True}, "facts.tracker.is_reachable", False, True, "no connection"),
     ("SCH004", {"config.trainer.eval_steps": 0}, "config.trainer.logging_steps", 50_001, 50_000,
-     "steps never comes due in 50,000"),
+     "every 50,001 steps never comes due in 50,000"),
     ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "neither"),
     ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),
     ("MOD001", {}, "config.dataset.max_seq_length", 255, 256, "255 tokens"),

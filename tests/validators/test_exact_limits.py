@@ -52,6 +52,15 @@ def test_steps_that_fit_into_the_walltime_are_named_while_there_are_any(hours, t
     assert violation.hint == f"{told}set guard.walltime_limit_hours to 51, or use more devices"
 
 
+@pytest.mark.parametrize(("steps", "paths"), [(50_000, []), (50_001, ["trainer.logging_steps"])])
+def test_a_run_may_log_at_its_last_step_alone(steps, paths):
+    run = resolve_run(
+        "a100-prod",
+        overrides=["trainer.max_steps=50000", "trainer.eval_steps=0", f"trainer.logging_steps={steps}"],
+    )
+    assert [violation.path for violation in violations("SCH004", run=run)] == paths
+
+
 def test_a_tracker_that_cannot_be_reached_is_a_warning():
     tracker = replace(FACTS.tracker, is_offline=False, has_credentials=True, is_reachable=False)
     (violation,) = violations("HST004", replace(FACTS, tracker=tracker))
