@@ -232,10 +232,11 @@ def _validate_gpu(
     strict: options.Strict = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Measure what a training step computes here, and prove it.
+    """Verify the numerics of a training step on this machine.
 
     Isolation of packed documents to the last bit, parity with fp64, direction, repeats; known answers and
-    rates of the GPUs. Faults are planted in the same run, and one that no probe sees is a failure.
+    rates of the GPUs. Faults are planted in the same run, and one that no probe sees is a failure. Without
+    a profile or a run file, the profile of the visible GPU is validated.
     """
     from launcher.commands import validate_gpu
 

@@ -40,7 +40,7 @@ class Selection:
 
     def require(self) -> ResolvedRun:
         """Resolve a run that somebody named; all defaults are nobody's run."""
-        _require_working_directory()
+        require_working_directory()
         if self.is_empty:
             raise ProjectError(
                 code="no-run",
@@ -52,7 +52,7 @@ class Selection:
         return self.resolve()
 
 
-def _require_working_directory() -> None:
+def require_working_directory() -> None:
     """Raise ProjectError where it is gone: torch and its kin do not even import there."""
     try:
         os.getcwd()

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
+from launcher.card_run import CardRun, run_of_card
 from launcher.devices import keep_to_its_device
 from launcher.files import absolute, require_writable, write_text
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.numerical import devices_probe, numerics_probe
-from launcher.probes.probe import Probe, Subject
+from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
 from launcher.report import Report, report_of_run
-from launcher.selection import Selection
+from launcher.selection import Selection, require_working_directory
 from launcher.ui.validation_view import validation_text
+from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 from profiles.registry import ResolvedRun
 from validators.core import judge
 from validators.facts import Facts
+from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_to_json
 from validators.finding import Level
 from validators.numbers import count_killed
@@ -43,9 +46,14 @@ class Asked:
 
 def run(asked: Asked, output_format: str) -> int:
     """Measure, judge, print; return the exit code."""
-    resolved = asked.selection.require()
+    run_here = choose_run(asked.selection)
+    resolved = run_here.resolved
     keep_to_its_device(resolved)
+    if resolved.device == "cuda":
+        visible_gpus()
     require_writable(asked.save_facts)
+    if run_here.note and output_format == "text":
+        console.write(run_here.note)
     facts = measure(resolved, every=asked.full)
     report = judge_numbers(resolved, facts, strict=asked.strict)
     if asked.save_facts:
@@ -53,8 +61,33 @@ def run(asked: Asked, output_format: str) -> int:
     if output_format == "text":
         console.write(validation_text(report, facts, verbose=asked.verbose))
     else:
-        console.write(json.dumps(as_json(report, facts), indent=2))
+        console.write(json.dumps({"note": run_here.note} | as_json(report, facts), indent=2))
     return report.exit_code
+
+
+def choose_run(selection: Selection) -> CardRun:
+    """Resolve the run that is named; without a profile and a run file, that of the visible GPUs."""
+    if selection.profile is None and not selection.files:
+        require_working_directory()
+        return run_of_card(visible_gpus(), selection.overrides)
+    return CardRun(selection.require(), note="")
+
+
+def visible_gpus() -> tuple[GpuFacts, ...]:
+    """Probe the visible GPUs. Raises ProjectError (exit 3) where there is none, or none that answers."""
+    try:
+        gpus = probe_gpus()
+    except UnsupportedError as error:
+        raise _nothing_to_validate(f"no NVIDIA GPU on this machine ({error})") from None
+    except (IncompleteError, TimedOutError) as error:
+        raise _nothing_to_validate(f"the NVIDIA driver does not answer ({error})") from None
+    if not gpus:
+        raise _nothing_to_validate("no GPU is visible (see CUDA_VISIBLE_DEVICES)")
+    return gpus
+
+
+def _nothing_to_validate(reason: str) -> ProjectError:
+    return ProjectError("no-gpu", f"{reason}: nothing was validated", exit_code=EXIT_CHECK_UNKNOWN)
 
 
 def as_json(report: Report, facts: Facts) -> dict[str, Any]:

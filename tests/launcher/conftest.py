@@ -19,6 +19,7 @@ from neobert.config import replace as with_value
 from neobert.config.schema import RunConfig
 
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
+FAKE_BINDINGS = Path(__file__).with_name("fake_nvml.txt").read_text(encoding="utf-8")
 WITH_FAKE_TRAINER = """
 import sys
 import launcher.process
@@ -83,6 +84,18 @@ def run_file(tmp_path: Path) -> Callable[[str], Path]:
 
 def child_environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(FAKE_TRAINER.parent), "COLUMNS": "100", **more}
+
+
+@pytest.fixture
+def bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Bindings of our own; lines that are given come last and so have the last word."""
+
+    def make(*lines: str) -> None:
+        text = "\n".join([FAKE_BINDINGS, *lines, ""])
+        (tmp_path / "pynvml.py").write_text(text, encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    return make
 
 
 @pytest.fixture

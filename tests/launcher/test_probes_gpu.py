@@ -20,7 +20,6 @@ SMI_TABLE = """\
 0, GPU-aaaa1111, NVIDIA A100-SXM4-80GB, 8.0, 81920, 4, 560.35
 1, GPU-bbbb2222, NVIDIA A100-SXM4-80GB, 8.0, 81920, 60000, 560.35
 """
-FAKE_BINDINGS = Path(__file__).with_name("fake_nvml.txt").read_text(encoding="utf-8")
 Bindings = Callable[..., None]
 
 
@@ -60,18 +59,6 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
 @pytest.fixture
 def without_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "_from_nvml", lambda what: None)
-
-
-@pytest.fixture
-def bindings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bindings:
-    """Bindings of our own; lines that are given come last and so have the last word."""
-
-    def make(*lines: str) -> None:
-        text = "\n".join([FAKE_BINDINGS, *lines, ""])
-        (tmp_path / "pynvml.py").write_text(text, encoding="utf-8")
-        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-    return make
 
 
 def test_devices_from_the_tool(tool: Any, without_bindings: None) -> None:

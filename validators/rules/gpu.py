@@ -54,11 +54,12 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     if requires is not None:
         for gpu in gpus[:needed]:
             yield from (
-                Violation(PATH, fault, "use the profile of this GPU") for fault in _faults(gpu, requires)
+                Violation(PATH, fault, "use the profile of this GPU") for fault in mismatches(gpu, requires)
             )
 
 
-def _faults(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
+def mismatches(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
+    """Yield one sentence for each requirement that this GPU does not meet."""
     label = f"GPU {gpu.index} ({gpu.name})"
     if gpu.is_mig_enabled:
         yield f"{label} is split by MIG, and the plan is for a whole one"

@@ -1,0 +1,141 @@
+"""`validate-gpu` without a profile: the run of the visible GPU, by a pretended NVML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.card_run import run_of_card
+from launcher.probes import numerical, ranks
+from launcher.probes.probe import UnsupportedError
+from validators.facts_gpu import GpuFacts
+from validators.planning import plan_run
+
+RECORDED = json.loads(
+    (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
+)
+FULL = ("validate-gpu", "--full")
+JSON = ("--output-format", "json")
+TWO = "def nvmlDeviceGetCount(): return 2"
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Answer for the children that would need a GPU; return what they were started for."""
+    started: list[tuple[str, ...]] = []
+
+    def ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
+        started.append(module)
+        return {"unsupported": "", "numerics": RECORDED["numerics"], "devices": RECORDED["devices"]}
+
+    def no_ranks(_: Any) -> Any:
+        raise UnsupportedError("one process in this test")
+
+    monkeypatch.setattr(numerical, "_ask", ask)
+    monkeypatch.setattr(ranks, "probe_distributed", no_ranks)
+    return started
+
+
+def named(card: str, memory_gib: int, major: int, minor: int) -> tuple[str, ...]:
+    return (
+        f'def nvmlDeviceGetName(handle): return "{card}"',
+        f"def nvmlDeviceGetCudaComputeCapability(handle): return ({major}, {minor})",
+        f"Memory.total = {memory_gib} * 2**30",
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "profile"),
+    [
+        (("Memory.total = 80 * 2**30",), "a100-prod"),
+        (("Memory.total = 80 * 2**30", TWO), "2xa100-prod"),
+        (named("NVIDIA H200", 140, 9, 0), "h200-prod"),
+        (named("NVIDIA H100 80GB HBM3", 80, 9, 0), "h100-prod"),
+    ],
+)
+def test_the_profile_of_the_card_is_validated_and_named(
+    lines: tuple[str, ...], profile: str, command: Callable[..., Any], bindings: Any, measured: Any
+) -> None:
+    bindings(*lines)
+    answer = command(*FULL, *JSON)
+    assert answer.json["profile"] == profile
+    assert answer.json["note"].endswith(f": profile {profile}")
+    assert answer.json["verdict"] in ("pass", "fail", "unknown"), "by what is installed here"
+    assert any("--full" in module for module in measured)
+
+
+def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(
+    command: Callable[..., Any], bindings: Any, measured: Any
+) -> None:
+    bindings(*named("NVIDIA GeForce RTX 4090", 24, 8, 9))
+    answer = command(*FULL)
+    assert "no profile requires this GPU; validating the nearest, a100-prod, with model.attn_backend=auto" in (
+        answer.out.splitlines()[0]
+    )
+    assert answer.code == 0, answer.out
+    assert measured
+
+
+def test_an_override_wins_over_the_profile_of_the_card(
+    command: Callable[..., Any], bindings: Any, measured: Any
+) -> None:
+    bindings(*named("NVIDIA B200", 180, 10, 0))
+    answer = command(*FULL, "--set", "model.kernel_backend=torch", *JSON)
+    assert answer.json["profile"] == "h200-prod"
+    assert answer.code == 0, answer.json["findings"]
+
+
+CARDS = [
+    # name, GiB, compute capability, nearest profile, precision, whether the microbatch shrinks
+    ("NVIDIA A100-PCIE-40GB", 40, (8, 0), "a100-prod", "bf16", False),
+    ("NVIDIA A10", 24, (8, 6), "a100-prod", "bf16", False),
+    ("NVIDIA B200", 180, (10, 0), "h200-prod", "bf16", False),
+    ("NVIDIA GeForce RTX 5090", 32, (12, 0), "h100-prod", "bf16", False),
+    ("Tesla T4", 15, (7, 5), "a100-prod", "fp32", True),
+    ("Some card of tomorrow", 500, (13, 0), "h200-prod", "bf16", False),
+]
+
+
+@pytest.mark.parametrize(("name", "memory_gib", "capability", "nearest", "precision", "shrinks"), CARDS)
+def test_the_shape_fits_the_card(
+    name: str, memory_gib: int, capability: tuple[int, int], nearest: str, precision: str, shrinks: bool
+) -> None:
+    gpu = GpuFacts(
+        index=0, uuid="GPU-0", name=name, compute_capability=capability,
+        memory_total_mib=memory_gib * 1024, memory_used_mib=4, driver_version="580.10",
+    )  # fmt: skip
+    run = run_of_card([gpu], ()).resolved
+    assert run.profile is not None
+    trainer = run.config.trainer
+    assert (run.profile.name, trainer.mixed_precision) == (nearest, precision)
+    assert (trainer.per_device_train_batch_size < run.profile.config.trainer.per_device_train_batch_size) is (
+        shrinks
+    )
+    plan = plan_run(run)
+    assert plan.memory_mib.value <= 0.9 * gpu.memory_total_mib
+    assert plan.global_batch_size.value == trainer.global_batch_size
+
+
+@pytest.mark.parametrize("selection", [(), ("-p", "a100-prod"), ("--set", "seed=2")])
+def test_without_a_gpu_one_line_says_so(
+    selection: tuple[str, ...], command: Callable[..., Any], bindings: Any, measured: Any
+) -> None:
+    bindings("def nvmlInit(): raise NVMLError('Driver Not Loaded')")
+    answer = command(*FULL, *selection)
+    assert (answer.code, answer.out, measured) == (3, "", [])
+    assert len(answer.err.splitlines()) == 1
+    assert "no NVIDIA GPU on this machine" in answer.err
+
+
+def test_a_hidden_gpu_is_not_a_missing_driver(
+    command: Callable[..., Any], bindings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bindings()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    answer = command(*FULL)
+    assert (answer.code, len(answer.err.splitlines())) == (3, 1)
+    assert "CUDA_VISIBLE_DEVICES" in answer.err
