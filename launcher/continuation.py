@@ -34,7 +34,7 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
 def goes_on(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
     """Whether the folder is this run's: it holds its checkpoint, or the same run that has none yet."""
     if resume is not None and resume.target:
-        return Path(resume.target).resolve().is_relative_to(folder.resolve())
+        return not resume.is_elsewhere
     return _is_to_go_on(run) and _is_same_run(run, folder)
 
 
@@ -48,8 +48,11 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """A config without the keys that say how to begin."""
-    trainer = {key: value for key, value in config.get("trainer", {}).items() if key not in WAYS_TO_BEGIN}
-    return {**config, "trainer": trainer}
+    trainer = config.get("trainer")
+    if not isinstance(trainer, Mapping):
+        return dict(config)
+    kept = {key: value for key, value in trainer.items() if key not in WAYS_TO_BEGIN}
+    return {**config, "trainer": kept}
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:

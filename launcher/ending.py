@@ -15,7 +15,7 @@ from launcher.failure import describe
 from launcher.forwarding import STOPS
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
-from launcher.records import Record, last_beat, read_json, read_metrics, read_outcome
+from launcher.records import Record, last_beat, list_in, read_json, read_metrics, read_outcome
 from launcher.restarts import signal_name
 from launcher.rundir import LOGS, MANIFEST, METRICS
 from launcher.ui.fold import fold
@@ -107,7 +107,7 @@ def conclude(
         last_eval_loss=last.get(EVAL_LOSS),
         checkpoint=str(checkpoint) if checkpoint else "",
         run_directory=str(folder),
-        restarts=len(read_json(folder / MANIFEST).get("restarts", ())),
+        restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
         next_command="" if _is_refused(error) else _next_command(exit_code, checkpoint),
     )

@@ -14,9 +14,17 @@ from neobert.config.canonical import sha256
 from neobert.config.schema import Waiver
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan import Measured
-from neobert.receipt import CODE, Receipt, explain_changes, explain_mismatch, read_receipt, utc_now
+from neobert.receipt import (
+    CODE,
+    Receipt,
+    VerifiedStart,
+    explain_changes,
+    explain_mismatch,
+    read_receipt,
+    utc_now,
+)
 from profiles.registry import ResolvedRun
-from validators.facts import Facts
+from validators.facts import Facts, ResumeFacts
 from validators.facts_io import record_of
 from validators.finding import CheckResult, Level, Status
 from validators.waivers import says_why
@@ -45,8 +53,18 @@ def make_receipt(examination: Examination) -> Receipt:
         hostname=facts.host.hostname if facts.host else "",
         unguarded=examination.unguarded,
         measured=asdict(examination.measured) if examination.measured else {},
+        start=_verified_start(facts.resume),
         **_binding(run, facts),
     )
+
+
+def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
+    """Return the start that the trainer is held to; None where preflight could not verify one."""
+    if resume is None:
+        return None
+    if resume.is_verified:
+        return VerifiedStart(resume.step, str(Path(resume.target).absolute()))
+    return None if resume.target else VerifiedStart(0, "")
 
 
 def _binding(run: ResolvedRun, facts: Facts) -> dict[str, Any]:

@@ -36,6 +36,12 @@ def read_json(path: Path) -> Record:
     return content if isinstance(content, dict) else {}
 
 
+def list_in(record: Record, name: str) -> list[Any]:
+    """The list of that name; empty where there is none, or something else in its place."""
+    value = record.get(name)
+    return value if isinstance(value, list) else []
+
+
 def read_outcome(folder: Path) -> Record:
     """How a session ended, by its own word; empty where it left none, or one that is damaged."""
     outcome = read_json(folder / OUTCOME)

@@ -20,7 +20,7 @@ import psutil
 from launcher.files import absolute, make_folder, write_bytes, write_json, write_text, writing
 from launcher.preflight import DIFF, Examination, write_results
 from launcher.receipts import code_version
-from launcher.records import Record, read_json
+from launcher.records import Record, list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.training.outcome import FILE_NAME as OUTCOME
@@ -144,6 +144,8 @@ def _occupied(folder: Path) -> ProjectError:
 def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
     """Move what another run left aside, where that was asked for or where there is nothing to go on from.
 
+    Of a link the folder that it leads to is moved, and the link then leads to an empty one in its place: the
+    new run is written to the disk that was checked.
     Returns where it went. Raises ProjectError for a folder that no launch made: it is somebody's, and stays.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -157,9 +159,12 @@ def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
         )
     if is_resumed:
         return None
-    old = folder.with_name(f"{folder.name}.old-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    target = folder.resolve()
+    old = target.with_name(f"{target.name}.old-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     with writing(folder):
-        folder.rename(old)
+        target.rename(old)
+        if folder.is_symlink():
+            target.mkdir()
     return old
 
 
@@ -236,7 +241,8 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 def write_manifest(folder: Path, launch: Mapping[str, Any]) -> None:
     """Write the latest launch; earlier ones and how they ended are kept behind it."""
     before = read_json(folder / MANIFEST)
-    earlier = before.pop("earlier", [])
+    earlier = list_in(before, "earlier")
+    before.pop("earlier", None)
     if before:
         earlier = [*earlier, {**before, "outcome": read_json(folder / OUTCOME)}]
     write_json(folder / MANIFEST, {**launch, "earlier": earlier})
@@ -260,7 +266,7 @@ def _after_boot_s(process: psutil.Process) -> float:
 def record_restart(folder: Path, told: Mapping[str, Any]) -> None:
     """Add to the manifest that this launch begins the run again, and why."""
     manifest = read_json(folder / MANIFEST)
-    restarts = [*manifest.get("restarts", []), {"ts_utc": _now(), **told}]
+    restarts = [*list_in(manifest, "restarts"), {"ts_utc": _now(), **told}]
     write_json(folder / MANIFEST, {**manifest, "restarts": restarts})
 
 
@@ -275,6 +281,6 @@ def is_alive(manifest: Record) -> bool | None:
     try:
         process = psutil.Process(int(manifest.get("trainer_pid") or 0))
         is_same = abs(_after_boot_s(process) - float(manifest.get("trainer_started_after_boot_s") or 0)) < 1
-    except (psutil.Error, ValueError):
+    except (psutil.Error, ValueError, TypeError, OverflowError):
         return False
     return is_same and process.is_running() and process.status() != psutil.STATUS_ZOMBIE

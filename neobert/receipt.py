@@ -22,7 +22,19 @@ CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 SEAL = "sha256"
+ADDED_SINCE = {"start"}  # fields that a receipt of this schema version may lack, as it was issued before them
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedStart:
+    """Checkpoint that preflight verified as the start of the run: its step and its absolute folder.
+
+    Step 0 and an empty folder stand for a start without a checkpoint.
+    """
+
+    step: int
+    folder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,7 @@ class Receipt:
         gpu_uuids: the devices that the run takes on this node, in their order.
         unguarded: why the run may start whatever was found; empty for a run that is guarded.
         measured: what a rehearsal took, in seconds and MiB, and where; empty where none came that far.
+        start: the only start that the first session may take; None where preflight verified none.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -66,6 +79,7 @@ class Receipt:
     driver_version: str = ""
     unguarded: str = ""
     measured: Mapping[str, Any] = field(default_factory=dict)
+    start: VerifiedStart | None = None
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
@@ -173,17 +187,27 @@ def _from_json(content: Any) -> Receipt:
         raise ValueError("it is not as it was issued: its digest is another one")
     del content[SEAL]
     known = {field.name for field in fields(Receipt)}
-    if amiss := known ^ set(content):
+    if amiss := (known ^ set(content)) - ADDED_SINCE:
         raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(amiss))}")
     for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
     for name in ("config", "versions", "measured"):
         if not isinstance(content[name], dict):
             raise TypeError(f"{name} is not a JSON object")
+    content["start"] = _start_from_json(content.get("start"))
     for name in ("created_utc", "expires_utc"):
         if datetime.fromisoformat(content[name]).tzinfo is None:
             raise ValueError(f"{name} has no time zone")
     return Receipt(**content)
+
+
+def _start_from_json(content: Any) -> VerifiedStart | None:
+    if content is None:
+        return None
+    start = VerifiedStart(**content)
+    if type(start.step) is not int or type(start.folder) is not str:
+        raise TypeError("start is not a step and a folder")
+    return start
 
 
 def _refusal(message: str, path: Path) -> ProjectError:

@@ -61,7 +61,7 @@ def train(arguments: list[str], signals: Signals) -> int:
 
     from neobert.training.session import run_session
 
-    return run_session(config, path.parent, signals)
+    return run_session(config, path.parent, signals, is_again=is_again)
 
 
 def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> None:

@@ -97,6 +97,7 @@ class ResumeFacts:
         passed_by: newer checkpoints that do not verify, each with its step and why.
         alternative: where `selector` leads to none, the newest that verifies, in the folder that it names or
             of the run's own; or empty.
+        is_elsewhere: whether `target` belongs to another folder than `trainer.output_dir`.
     """
 
     selector: str
@@ -108,6 +109,7 @@ class ResumeFacts:
     structural_differences: tuple[str, ...]
     passed_by: tuple[str, ...] = ()
     alternative: str = ""
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

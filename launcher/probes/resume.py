@@ -12,7 +12,7 @@ from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import CHECKPOINTS, holders, newest_usable, search
+from neobert.training.checkpoint.folders import CHECKPOINTS, belongs_to, holders, newest_usable, search
 from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
@@ -51,6 +51,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         step=manifest.step,
         differences=_differences(saved, to_dict(subject.config)),
         passed_by=tuple(map(str, passed_by)),
+        is_elsewhere=not belongs_to(subject.output_dir, folder),
     )
 
 
@@ -93,6 +94,7 @@ def _facts(
     differences: tuple[str, ...] = (),
     passed_by: tuple[str, ...] = (),
     alternative: str = "",
+    is_elsewhere: bool = False,
 ) -> ResumeFacts:
     return ResumeFacts(
         selector=selector,
@@ -104,4 +106,5 @@ def _facts(
         structural_differences=differences,
         passed_by=passed_by,
         alternative=alternative,
+        is_elsewhere=is_elsewhere,
     )

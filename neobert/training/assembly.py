@@ -15,6 +15,8 @@ from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import read_receipt
 from neobert.training.checkpoint import folders
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
@@ -24,6 +26,7 @@ from neobert.training.checkpoint.restore import (
     restore,
     resumed_progress,
 )
+from neobert.training.checkpoint.verified_start import refuse_other_start
 from neobert.training.finite import FiniteGuard
 from neobert.training.progress import LossWindow, Progress
 from neobert.training.signals import Signals
@@ -42,17 +45,18 @@ class Start:
     state: Mapping[str, Any]
 
 
-def choose_start(config: RunConfig, run_dir: Path) -> Start | None:
+def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
     """Find the checkpoint that the config asks for. Rank 0 calls it.
 
     Raises `ProjectError`: CKP008 where `never` meets what another run left, CKP007 where the checkpoint is
-    missing, broken or another run's.
+    missing, broken, another run's, or not the one that preflight verified.
     """
     root, selector = run_dir / folders.CHECKPOINTS, config.trainer.resume_from_checkpoint
     if selector == "never":
         _refuse_used(run_dir)
     sweep(root)
     found, rejected = folders.search(root, selector)
+    refuse_other_start(found, read_receipt(run_dir / RECEIPT).start, run_dir, is_again=is_again)
     if found is None:
         return None
     folder, manifest = found

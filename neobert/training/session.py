@@ -52,17 +52,25 @@ def nothing(_: Trainer) -> Sequence[Hook]:
     return ()
 
 
-def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Attach = nothing) -> int:
+def run_session(
+    config: RunConfig,
+    run_dir: Path,
+    signals: Signals,
+    attach: Attach = nothing,
+    *,
+    is_again: bool = False,
+) -> int:
     """Train until the run is complete, stopped or failed; return the exit code.
 
     `attach` sees the trainer before its first step; the hooks that it returns come after the run's own.
+    `is_again`: a restart within a launch, which may start from a checkpoint that the launch has made.
     A refusal leaves the directory as it was. From then on the session ends with an `outcome.json`.
     """
     use_all_cores()
     world = World(config.trainer.mixed_precision, config.distributed.mode)
     refuse_other_world(config, world)
     make_reproducible(config, world)
-    start = world.on_main(partial(begin, config, run_dir))
+    start = world.on_main(partial(begin, config, run_dir, is_again=is_again))
     step = 0 if start is None else start.state["step"]
     trainer, pulse = None, Pulse()
     try:
@@ -87,9 +95,9 @@ def run_session(config: RunConfig, run_dir: Path, signals: Signals, attach: Atta
     return exit_code
 
 
-def begin(config: RunConfig, run_dir: Path) -> Start | None:
+def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
     """Choose where to start, and take the last outcome away before any rank can leave this session's."""
-    start = choose_start(config, run_dir)
+    start = choose_start(config, run_dir, is_again=is_again)
     clear_outcome(run_dir)
     return start
 

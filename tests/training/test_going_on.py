@@ -50,7 +50,7 @@ def test_a_receipt_that_held_at_the_launch_holds_for_a_session_that_is_begun_aga
     times = {"created_utc": issued, "expires_utc": issued + timedelta(days=1)}
     told = {name: time.isoformat() for name, time in times.items()}
     write_receipt(replace(read_receipt(path), **told), path)
-    monkeypatch.setattr(session, "run_session", lambda *_: 0)
+    monkeypatch.setattr(session, "run_session", lambda *_, **_how: 0)
     assert train.main([str(run_dir / "resolved.json"), *more]) == code
 
 
@@ -58,5 +58,5 @@ def test_a_session_that_is_begun_again_needs_the_receipt_of_its_config(make_run,
     run_dir = make_run()
     path = run_dir / FILE_NAME
     write_receipt(replace(read_receipt(path), config_digest="0" * 64), path)
-    monkeypatch.setattr(session, "run_session", lambda *_: 0)
+    monkeypatch.setattr(session, "run_session", lambda *_, **_how: 0)
     assert train.main([str(run_dir / "resolved.json"), AGAIN]) == 1

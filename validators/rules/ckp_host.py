@@ -208,8 +208,9 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## What it does
     Asks that `trainer.output_dir` is new or empty. Where it holds a run, the new one has to resume it, or to
-    say `trainer.overwrite_output_dir: true`, which moves the old content aside. A folder that holds anything
-    else is somebody's, and is refused in any case.
+    say `trainer.overwrite_output_dir: true`, which moves the old content aside. A run that starts from a
+    checkpoint of another folder does not resume the one that is there. A folder that holds anything else is
+    somebody's, and is refused in any case.
 
     ## Why is this bad?
     Two runs in one directory overwrite each other's checkpoints, and their metrics read as one.
@@ -230,14 +231,14 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     output, trainer = facts.output, run.config.trainer
     assert output is not None
     path, is_run = "trainer.output_dir", bool(output.config_digest or output.checkpoint_steps)
-    is_asked_for = trainer.overwrite_output_dir or trainer.resume_from_checkpoint != NEVER
+    resumes_it = trainer.resume_from_checkpoint != NEVER and not (facts.resume and facts.resume.is_elsewhere)
     if not output.exists or (output.is_directory and output.is_empty):
         return
     if not output.is_directory:
         yield Violation(path, f"{output.path} is a file", "name a folder")
     elif not is_run:
         yield Violation(path, f"{output.path} holds files that are no run's", "name a new folder")
-    elif not is_asked_for:
+    elif not (resumes_it or trainer.overwrite_output_dir):
         steps = ", ".join(map(str, output.checkpoint_steps)) or "none"
         yield Violation(
             path,

@@ -40,6 +40,7 @@ AFRESH_HINT = (
     "restore one of them from a copy, go on from one that was set aside by its path, or move the folder away "
     "to start afresh"
 )
+LINK_HINT = "mount that disk or correct the link, or move the link away to start at step 0"
 
 Found = tuple[Path, Manifest]
 Verify = Callable[[Path], Manifest]
@@ -57,11 +58,14 @@ class Rejected:
 
 
 def checkpoint_steps(root: Path) -> list[int]:
-    """Return the steps that have a folder, in order, verified or not."""
+    """Return the steps that have a folder or a link to one, in order, verified or not.
+
+    A link counts where its disk is not mounted, too: a run must not start at step 0 because of that.
+    """
     if not root.is_dir():
         return []
     named = (path for path in root.iterdir() if STEP_NAME.fullmatch(path.name))
-    return sorted(int(path.name) for path in named if path.is_dir())
+    return sorted(int(path.name) for path in named if path.is_dir() or path.is_symlink())
 
 
 def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
@@ -116,6 +120,16 @@ def set_aside_in(root: Path) -> list[tuple[int, Path]]:
     return sorted((int(name[1]), path) for name, path in named if name is not None)
 
 
+def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
+    """Tell whether a checkpoint is one of a run directory's, also through links to another disk."""
+    root = run_dir / CHECKPOINTS
+    steps = (root / str(step) for step in checkpoint_steps(root))
+    kept = (path for _, path in set_aside_in(root))
+    places = {place.resolve() for place in (run_dir, root, *steps, *kept)}
+    resolved = checkpoint.resolve()
+    return not places.isdisjoint((resolved, *resolved.parents))
+
+
 def latest(root: Path) -> Path | None:
     """Follow `latest`, symlink or text file; None where there is none."""
     return follow(root, LATEST)
@@ -136,6 +150,8 @@ def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Re
     Raises `ProjectError` CKP007 where there are checkpoints, here, in quarantine or set aside, and none here
     verifies.
     """
+    if root.is_symlink() and not root.is_dir():
+        raise broken(root, f"the link leads to {root.readlink()}, which is no folder", LINK_HINT)
     rejected: list[Rejected] = []
     for step in reversed(checkpoint_steps(root)):
         try:

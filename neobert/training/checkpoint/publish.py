@@ -100,7 +100,7 @@ def sweep(root: Path) -> None:
     if root.is_dir():
         for path in root.iterdir():
             if path.name.startswith((f"{PARTIAL}-", f"{TRASH}-")):
-                shutil.rmtree(path, ignore_errors=True)
+                _discard(path)
             elif path.name.startswith((f".{LATEST}-", f".{BEST}-")):
                 path.unlink()
 
@@ -117,7 +117,7 @@ def set_aside_after(root: Path, step: int) -> list[int]:
 
 def set_aside(folder: Path) -> None:
     """Rename a checkpoint, where there is one, so that another of its step can take its name."""
-    if folder.exists():
+    if os.path.lexists(folder):
         folder.rename(_unused(folder.parent, f"{SUPERSEDED}-{folder.name}"))
 
 
@@ -125,7 +125,15 @@ def remove(folder: Path) -> None:
     """Rename, then delete: a removal that is killed half-way leaves nothing that looks like a checkpoint."""
     doomed = _unused(folder.parent, f"{TRASH}-{folder.name.removeprefix('.')}")
     folder.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _discard(doomed)
+
+
+def _discard(path: Path) -> None:
+    """Delete a folder; of a linked one only the link, as what it leads to is not the run's."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def refused(root: Path, step: int, reason: str) -> ProjectError:
@@ -149,6 +157,6 @@ def _read_back(folder: Path) -> Manifest:
 
 def _unused(root: Path, stem: str) -> Path:
     number = 0
-    while (root / f"{stem}-{number}").exists():
+    while os.path.lexists(root / f"{stem}-{number}"):
         number += 1
     return root / f"{stem}-{number}"

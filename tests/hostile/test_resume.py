@@ -1,0 +1,180 @@
+"""Run directories that people have rearranged: a launch resumes the verified checkpoint, or is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import launcher.commands.train as train_command
+from launcher import cli
+from launcher.ending import conclude
+from neobert.errors import ProjectError
+from neobert.receipt import read_receipt
+from neobert.train import read_config
+from neobert.training.assembly import choose_start
+from neobert.training.checkpoint.publish import remove
+from tests.launcher.conftest import _away_from_the_repository, command
+from tests.launcher.test_real_run import RUN_FILE
+from tests.training.conftest import read_lines, train
+
+__all__ = ["_away_from_the_repository", "command"]
+
+pytestmark = pytest.mark.e2e
+
+
+def supervise_here(launch, forwarder, on_tick):
+    """Run the session in this process: a trainer in a process of its own takes ten times as long to start."""
+    try:
+        code, message = train(launch.folder), ""
+    except ProjectError as error:
+        code, message = error.exit_code, str(error)
+    verdict = {"status": "failed" if code else "finished", "exit_code": code, "step": 0, "message": message}
+    return conclude(
+        launch.folder, code, forwarder.seen, launch.error_file, has_begun=not code, verdict=verdict
+    )
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory) -> Iterator[Path]:
+    """A folder with a text, a run file, and a run of 4 steps with checkpoints 2 and 4."""
+    folder = tmp_path_factory.mktemp("launched")
+    documents = [f"document {number} speaks of {number % 7} things" for number in range(300)]
+    (folder / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    run_file = RUN_FILE.replace("save_steps: 5", "save_steps: 2").replace("max_steps: 40", "max_steps: 4")
+    (folder / "run.yaml").write_text(run_file, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(train_command, "supervise", supervise_here)
+        patched.chdir(folder)
+        assert cli.run(["train", "@run.yaml"]) == 0
+        yield folder
+
+
+@pytest.fixture
+def folder(launched, tmp_path) -> Path:
+    """A copy of that folder, which is the current one."""
+    shutil.copytree(launched, tmp_path, dirs_exist_ok=True, symlinks=True)
+    return tmp_path
+
+
+@pytest.fixture
+def resume(folder, command):
+    """Launch the run again for more steps."""
+    return lambda *more, steps=6: command("train", "@run.yaml", "--set", f"trainer.max_steps={steps}", *more)
+
+
+def steps_of(run_dir: Path) -> list[int]:
+    return [line["step"] for line in read_lines(run_dir / "metrics.jsonl")]
+
+
+def link_away(path: Path, other: Path, *, is_relative: bool) -> None:
+    other.parent.mkdir(exist_ok=True)
+    path.rename(other)
+    path.symlink_to(os.path.relpath(other, path.parent) if is_relative else other)
+
+
+@pytest.mark.parametrize(
+    ("place", "selector", "is_relative"),
+    [
+        ("checkpoints", "auto", False),
+        ("checkpoints", "latest", True),
+        ("checkpoints", "best", False),
+        ("checkpoints", "run/checkpoints/4", True),
+        ("checkpoints/4", "auto", True),
+        ("checkpoints/4", "latest", False),
+    ],
+)
+def test_a_checkpoint_behind_a_link_resumes(folder, resume, place, selector, is_relative):
+    run_dir = folder / "run"
+    (run_dir / "checkpoints" / "best").symlink_to("4")
+    before = (run_dir / "metrics.jsonl").read_text()
+    link_away(run_dir / place, folder / "disk" / "moved", is_relative=is_relative)
+    answer = resume("--resume", selector)
+    assert answer.code == 0, answer.out + answer.err
+    assert not list(folder.glob("run.old*"))
+    assert (run_dir / "metrics.jsonl").read_text().startswith(before)
+    assert steps_of(run_dir) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_checkpoints_on_a_disk_that_is_not_mounted_are_no_fresh_start(folder, resume):
+    shutil.rmtree(folder / "run" / "checkpoints")
+    (folder / "run" / "checkpoints").symlink_to("/nowhere/checkpoints")
+    answer = resume("--resume", "auto")
+    assert answer.code == 1
+    assert "the link leads to /nowhere/checkpoints, which is no folder" in answer.out
+    assert steps_of(folder / "run") == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_the_trainer_starts_where_preflight_verified_and_nowhere_else(folder, resume, is_again):
+    assert resume("--resume", "auto", steps=8).code == 0
+    run_dir = folder / "run"
+    start = read_receipt(run_dir / "receipt.json").start
+    assert (start.step, start.folder) == (4, str(run_dir / "checkpoints" / "4"))
+    config = read_config(run_dir / "resolved.json")
+
+    def begin():
+        return choose_start(config, run_dir, is_again=is_again)
+
+    if is_again:
+        assert begin().folder.name == "8"
+    else:
+        with pytest.raises(ProjectError, match=r"step 4 \(.*/4\) as the start .* found step 8 \(.*/8\)"):
+            begin()
+    shutil.rmtree(run_dir / "checkpoints")
+    with pytest.raises(ProjectError, match="the trainer found no checkpoint") as error:
+        begin()
+    assert error.value.code == "CKP007"
+
+
+def test_a_run_in_the_way_of_a_named_checkpoint_is_not_moved(folder, resume):
+    shutil.copytree(folder / "run", folder / "other", symlinks=True)
+    before = (folder / "run" / "metrics.jsonl").read_bytes()
+    answer = resume("--resume", "other/checkpoints/4")
+    assert answer.code == 1
+    assert "CKP008" in answer.out
+    assert (folder / "run" / "metrics.jsonl").read_bytes() == before
+    assert not list(folder.glob("run.old*"))
+
+    asked_for = resume("--resume", "other/checkpoints/4", "--set", "trainer.overwrite_output_dir=true")
+    assert asked_for.code == 0
+    assert steps_of(folder / "run") == [5, 6]
+    (kept,) = folder.glob("run.old*")
+    assert (kept / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_overwritten_run_stays_on_the_disk_that_its_link_leads_to(folder, resume):
+    link_away(folder / "run", folder / "disk" / "run", is_relative=False)
+    answer = resume("--resume", "never", "--set", "trainer.overwrite_output_dir=true", steps=2)
+    assert answer.code == 0, answer.out + answer.err
+    assert (folder / "run").is_symlink()
+    assert steps_of(folder / "disk" / "run") == [0, 1, 2]
+    (kept,) = (folder / "disk").glob("run.old*")
+    assert steps_of(kept) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", {"earlier": 3, "restarts": "many", "trainer_pid": [1], "hostname": {}}),
+        ("resolved.json", {"trainer": 3}),
+    ],
+)
+def test_a_run_directory_with_values_of_other_types_resumes(folder, resume, name, content):
+    path = folder / "run" / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | content))
+    answer = resume("--resume", "auto")
+    assert answer.code == 0, answer.out + answer.err
+    assert steps_of(folder / "run") == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_checkpoint_behind_a_link_is_removed_as_a_link(tmp_path):
+    (tmp_path / "5").mkdir()
+    link_away(tmp_path / "5", tmp_path / "disk" / "5", is_relative=False)
+    remove(tmp_path / "5")
+    assert [path.name for path in tmp_path.iterdir()] == ["disk"]
+    assert (tmp_path / "disk" / "5").is_dir()
