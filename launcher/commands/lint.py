@@ -100,7 +100,8 @@ def run(asked: Asked, output_format: str) -> int:
 
 
 def _require_files(paths: Sequence[Path], found: Discovered) -> None:
-    if not found.files:
+    """Raise ProjectError for folders without a run file; a hook may name only files of other tools."""
+    if not found.files and any(map(os.path.isdir, paths)):
         raise ProjectError(
             code="nothing-to-lint",
             message=f"no run file or profile in {', '.join(map(str, paths))}",
@@ -211,9 +212,11 @@ def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")
+    if not found.files:
+        console.tell("nothing to lint: no named file is a run file or a profile")
     for other in found.left_out[:MOST_NAMED]:
         meant = f"; did you mean {other.meant}?" if other.meant else ""
         console.tell(f"left out {other.path}: {other.reason}{meant}")
     num_more = len(found.left_out) - MOST_NAMED
     if num_more > 0:
-        console.tell(f"left out {counted(num_more, 'other file')} for the like reasons")
+        console.tell(f"left out {counted(num_more, 'other path')} for similar reasons")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.discovery import discover, left_out_because
+from launcher.discovery import discover
 from launcher.fixes import Edit, apply, fix_file
+from launcher.other_files import left_out_because
 from profiles import registry
 from profiles.inherit import load_layers
 
@@ -40,10 +42,87 @@ def test_a_folder_gives_its_run_files_in_order(tmp_path: Path) -> None:
     assert [other.path.name for other in found.left_out] == ["pyproject.toml", "workflow.yaml"]
 
 
-def test_named_files_are_always_taken_and_once(tmp_path: Path) -> None:
+def test_files_are_taken_once(tmp_path: Path) -> None:
     other = write(tmp_path / "workflow.yaml", "name: ci\n")
     run = write(tmp_path / "run.yaml", PROD)
-    assert discover([other, tmp_path, run]).files == (other, run)
+    found = discover([run, other, tmp_path, run])
+    assert (found.files, [left.path for left in found.left_out]) == ((run,), [other])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_judged"),
+    [
+        ("a.yaml", "trianer: {max_steps: 5}\n", True),
+        ("a.yaml", "learning_rate: 1e-4\nmax_steps: 9\n", True),
+        ("a.yaml", "base: x\ntrust: true\nlora: 1\nlearning_rate: 1\nwarmup_steps: 1\nbf16: true\n", True),
+        ("a.yaml", "resume: true\n", True),
+        ("a.yaml", "", True),
+        ("a.json", "{", True),
+        ("missing.yaml", None, True),
+        (".pre-commit-config.yaml", "repos:\n  - repo: local\n    hooks: []\n", False),
+        ("ci.yml", "name: ci\non: push\njobs:\n  train: {steps: []}\n", False),
+        ("playbook.yaml", "---\n# all hosts\n- hosts: all\n", False),
+        ("pyproject.toml", '[project]\nname = "x"\n[tool.isort]\nprofile = "black"\nmodel = 1\n', False),
+        ("tsconfig.json", '{"compilerOptions": {}, "include": []}', False),
+    ],
+)
+def test_a_named_file_is_judged_unless_it_is_clearly_another_tool_s(
+    name: str, text: str | None, is_judged: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / name if text is None else write(tmp_path / name, text)
+    assert (discover([path]).files == (path,)) is is_judged
+
+
+def test_a_hook_that_names_only_files_of_other_tools_passes(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    workflow = write(tmp_path / "ci.yaml", "name: ci\non: push\njobs: {}\n")
+    bad = write(tmp_path / "bad.yaml", PROD + "trainer: {save_steps: 0}\n")
+    passed = command("lint", workflow)
+    assert (passed.code, "nothing to lint" in passed.err) == (0, True)
+    assert f"left out {workflow}" in passed.err
+    assert command("lint", workflow, bad).code == 1
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as it is after some runs: a good run file beside much that is none."""
+    root = tmp_path_factory.mktemp("project")
+    words = {f"{before}{after}": 1989 + after for after in range(3000) for before in ("##hidden_size", "wd")}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {}, "model": {"vocab": words}}
+    for large, folder in enumerate(("tok", "runs/demo/checkpoints/20", "backup/20")):
+        write(root / folder / "tokenizer.json", json.dumps(tokenizer, indent=[None, 1, 4][large]))
+    write(root / "big" / "tokenizer.json", json.dumps(tokenizer | {"more": ["x" * 80] * 14_000}))
+    write(root / "records.json", '{"model": {}, "profile": 1}\n{"model": {}, "profile": 2}\n')
+    write(root / "run.yaml", "profile: cpu-demo\n")
+    write(root / "runs" / "demo" / "config.yaml", "trainer: {max_step: 5}\n")
+    write(root / "runs" / "demo" / "resolved.json", '{"profile": "cpu-demo"}')
+    write(root / "runs" / "demo" / "manifest.json", "{}")
+    write(root / "backup" / "20" / "trainer_state" / "resolved.json", "{}")
+    write(root / "backup" / "20" / "config.json", '{"model": {}}')
+    write(root / "venv" / "pyvenv.cfg", "")
+    write(root / "venv" / "lib" / "conf.yaml", "model: {nothing: 1}\n")
+    tools = '[tool.x]\nprofile = "black"\nmodel = 1\n[tool.y.trainer]\ndataset = 1\n'
+    write(root / "pyproject.toml", f'[project]\nname = "x"\n{tools}')
+    return root
+
+
+def test_a_folder_with_runs_and_tokenizers_passes(command: Callable[..., Any], project: Path) -> None:
+    answer = command("lint", project)
+    assert answer.code == 0, answer.out
+    assert discover([project]).files == (project / "run.yaml",)
+    assert f"left out {project / 'runs' / 'demo'}: a run directory" in answer.err
+    assert f"left out {project / 'backup' / '20'}: a checkpoint" in answer.err
+
+
+def test_a_bad_run_file_among_them_is_found(command: Callable[..., Any], project: Path) -> None:
+    bad = write(project / "runs" / "next.json", '{"profile": "a100-prod", "trainer": {"save_steps": 0}}')
+    kept = write(project / "kept" / "resolved.json", "{}").with_name("run.toml")
+    write(kept, 'profile = "cpu-demo"\n[trainer]\nmax_step = 5\n')
+    report = command("lint", project, "--output-format", "json").json
+    bad.unlink()
+    kept.unlink()
+    assert {finding["file"] for finding in report["findings"]} == {str(bad), str(kept)}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +132,7 @@ def test_named_files_are_always_taken_and_once(tmp_path: Path) -> None:
         ("a.yaml", '"trainer": {}\n', False),
         ("a.yaml", "", False),
         ("a.yaml", "- 1\n", False),
+        ("a.yaml", "# hooks\n\n- id: x\n", True),
         ("a.yaml", "trainer: [\n", False),
         ("a.yaml", "services: {}\n", True),
         ("a.yaml", "jobs:\n  trainer: 5\n", True),
@@ -118,7 +198,7 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
     assert told[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
     assert told[1].endswith("a0.yaml: it has name, on, jobs, ... at its top, and no run file has")
     assert len(told) == 11
-    assert told[-1] == "left out 1 other file for the like reasons"
+    assert told[-1] == "left out 1 other path for similar reasons"
 
 
 def test_shipped_profiles_pass(command: Callable[..., Any]) -> None:
