@@ -14,8 +14,8 @@ from neobert.training.pulse import COLLECTIVE, DATA_WAIT, SAVE, START
 PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
-# Somebody has to make room first.
-FINAL_CODES = ("CKP004",)
+# Somebody has to make room first; or a session would slow down again, each time from a newer checkpoint.
+FINAL_CODES = ("CKP004", "DGR001")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from validators.rule import RULES, Rule
 
-ERROR_FAMILIES = ("CLI", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
+ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
 """Codes of errors that no rule looks for beforehand."""
 
 

@@ -311,6 +311,11 @@ class GuardConfig:
     on_loss_spike: Literal["stop", "warn"] = key(
         "stop", "stop: before the optimizer has seen it; warn: write its batches down and go on."
     )
+    on_degradation: Literal["stop", "warn"] = key(
+        "stop",
+        "When recompiles or kernel fallbacks grow in 3 of the last 20 logging lines after warm-up: "
+        "stop: save a checkpoint and end the run with exit code 4; warn: only log. Smoke profiles warn.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

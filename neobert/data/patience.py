@@ -28,6 +28,7 @@ class PatientReader:
     Attributes:
         retries: attempts after a failed read.
         first_pause_s: pause before the first of them; it doubles up to `longest_pause_s`.
+        num_retries: attempts after a failed read, since this reader was made.
         last_sign_s: `time.monotonic()` of the last sign of progress, or of the end of a pause on purpose.
     """
 
@@ -36,6 +37,7 @@ class PatientReader:
     first_pause_s: float
     longest_pause_s: float
     sleep: Callable[[float], None] = time.sleep
+    num_retries: int = 0
     last_sign_s: float = field(default_factory=time.monotonic)
     _live: tuple[State, Reader] | None = field(default=None, init=False)
 
@@ -102,6 +104,7 @@ class PatientReader:
                 self.source.label,
                 EXIT_TRAINING_FAILED,
             ) from error
+        self.num_retries += 1
         pause_s = min(self.first_pause_s * 2 ** (attempt - 1), self.longest_pause_s)
         self.last_sign_s = time.monotonic() + pause_s
         self.sleep(pause_s)

@@ -14,6 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches import EvalStream, Microbatch, TrainStream
 from neobert.data.prepare import PreparedData
 from neobert.data.store import TokenStore
+from neobert.data.streaming import DocumentStream
 from neobert.data.tokenizers import TokenizerBundle, num_renumbered
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
@@ -69,6 +70,7 @@ def build_pretraining(
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
         attention_ran=objective.attention_ran,
+        read_retries=data.read_retries,
         overlaps_exchange=exchange_overlaps(kernels.name),
     )
 
@@ -175,6 +177,11 @@ class PretrainingData:
         decoder = 6 * self.vocab_size * model.hidden_size * decoded
         attention = 12 * model.num_hidden_layers * model.hidden_size * int((lengths * lengths).sum())
         return products + decoder + attention
+
+    def read_retries(self) -> int | None:
+        """Return how often a read of the training stream was retried; None for prepared text."""
+        train = self.prepared.train
+        return train.reader.num_retries if isinstance(train, DocumentStream) else None
 
     def epoch(self, progress: Progress) -> float:
         """Return passes over the training text; a stream's length is not known, so it counts whole ones."""

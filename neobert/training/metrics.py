@@ -85,6 +85,8 @@ def fields(trainer: Trainer) -> dict[str, float | None]:
         "train/epoch": trainer.task.epoch(progress),
         "perf/mfu": reading.mfu,
         "perf/recompiles": trainer.recompiles,
+        "perf/kernel_fallbacks": trainer.kernel_fallbacks,
+        "data/read_retries": trainer.read_retries,
         **_clip_fields(trainer.qk_clip),
     }
 

@@ -27,6 +27,7 @@ from neobert.training.assembly import Start, build_trainer, choose_start
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.compilations import CompilationWatch
+from neobert.training.degradation import DegradationWatch
 from neobert.training.evaluation import evaluate
 from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.health import HealthWatch
@@ -192,6 +193,8 @@ def train(trainer: Trainer, heartbeat: Heartbeat, more: Sequence[Hook] = ()) -> 
             trainer.pulse.enter(SAVE)
             save(trainer, heartbeat, saver)
             saver.finish(trainer, is_complete=is_complete)
+            if trainer.degradation is not None:
+                raise trainer.degradation
             saver.close()
         except Exception:
             saver.close()
@@ -215,10 +218,12 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
         if saver.writes_s:
             trainer.pulse.learn(SAVE, saver.writes_s[-1])
 
+    degradation = DegradationWatch()
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
         *(Hook(name="logging", act=watch, every=1) for watch in watches),
         Hook(name="garbage", act=Collector(), every=every.logging_steps),
+        Hook(name="logging", act=degradation, every=every.logging_steps),
         Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
         Hook(name="logging", act=HealthWatch(), every=every.logging_steps),
         Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
@@ -230,6 +235,7 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
             every=every.logging_steps,
             at_start=True,
         ),
+        Hook(name="logging", act=degradation.enforce, every=every.logging_steps, at_end=False),
         Hook(name="checkpoint", act=partial(save, heartbeat=heartbeat, saver=saver), every=every.save_steps),
     ]
 

@@ -49,6 +49,7 @@ class Task:
         identity: digests that a resumed run must share, by name.
         attention_kernel: kernel that was resolved for this device.
         attention_ran: the kernel that each block ran in training, by its number; filled while it runs.
+        read_retries: retried reads of the text so far; None where nothing is streamed.
         overlaps_exchange: whether ranks exchange gradients beside the backward pass, and not behind it.
     """
 
@@ -64,4 +65,5 @@ class Task:
     identity: Mapping[str, str]
     attention_kernel: str
     attention_ran: Mapping[int, str] = field(default_factory=dict)
+    read_retries: Callable[[], int | None] = lambda: None
     overlaps_exchange: bool = True

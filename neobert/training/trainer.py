@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.training.checkpoint.folders import CHECKPOINTS
@@ -46,6 +47,9 @@ class Trainer:
         batches: the microbatches of this rank, from the cursor on.
         flops: floating-point work of this session, over all ranks.
         recompiles: functions that were compiled after the warm-up; None where nothing is compiled.
+        kernel_fallbacks: blocks seen on another attention kernel than the resolved one, added up over lines.
+        read_retries: reads of a text stream that failed and were retried; None where nothing is streamed.
+        degradation: why the guard stopped the run at this step; None where it did not.
         evaluation_s: how long the last evaluation of this session took; 0 before the first.
         warnings: how often this session has warned of what, by name.
         pulse: where this process is, for whoever watches it.
@@ -67,6 +71,9 @@ class Trainer:
     qk_clip: QKClip | None = None
     flops: int = 0
     recompiles: int | None = None
+    kernel_fallbacks: int = 0
+    read_retries: int | None = None
+    degradation: ProjectError | None = None
     evaluation_s: float = 0.0
     warnings: Counter[str] = field(default_factory=Counter)
     pulse: Pulse = field(default_factory=Pulse)

@@ -168,9 +168,10 @@ def test_a_failure_before_the_first_step_is_not_tried_again(launched: Callable[.
     assert "out of memory" in ending.message
 
 
-def test_a_full_disk_is_somebody_s_to_mend(launched: Callable[..., Ending]) -> None:
+@pytest.mark.parametrize("code", ["CKP004", "DGR001"])
+def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Ending], code: str) -> None:
     ending = launched(
-        "beat(5)\n(run / 'error.json').write_text(json.dumps({'code': 'CKP004', 'message': 'full',"
+        f"beat(5)\n(run / 'error.json').write_text(json.dumps({{'code': '{code}', 'message': 'full',"
         " 'hint': 'make room', 'place': '', 'exit_code': 4}))\nend('failed', 4, 5, 'full')"
     )
     assert (ending.exit_code, ending.restarts) == (4, 0)
