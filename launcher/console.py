@@ -97,8 +97,10 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether colours may go to this stream: a terminal, and nobody asked for none."""
-    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+    """Whether colours may go to this stream: NO_COLOR forbids them, FORCE_COLOR asks for them anywhere."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
 
 
 def paint(text: str, *styles: str, on: TextIO | None = None) -> str:

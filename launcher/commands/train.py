@@ -29,6 +29,7 @@ from launcher.joining import (
 )
 from launcher.launch import Launch
 from launcher.levels import default_levels
+from launcher.outlet import never_blocking
 from launcher.preflight import Examination, examine
 from launcher.process import Topology, trainer_command
 from launcher.receipts import measured_in, read_for, require_standing, require_unchanged
@@ -147,9 +148,9 @@ def _lead(order: Order) -> int:
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if order.output_format == "text":
             console.write(_opening(examination, folder, moved))
+        holds.enter_context(never_blocking())
         view = make_view(Watch(folder, _first_step(examination)), order.output_format)
-        ending = _follow(launch, order.forwarder, view)
-    return _deliver(ending, order.output_format)
+        return _deliver(_follow(launch, order.forwarder, view), order.output_format)
 
 
 def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
@@ -198,10 +199,9 @@ def _join(order: Order) -> int:
     if examination.report.exit_code != EXIT_OK and not asked.unguarded:
         return _refuse(examination, order.output_format)
     wait_for_first_node(order.folder, resolved.digest)
-    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging:
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, never_blocking():
         launch = _launch(order, Path(staging, ERROR))
-        ending = supervise(launch, order.forwarder, lambda: None)
-    return _deliver(ending, order.output_format)
+        return _deliver(supervise(launch, order.forwarder, lambda: None), order.output_format)
 
 
 def _refuse(examination: Examination, output_format: str) -> int:

@@ -13,6 +13,7 @@ from neobert.errors import ProjectError, write_error_file
 
 BEHAVIOUR = os.environ["FAKE_TRAINER"]
 MAX_STEPS = 3
+NUM_CHATTY_STEPS = 400
 ENDS = {signal.SIGTERM: ("preempted", 75), signal.SIGINT: ("interrupted", 130)}
 
 run_dir = Path(sys.argv[1]).parent
@@ -72,6 +73,13 @@ def main() -> None:
         if os.environ.get("RANK", "0") == "0":
             save()
         end("finished", 0, MAX_STEPS)
+    if BEHAVIOUR == "chatter":  # more lines than a pipe holds, and then two sessions
+        for step in range(2, NUM_CHATTY_STEPS):
+            take_step(step)
+        if "--again" not in sys.argv:
+            time.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        end("finished", 0, NUM_CHATTY_STEPS)
     if BEHAVIOUR == "stop":
         wait_for_a_stop()
         end(*ENDS[signal.Signals(received[0])], step=1)

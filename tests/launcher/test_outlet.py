@@ -1,0 +1,119 @@
+"""Output to readers that take nothing, that are slow, or that went away."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from io import StringIO
+from typing import TextIO
+
+import pytest
+
+from launcher import console, outlet
+from launcher.outlet import LIMIT_BYTES, Outlet, never_blocking
+from neobert.errors import ProjectError
+
+LINE = "x" * 99 + "\n"
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, TextIO]]:
+    """A pipe as its reader's descriptor and its writer's stream."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as stream:
+        yield read, stream
+        with suppress(OSError):  # a writer that is blocked ends with that
+            os.close(read)
+
+
+def collect(read: int) -> tuple[threading.Thread, list[bytes]]:
+    """Read to the end in a thread."""
+    pieces: list[bytes] = []
+
+    def run() -> None:
+        while piece := os.read(read, 1 << 16):
+            pieces.append(piece)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, pieces
+
+
+def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_others(
+    pipe: tuple[int, TextIO],
+) -> None:
+    read, stream = pipe
+    unread = Outlet(stream)
+    for number in range(4 * LIMIT_BYTES // len(LINE)):
+        unread.write(f"{number:8}{LINE}")
+        unread.flush()
+    thread, pieces = collect(read)
+    assert unread.finish() is None
+    stream.close()
+    thread.join()
+    shown = b"".join(pieces).decode()
+    num_dropped = sum(
+        map(int, re.findall(r"^\[(\d+) lines dropped while the output was blocked\]$", shown, re.M))
+    )
+    numbers = [int(each[:8]) for each in shown.splitlines() if not each.startswith("[")]
+    assert num_dropped > 0
+    assert numbers == sorted(numbers)
+    assert numbers[-1] + 1 == len(numbers) + num_dropped == 4 * LIMIT_BYTES // len(LINE)
+
+
+def test_the_end_waits_a_bounded_time_and_loses_nothing_else(
+    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet, "PATIENCE_S", 0.1)
+    monkeypatch.setattr("sys.stdout", pipe[1])
+    with never_blocking():
+        console.write(LINE * 1000)
+    assert os.read(pipe[0], 4).decode() == "xxxx"
+
+
+def test_another_s_non_blocking_pipe_gets_everything(pipe: tuple[int, TextIO]) -> None:
+    read, stream = pipe
+    os.set_blocking(stream.fileno(), False)
+    busy = Outlet(stream)
+    busy.write(LINE * 1000)
+    busy.flush()
+    thread, pieces = collect(read)
+    assert busy.finish() is None
+    stream.close()
+    thread.join()
+    assert b"".join(pieces).decode() == LINE * 1000
+
+
+def test_a_reader_that_went_away_is_no_error(
+    pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.close(pipe[0])
+    monkeypatch.setattr("sys.stdout", pipe[1])
+    with never_blocking():
+        console.write(LINE)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_an_error_of_the_next_line_or_of_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(ProjectError, match="No space left on device"), never_blocking():
+            console.write(LINE)
+
+
+def test_text_in_memory_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = StringIO()
+    monkeypatch.setattr("sys.stdout", text)
+    with never_blocking():
+        console.write("a line")
+    assert text.getvalue() == "a line\n"
+
+
+def test_colours_can_be_asked_for_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert console.paint("x", "red") == "\x1b[31mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert console.paint("x", "red") == "x"
