@@ -78,7 +78,10 @@ def examine(
         needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
         probes = probes_for(levels, needed)
         requires_gpu = run.device == "cuda"
-        subject = Subject(run.config, output_dir, Path.cwd(), diff_file, requires_gpu)
+        subject = Subject(
+            run.config, output_dir, Path.cwd(), diff_file, requires_gpu,
+            checkpoint_mib=plan.checkpoint_mib.value,
+        )  # fmt: skip
         facts = collect(probes, subject, console.announce)
     else:
         facts = held_to(facts, run.config)

@@ -29,12 +29,16 @@ class ProbeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareFacts:
-    """Interpreter and distributions. `shadowed` maps a module of this project to the file that hides it."""
+    """Interpreter and distributions. `shadowed` maps a module of this project to the file that hides it.
+
+    `torch_cuda`: the CUDA version that torch was built with; empty for a build without CUDA.
+    """
 
     python: str
     packages: dict[str, str]
     pinned: dict[str, str]
     shadowed: dict[str, str]
+    torch_cuda: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +53,28 @@ class GitFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccelerateFileFacts:
+    """A config file that `accelerate config` wrote. `is_named`: by ACCELERATE_CONFIG_FILE.
+
+    `error` says why the file could not be read; the other values are empty then.
+    """
+
+    path: str
+    is_named: bool
+    distributed_type: str = ""
+    fsdp_version: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """Memory, processors and limits of this host."""
+    """Memory, processors, limits and clock of this host.
+
+    Attributes:
+        clock_behind_s: seconds by which the clock is earlier than the newest file of this installation.
+        is_clock_synchronized: what the kernel says of its clock; None where it does not say.
+        accelerate_file: a config file of accelerate that a person may expect to count.
+    """
 
     hostname: str
     cpu_count: int
@@ -59,11 +83,18 @@ class HostFacts:
     shm_free_mib: int
     open_files_limit: int
     environment: dict[str, str]
+    clock_behind_s: float = 0.0
+    is_clock_synchronized: bool | None = None
+    accelerate_file: AccelerateFileFacts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFacts:
-    """The file system under output_dir, tried with a real write, sync and rename."""
+    """The file system under output_dir, tried with a real write, sync and rename.
+
+    `reservation` is the attempt to reserve the bytes of one checkpoint: a quota refuses what the free space
+    promises. Some file systems cannot reserve, and in memory it is not tried.
+    """
 
     path: str
     filesystem: str
@@ -73,6 +104,8 @@ class DiskFacts:
     rename_works: bool
     fsync_works: bool
     error: str = ""
+    reservation: Literal["done", "refused", "unsupported", "not tried"] = "not tried"
+    reservation_error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import psutil
 
-from launcher.probes.probe import Subject, nearest_existing
+from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
+from launcher.probes.reservation import NOT_TRIED, Reservation, reserve
 from neobert.training.checkpoint.folders import CHECKPOINTS
 from validators.facts import DiskFacts
 
 MIB = 2**20
 TRIAL_BYTES = 4 * MIB
 NO_INODE_LIMIT = 2**31 - 1
+RESERVED_MIB_PER_S = 200
 
 
 def probe_disk(subject: Subject) -> DiskFacts:
@@ -30,17 +32,29 @@ def probe_disk(subject: Subject) -> DiskFacts:
     if not error and checkpoints.is_dir():
         folder = checkpoints
         written, synced, renamed, error = _try(folder)
-    status = os.statvfs(folder)
+    status, filesystem = os.statvfs(folder), filesystem_of(folder)
+    reserved = NOT_TRIED if error else _reserve(folder, filesystem, subject)
     return DiskFacts(
         path=str(folder),
-        filesystem=filesystem_of(folder),
+        filesystem=filesystem,
         free_mib=status.f_bavail * status.f_frsize // MIB,
         free_inodes=status.f_favail if status.f_files else NO_INODE_LIMIT,
         is_writable=written,
         rename_works=renamed,
         fsync_works=synced,
         error=error,
+        reservation=reserved.status,
+        reservation_error=reserved.error,
     )
+
+
+def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
+    """Local file systems reserve in milliseconds; where it takes long, the wait is bounded and said."""
+    size_mib = subject.checkpoint_mib
+    takes_s = size_mib / RESERVED_MIB_PER_S
+    if takes_s > DEADLINE_S / 2:
+        subject.ask_for_time(DEADLINE_S + takes_s, f"reserving {size_mib:,.0f} MiB in {folder}")
+    return reserve(folder, size_mib, filesystem)
 
 
 def _try(folder: Path) -> tuple[bool, bool, bool, str]:

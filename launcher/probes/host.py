@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from launcher.probes.accelerate_file import probe_accelerate_file
+from launcher.probes.clock import clock_behind_s, is_clock_synchronized
 from launcher.probes.probe import IncompleteError
 from validators.facts import HostFacts
 
@@ -57,6 +59,9 @@ def probe_host() -> HostFacts:
         shm_free_mib=_shared_memory_free() // MIB,
         open_files_limit=_open_files_limit(),
         environment=recorded_environment(os.environ),
+        clock_behind_s=clock_behind_s(),
+        is_clock_synchronized=is_clock_synchronized(),
+        accelerate_file=probe_accelerate_file(os.environ),
     )
 
 

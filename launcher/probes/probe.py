@@ -42,6 +42,7 @@ class Subject:
         ask_for_time: called by a probe that knows how long its next piece of work may take: the seconds from
             now on, and words for it. They replace what is left of its deadline.
         code: where this project lies, be it a checkout or an installation.
+        checkpoint_mib: size of one checkpoint, as planned; 0.0 where no checkpoint is written.
     """
 
     config: RunConfig
@@ -51,6 +52,7 @@ class Subject:
     requires_gpu: bool = False
     ask_for_time: Callable[[float, str], None] = _nobody_waits
     code: Path = PROJECT_ROOT
+    checkpoint_mib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

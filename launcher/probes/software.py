@@ -21,6 +21,8 @@ DISTRIBUTIONS = (
     "triton", "typer", "wandb",
 )  # fmt: skip
 PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"
+TORCH, TORCH_VERSION_FILE = "torch", "torch/version.py"
+CUDA_OF_TORCH = re.compile(r"^cuda\b[^=]*=\s*['\"](\d[\d.]*)['\"]", re.MULTILINE)
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
 
 
@@ -31,6 +33,7 @@ def probe_software(subject: Subject) -> SoftwareFacts:
         packages=installed_versions(DISTRIBUTIONS),
         pinned=read_pins(find_constraints(PROJECT_ROOT)),
         shadowed=find_shadowed(child_path(subject.folder)),
+        torch_cuda=cuda_of_torch(),
     )
 
 
@@ -45,6 +48,28 @@ def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+
+
+def cuda_of_torch() -> str:
+    """CUDA version that the installed torch was built with; empty without CUDA, or where no file says it."""
+    try:
+        files = metadata.files(TORCH) or ()
+    except metadata.PackageNotFoundError:
+        return ""
+    for file in files:
+        if str(file) == TORCH_VERSION_FILE:
+            return read_cuda_version(Path(str(file.locate())))
+    return ""
+
+
+def read_cuda_version(version_file: Path) -> str:
+    """The value of `cuda` in torch/version.py, which is read as text."""
+    try:
+        text = version_file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    found = CUDA_OF_TORCH.search(text)
+    return found[1] if found else ""
 
 
 def find_constraints(project: Path) -> Path:

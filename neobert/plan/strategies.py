@@ -17,6 +17,7 @@ FOREIGN_HINT = (
     "unset the variable; distributed.mode says how ranks share the model, replicated or fsdp2, and the "
     "profile for which device the run is"
 )
+FILE_STRATEGIES = {"DEEPSPEED": "DeepSpeed", "MEGATRON_LM": "Megatron-LM"}
 YES = ("true", "1", "yes", "on", "y", "t")
 
 
@@ -29,6 +30,14 @@ def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
     ]
     device = environment.get(DEVICE)
     return [*switched_on, *([f"the device {device} ({DEVICE})"] if device else [])]
+
+
+def strategy_in_file(distributed_type: str, fsdp_version: str) -> str:
+    """Name what a config file of accelerate asks for; empty for what a run of this project can do itself."""
+    if distributed_type.upper() == "FSDP":
+        version = fsdp_version or DEFAULT_FSDP_VERSION
+        return f"FSDP {version} by accelerate" if version == DEFAULT_FSDP_VERSION else ""
+    return FILE_STRATEGIES.get(distributed_type.upper(), "")
 
 
 def _name(name: str, environment: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ RESUME = {
 PACKED_ON_CPU = {"profile": "cpu-demo"}
 FAST = {"measured.step_time_s": 0.001}
 OVERLAY = {"profile": "cpu-demo", "facts.disk.filesystem": "overlay"}
+ACCELERATE = {"path": "a.yaml", "is_named": False, "distributed_type": "", "fsdp_version": "", "error": ""}
 TWO_PROCESSES = {"config.distributed.nproc_per_node": 2, "config.dataset.num_workers": 1}
 GPU = {
     "index": 0,
@@ -180,6 +181,28 @@ ROWS: list[Row] = [
     ("HST008", {}, "facts.imports.cuda_version", "", "13.0", "built without CUDA"),
     ("HST001", {},
      "facts.software.pinned", {"torch": "2.12.1"}, {"torch": "2.13.0"}, "not the tested versions"),
+    ("HST001", {}, "facts.software.packages.flash-attn", "2.7.4", "2.8", "flash-attn 2.7.4 is older"),
+    ("HST001", {"facts.software.packages.flash-attn": "2.7.4"},
+     "profile", "a100-prod", "cpu-demo", "flash-attn 2.7.4"),
+    ("HST009", {"facts.host.accelerate_file": ACCELERATE | {"is_named": True}},
+     "facts.host.accelerate_file.distributed_type", "DEEPSPEED", "MULTI_GPU", "asks for DeepSpeed"),
+    ("HST009", {"facts.host.accelerate_file": ACCELERATE | {"distributed_type": "FSDP"}},
+     "facts.host.accelerate_file.fsdp_version", "", "2", "asks for FSDP 1 by accelerate"),
+    ("HST009", {"facts.host.accelerate_file": ACCELERATE | {"error": "not YAML"}},
+     "facts.host.accelerate_file.is_named", True, False, "cannot be read: not YAML"),
+    ("HST009", {"facts.host.accelerate_file": ACCELERATE | {"distributed_type": "MEGATRON_LM"}},
+     "overrides", [], ["distributed.mode=replicated"], "asks for Megatron-LM"),
+    ("HST011", {"facts.gpus.0.driver_version": "550.54.15"},
+     "facts.software.torch_cuda", "13.0", "12.8", "driver 550.54.15 is older than 580.65.06"),
+    ("HST012", {}, "facts.recorded_utc", "2023-12-31T23:59:59+00:00", "2024-01-01T00:00:00+00:00",
+     "the system clock says 2023"),
+    ("HST012", {"facts.host.is_clock_synchronized": False},
+     "config.distributed.nnodes", 2, 1, "not synchronized"),
+    ("HST012", {"config.distributed.nnodes": 2},
+     "facts.host.is_clock_synchronized", False, None, "not synchronized"),
+    ("CKP004", {}, "facts.disk.reservation", "refused", "done", "cannot be reserved"),
+    ("CKP004", {"facts.disk.reservation": "unsupported"},
+     "profile", "a100-prod", "cpu-demo", "no quota was checked"),
     ("HST003", TWO_PROCESSES, "facts.host.shm_free_mib", 127, 128, "/dev/shm"),
     ("HST003", TWO_PROCESSES, "facts.host.cpu_count", 1, 2, "2 threads"),
     ("HST003", {"profile": "cpu-demo", "measured.memory_mib": 900},
@@ -232,6 +255,8 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP007", RESUME | {"facts.resume.step": 10, "facts.resume.passed_by": ["20: weights is missing"]}),
         ("DAT001", RESUME | {"facts.data.weights_reason": "there is no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
+        ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),
+        ("CKP004", {"facts.disk.reservation": "unsupported"}),
     ],
 )
 def test_a_lesser_violation_warns(code, situation, judge_situation):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validators.rules.hst import OLDEST
+from validators.rules.hst import OLDEST, OLDEST_KERNELS
 from validators.versions import is_older, release
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -44,3 +44,11 @@ def test_is_older(version, oldest, expected):
 def test_minimums_are_those_of_the_package():
     declared = dict(re.fullmatch(r"([a-z-]+)>=([\d.]+)", line).groups() for line in PROJECT["dependencies"])
     assert declared.items() >= OLDEST.items()
+
+
+def test_minimums_of_kernels_are_those_of_the_extras():
+    lines = [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+    declared = dict(re.match(r"([\w-]+)>=([\w.]+)", line).groups() for line in lines)
+    for name, (oldest, hint) in OLDEST_KERNELS.items():
+        assert release(declared[name]) == release(oldest)
+        assert f"{name}>={declared[name]}" in hint

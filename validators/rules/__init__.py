@@ -22,6 +22,7 @@ from validators.rules import (  # noqa: F401
     gpu_speed,
     hst,
     hst_environment,
+    hst_machine,
     mem,
     mem_measured,
     mod,

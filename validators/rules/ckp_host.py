@@ -7,13 +7,15 @@ from shlex import quote
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
 from profiles.registry import ResolvedRun
-from validators.facts import Facts, ResumeFacts
+from validators.facts import DiskFacts, Facts, ResumeFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
 NEVER = "never"
 FILES_PER_CHECKPOINT = 64
 TRIAL_MIB = 4
+QUOTA_HINT = "raise the quota (`quota -s`, `lfs quota`), make room, or choose another folder"
+UNCHECKED_HINT = "compare the quota with the size that is needed: `quota -s`, or `lfs quota` on Lustre"
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs")
 
 
@@ -26,7 +28,9 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     once, and a fifth more. Those are the newest that are kept, the best and the multiples where they are
     asked for, the one that a session goes on from, one that was set aside when an earlier step was gone on
     from, and the new one, which is complete before the oldest goes. Checkpoints of the run that goes on count
-    as room.
+    as room. The bytes of one checkpoint are also reserved for a moment, in a file without a name: a quota
+    refuses them where the free space is reported. Where the file system cannot reserve (NFS before 4.2, some
+    cluster file systems), a production run gets a warning that no quota was checked.
 
     ## Why is this bad?
     A full disk is met at a save, hours into the run, and the save is what was wanted.
@@ -52,6 +56,8 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"{tree.reason}",
             "make room, choose another folder, or lower trainer.save_total_limit",
         )
+    else:
+        yield from _refused_reservation(run, plan, disk)
     checkpoints = kept_checkpoints(run.config.trainer, plan.num_saves.value) + 1
     inodes = int(checkpoints * FILES_PER_CHECKPOINT * TREE_MARGIN)
     if disk.free_inodes < inodes:
@@ -60,6 +66,16 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             f"{disk.path} has {disk.free_inodes:,} inodes free; checkpoints need {inodes:,}",
             "remove small files there, or choose another folder",
         )
+
+
+def _refused_reservation(run: ResolvedRun, plan: Plan, disk: DiskFacts) -> Violations:
+    path, one = "trainer.output_dir", f"{plan.checkpoint_mib.value:,.0f} MiB, the size of one checkpoint"
+    if disk.reservation == "refused":
+        message = f"{disk.free_mib:,} MiB are free in {disk.path}, but {one}, cannot be reserved"
+        yield Violation(path, f"{message}: {disk.reservation_error}", QUOTA_HINT)
+    elif disk.reservation == "unsupported" and run.is_production:
+        message = f"no quota was checked: {disk.path} ({disk.filesystem}) cannot reserve {one}"
+        yield Violation(path, f"{message} ({disk.reservation_error})", UNCHECKED_HINT, Severity.WARN)
 
 
 def _held_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:

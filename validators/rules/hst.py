@@ -27,6 +27,13 @@ OLDEST = {
     "torch": "2.11",
     "transformers": "5.17",
 }
+OLDEST_KERNELS = {
+    "flash-attn": ("2.8", INSTALL["flash"]),
+    "flash-attn-4": ("4.0.0", INSTALL["fused"]),
+    "liger-kernel": ("0.8", INSTALL["liger"]),
+    "quack-kernels": ("0.6", INSTALL["fused"]),
+}
+"""Optional packages with kernels: judged where they are installed and the run trains on a GPU."""
 SHM_MIB_PER_PROCESS = 64
 FEWEST_OPEN_FILES = 1024
 SAVES_OF_WARNING = 3
@@ -39,8 +46,10 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
-    minimum; warns for one that differs from the tested set in `constraints.txt`, which a wheel installs under
-    `share/neobert-launch`. Whether they import is HST008's to try.
+    minimum; for a run on a GPU also for an installed package of kernels (flash-attn, flash-attn-4,
+    quack-kernels, liger-kernel) that is older than its minimum. Warns for a package that differs from the
+    tested set in `constraints.txt`, which a wheel installs under `share/neobert-launch`. HST008 tries whether
+    packages import, HST011 compares the driver with the CUDA version of torch.
 
     ## Why is this bad?
     Signatures of attention kernels changed in three consecutive releases of torch. The error comes at the
@@ -61,6 +70,8 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if not OLDEST_PYTHON <= release(software.python)[:2] <= NEWEST_PYTHON:
         yield Violation("", f"Python {software.python} is none of 3.11 to 3.13", "use one of them")
     yield from _below_minimum(software.packages)
+    if run.device == "cuda":
+        yield from _old_kernels(software.packages)
     differing = {
         name: pinned
         for name, pinned in sorted(software.pinned.items())
@@ -79,6 +90,13 @@ def _below_minimum(packages: dict[str, str]) -> Iterator[Violation]:
             yield Violation("", f"{name} is not installed", f"pip install '{name}>={oldest}'")
         elif is_older(version, oldest):
             yield Violation("", f"{name} {version} is older than {oldest}", f"pip install '{name}>={oldest}'")
+
+
+def _old_kernels(packages: dict[str, str]) -> Iterator[Violation]:
+    for name, (oldest, install) in OLDEST_KERNELS.items():
+        version = packages.get(name)
+        if version is not None and is_older(version, oldest):
+            yield Violation("", f"{name} {version} is older than {oldest}", install)
 
 
 @rule("HST002", "unrecorded-changes", severity=Severity.WARN, level=Level.HOST, needs=("git",))

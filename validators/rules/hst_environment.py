@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neobert.plan import Plan
-from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
+from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, strategy_in_file
 from profiles.registry import ResolvedRun
-from validators.facts import Facts
+from validators.facts import AccelerateFileFacts, Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
@@ -24,6 +24,7 @@ DEBUGGING = {
     "NCCL_IB_DISABLE": ("1", NODES, "gradients go by sockets, not by InfiniBand or RoCE"),
 }
 """Variables that are set to find a fault, the value that switches each on, whom it costs, and what."""
+FILE_HINT = "set distributed.mode to replicated or fsdp2; the file may stay for other programs"
 ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
 
@@ -160,6 +161,9 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Fails where FSDP of accelerate (1 or 2), DeepSpeed, Megatron-LM or a parallelism of accelerate's own is
     switched on by a variable, as `accelerate launch` does for its config file, or where one names the device.
+    Fails as well where ACCELERATE_CONFIG_FILE names a file that asks for FSDP 1, DeepSpeed or Megatron-LM, or
+    one that cannot be read. Where accelerate's default file asks for one of them, and nothing sets
+    `distributed.mode`, this warns: nothing is launched through accelerate, so that file has no effect.
 
     ## Why is this bad?
     The variables are inherited without a word. FSDP 1 flattens parameters, so that matrices cannot be told
@@ -179,6 +183,23 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     assert facts.host is not None
     for name in foreign_strategies(facts.host.environment):
         yield Violation("distributed.mode", f"the environment asks for {name}", FOREIGN_HINT)
+    if facts.host.accelerate_file is not None:
+        is_chosen = run.origin("distributed.mode").kind != "default"
+        yield from _in_file(facts.host.accelerate_file, is_chosen)
+
+
+def _in_file(file: AccelerateFileFacts, is_chosen: bool) -> Violations:
+    """A file that is named is meant for this run; where a mode is chosen, the default one does not matter."""
+    if file.is_named and file.error:
+        message = f"ACCELERATE_CONFIG_FILE names {file.path}, which cannot be read: {file.error}"
+        yield Violation("distributed.mode", message, "unset ACCELERATE_CONFIG_FILE")
+        return
+    strategy = strategy_in_file(file.distributed_type, file.fsdp_version)
+    message = f"{file.path} asks for {strategy}, and config files of accelerate are not applied here"
+    if strategy and file.is_named:
+        yield Violation("distributed.mode", message, "unset ACCELERATE_CONFIG_FILE")
+    elif strategy and not is_chosen:
+        yield Violation("distributed.mode", message, FILE_HINT, Severity.WARN)
 
 
 @rule(

@@ -15,6 +15,7 @@ from validators.rules.mod import way_to_recompute
 from validators.thresholds import MEMORY_SHARE
 
 PATH = "trainer.per_device_train_batch_size"
+RECOMPUTATION = "trainer.gradient_checkpointing"
 
 
 def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
@@ -95,3 +96,38 @@ def _ways_to_fit(run: ResolvedRun, plan: Plan) -> str:
 def _fits(config: RunConfig, plan: Plan) -> bool:
     device = plan.device_memory_mib.value
     return device is None or build_plan(config, plan.assumptions).memory_mib.value <= MEMORY_SHARE * device
+
+
+@rule("MEM004", "implicit-recomputation", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
+def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A production run in which nothing says whether activations are recomputed.
+
+    ## What it does
+    Asks that the profile, the run file or the command line sets `trainer.gradient_checkpointing`, to true or
+    to false. The shipped production profiles do.
+
+    ## Why is this bad?
+    The key trades about a third more compute for most of the memory of activations. A run that inherits the
+    default has made that choice without anybody looking at it: it is either slower than it could be, or runs
+    out of memory where the profile was written for another device.
+
+    ## Example
+    ```yaml
+    trainer:
+      per_device_train_batch_size: 16
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      per_device_train_batch_size: 16
+      gradient_checkpointing: false
+    ```
+    """
+    if run.origin(RECOMPUTATION).kind == "default":
+        chosen = str(run.config.trainer.gradient_checkpointing).lower()
+        yield Violation(
+            RECOMPUTATION,
+            f"no profile or run file sets {RECOMPUTATION}; the default is {chosen}",
+            f"set {RECOMPUTATION}: false where the step fits into memory (`neobert-launch plan`), else true",
+        )

@@ -1,0 +1,77 @@
+"""The config file of accelerate: one that a person wrote may ask for what this launcher does not do.
+
+Nothing here starts a run through accelerate, so the file has no effect. It is read as data, to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from validators.facts import AccelerateFileFacts
+
+NAMED_BY = "ACCELERATE_CONFIG_FILE"
+DEFAULT_NAMES = ("default_config.yaml", "default_config.json")
+MAX_BYTES = 64 * 1024
+MAX_VALUE_LENGTH = 40
+
+
+def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts | None:
+    """Read the file that ACCELERATE_CONFIG_FILE names, else the default one; None where there is none."""
+    named = environment.get(NAMED_BY, "")
+    if named:
+        return _read(Path(named).expanduser(), is_named=True)
+    default = next((path for path in _default_files(environment) if path.is_file()), None)
+    return None if default is None else _read(default, is_named=False)
+
+
+def _default_files(environment: Mapping[str, str]) -> list[Path]:
+    """Where `accelerate config` writes; empty where there is no home directory."""
+    try:
+        cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache")
+        home = Path(environment.get("HF_HOME") or cache / "huggingface").expanduser()
+    except RuntimeError:
+        return []
+    return [home / "accelerate" / name for name in DEFAULT_NAMES]
+
+
+def _read(path: Path, *, is_named: bool) -> AccelerateFileFacts:
+    try:
+        content = _parse(path)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        return AccelerateFileFacts(path=str(path), is_named=is_named, error=_reason(error))
+    fsdp = content.get("fsdp_config")
+    return AccelerateFileFacts(
+        path=str(path),
+        is_named=is_named,
+        distributed_type=_text(content, "distributed_type"),
+        fsdp_version=_text(fsdp, "fsdp_version") if isinstance(fsdp, dict) else "",
+    )
+
+
+def _parse(path: Path) -> dict[Any, Any]:
+    """Parse YAML, of which JSON is a part. A pipe would block, and a large file is no config."""
+    if not path.is_file():
+        raise ValueError("not a regular file" if path.exists() else "no such file")
+    with path.open("rb") as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"larger than {MAX_BYTES:,} bytes")
+    content = yaml.safe_load(raw.decode("utf-8", errors="replace"))
+    if not isinstance(content, dict):
+        raise ValueError("not a mapping")
+    return content
+
+
+def _text(content: dict[Any, Any], key: str) -> str:
+    value = content.get(key)
+    return str(value)[:MAX_VALUE_LENGTH] if isinstance(value, str | int) else ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error) if isinstance(error, ValueError) else "not YAML"

@@ -1,0 +1,159 @@
+"""What a host has in store besides its size: a quota, a clock, a forgotten config file, another CUDA."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from launcher.probes import clock, reservation, software
+from launcher.probes.accelerate_file import MAX_BYTES, probe_accelerate_file
+from launcher.probes.clock import clock_behind_s, is_clock_synchronized
+from launcher.probes.reservation import reserve
+from validators.facts import AccelerateFileFacts
+
+
+def refuse_with(code: int) -> Any:
+    def allocate(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return allocate
+
+
+def test_a_preflight_finds_the_quota_the_clock_and_the_file(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Free space is there and a quota refuses it; the clock is 20 years late; accelerate is set up for FSDP 1."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate" / "default_config.yaml").write_text(
+        "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr(reservation, "allocate", refuse_with(errno.EDQUOT))
+    monkeypatch.setattr(clock, "time", SimpleNamespace(time=lambda: time.time() - 20 * 365 * 86400))
+    asked = ("preflight", "-p", "cpu-demo", "--level", "static,host", "--output-format", "json")
+    found = {finding["code"]: finding for finding in command(*asked).json["findings"]}
+    assert {"CKP004", "HST009", "HST012"} <= found.keys()
+    assert "cannot be reserved: Disk quota exceeded" in found["CKP004"]["message"]
+    assert "default_config.yaml asks for FSDP 1 by accelerate" in found["HST009"]["message"]
+    assert (found["CKP004"]["severity"], found["HST009"]["severity"]) == ("fail", "warn")
+    chosen = {finding["code"] for finding in command(*asked, "distributed.mode=replicated").json["findings"]}
+    assert "HST009" not in chosen
+
+
+def test_the_bytes_of_a_checkpoint_are_reserved_and_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    allocate = reservation.allocate
+
+    def measured(descriptor: int, size_bytes: int) -> None:
+        allocate(descriptor, size_bytes)
+        sizes.append(os.fstat(descriptor).st_size)
+        assert not list(tmp_path.iterdir())  # nothing is left, however this process ends
+
+    monkeypatch.setattr(reservation, "allocate", measured)
+    assert reserve(tmp_path, 3.0, "ext4").status == "done"
+    assert sizes == [3 * 2**20]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (errno.ENOSPC, "refused"),
+        (errno.EDQUOT, "refused"),
+        (errno.EOPNOTSUPP, "unsupported"),
+        (errno.EFBIG, "unsupported"),
+    ],
+)
+def test_a_reservation_that_is_refused(
+    code: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reservation, "allocate", refuse_with(code))
+    found = reserve(tmp_path, 1.0, "nfs")
+    assert (found.status, found.error) == (status, os.strerror(code))
+    assert reserve(tmp_path, 0.0, "nfs").status == "not tried"
+    assert reserve(tmp_path, 1.0, "tmpfs").status == "not tried"
+
+
+def test_the_system_refuses_more_than_there_is(tmp_path: Path) -> None:
+    free = os.statvfs(tmp_path)
+    too_much_mib = 2 * free.f_blocks * free.f_frsize / 2**20
+    assert reserve(tmp_path, too_much_mib, "").status in ("refused", "unsupported")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n", ("FSDP", "2", "")),
+        ("distributed_type: FSDP\nfsdp_config: none\n", ("FSDP", "", "")),
+        (json.dumps({"distributed_type": "DEEPSPEED"}), ("DEEPSPEED", "", "")),
+        ("distributed_type: [1]\n", ("", "", "")),
+        ("- a list\n", ("", "", "not a mapping")),
+        ("a: !!python/object/apply:os.system [x]\n", ("", "", "not YAML")),
+        ("[" * 5000, ("", "", "not YAML")),
+        ("a: " + "x" * MAX_BYTES, ("", "", f"larger than {MAX_BYTES:,} bytes")),
+    ],
+    ids=["fsdp2", "fsdp", "deepspeed", "no text", "list", "code", "deep", "large"],
+)
+def test_accelerates_file_is_data(content: str, expected: tuple[str, str, str], tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(content, encoding="utf-8")
+    found = probe_accelerate_file({"ACCELERATE_CONFIG_FILE": str(path)})
+    assert found is not None
+    assert (found.distributed_type, found.fsdp_version, found.error) == expected
+
+
+def test_where_accelerates_file_is_looked_for(tmp_path: Path) -> None:
+    home = {"HF_HOME": str(tmp_path / "hf"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    assert probe_accelerate_file(home) is None
+    missing = probe_accelerate_file({"ACCELERATE_CONFIG_FILE": str(tmp_path / "none.yaml")})
+    assert missing is not None
+    assert (missing.is_named, missing.error) == (True, "no such file")
+    path = tmp_path / "cache" / "huggingface" / "accelerate" / "default_config.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"distributed_type": "MEGATRON_LM"}', encoding="utf-8")
+    found = probe_accelerate_file({"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert found == AccelerateFileFacts(path=str(path), is_named=False, distributed_type="MEGATRON_LM")
+
+
+def test_the_clock_against_the_newest_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.touch()
+    os.utime(file, (0, time.time() + 7200))
+    assert 7100 < clock_behind_s(tmp_path) <= 7200
+    os.utime(file, (0, 0))
+    assert clock_behind_s(tmp_path) == 0.0
+    assert is_clock_synchronized() in (True, False, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [(0, True), (5, False), (-1, None)], ids=["kept", "not kept", "refused"]
+)
+def test_the_state_of_the_clock(state: int, expected: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock.ctypes, "CDLL", lambda _: SimpleNamespace(adjtimex=lambda _: state))
+    assert is_clock_synchronized() is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cuda: Optional[str] = '13.0'", "13.0"),
+        ('cuda = "12.8"', "12.8"),
+        ("cuda: Optional[str] = None", ""),
+        ("cuda_version = '9.9'", ""),
+    ],
+)
+def test_the_cuda_of_torch_is_read_as_text(line: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "version.py"
+    file.write_text(f"__version__ = '2.13.0'\n{line}\nhip: Optional[str] = '6.0'\n", encoding="utf-8")
+    assert software.read_cuda_version(file) == expected
+    assert software.read_cuda_version(tmp_path / "absent.py") == ""
+    assert isinstance(software.cuda_of_torch(), str)
