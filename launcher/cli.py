@@ -265,6 +265,7 @@ def _train(
     rdzv_endpoint: options.RdzvEndpoint = None,
     receipt: options.ReceiptFile = None,
     unguarded: options.Unguarded = None,
+    stages: options.Stages = None,
     output_format: options.Format = "text",
     strict: options.Strict = False,
 ) -> None:
@@ -276,6 +277,7 @@ def _train(
     from launcher.commands import train
     from launcher.process import Topology
     from launcher.receipts import require_reason
+    from launcher.stages import parse_stages
 
     meeting = Topology(
         node_rank=node_rank,
@@ -287,7 +289,15 @@ def _train(
     spelled = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
     chosen = _selection(profile, config, spelled)
     reason = require_reason(unguarded)
-    asked = train.Asked(chosen, meeting, dry_run, strict=strict, receipt=receipt, unguarded=reason)
+    asked = train.Asked(
+        chosen,
+        meeting,
+        dry_run,
+        strict=strict,
+        receipt=receipt,
+        unguarded=reason,
+        stages=parse_stages(stages),
+    )
     _end(train.run(asked, output_format))
 
 

@@ -55,6 +55,10 @@ class Forwarder:
         self.seen.append(number)
         self._pass_on(number)
 
+    def stop(self) -> None:
+        """Ask the trainer to save and stop, on the launcher's own account: no signal was received."""
+        self._send(signal.SIGTERM)
+
     def tell_new(self) -> None:
         """Say what comes of the signals since the last time: a handler may not print."""
         while self._num_told < len(self.seen):

@@ -11,6 +11,7 @@ from launcher.deadline import Deadline
 from launcher.process import Topology, log_of
 from launcher.records import Record, last_beat
 from launcher.rundir import LOGS
+from launcher.stages import Stages
 from launcher.watchdog import Stall
 from neobert.config.schema import WatchdogConfig
 
@@ -27,6 +28,7 @@ class Launch:
     Attributes:
         held: the descriptor that claims the run directory; the trainer keeps it open.
         deadline: when it has to have stopped by itself; None where no end is known.
+        stages: steps at which the run is judged; None where none were asked for.
         owns_run: whether this launch keeps the run directory, and may begin the run again.
     """
 
@@ -37,6 +39,7 @@ class Launch:
     error_file: Path
     held: tuple[int, ...] = ()
     deadline: Deadline | None = None
+    stages: Stages | None = None
     owns_run: bool = True
 
     @property

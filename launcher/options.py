@@ -107,6 +107,14 @@ Unguarded = Annotated[
     str | None,
     Option("--unguarded", metavar="REASON", help="Start whatever the checks say; the reason is recorded."),
 ]
+Stages = Annotated[
+    str | None,
+    Option(
+        "--stages",
+        metavar="STEPS",
+        help="Judge loss, throughput and memory at these steps (1,300,1000); stop with exit 93 if one fails.",
+    ),
+]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Print the command and what would be written; start nothing.")
 ]

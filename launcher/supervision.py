@@ -52,15 +52,34 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     forwarder.take_charge(has_agent=launch.has_agent)
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
-        failure = None if _was_asked_to_stop(forwarder) else failure_of(launch, session)
+        verdict_of_stage = failed_stage(launch)
+        is_over = verdict_of_stage is not None or _was_asked_to_stop(forwarder)
+        failure = None if is_over else failure_of(launch, session)
         if failure is None:
-            return conclude_session(launch, session, forwarder, too_late(launch, forwarder))
+            verdict_on_end = verdict_of_stage or too_late(launch, forwarder)
+            return conclude_session(launch, session, forwarder, verdict_on_end)
         verdict = restarts.judge(failure, saved_step(launch.folder))
         if session.num_stuck:
             verdict = Verdict(False, reason=STUCK)
         if not verdict.begins_again:
             return give_up(launch, session, forwarder, failure, verdict)
         begin_again(launch, failure, restarts)
+
+
+def failed_stage(launch: Launch) -> dict[str, Any] | None:
+    """Leave the verdict on a run that did not pass one of its stages, however its session ended."""
+    if launch.stages is None:
+        return None
+    launch.stages.look()
+    if not launch.stages.failure:
+        return None
+    told = read_outcome(launch.folder) | {
+        "status": "failed",
+        "exit_code": EXIT_DO_NOT_REQUEUE,
+        "message": launch.stages.failure,
+    }
+    _leave_verdict(launch, told)
+    return told
 
 
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:

@@ -44,6 +44,7 @@ from launcher.rundir import (
     write_run,
 )
 from launcher.selection import Selection
+from launcher.stages import Stages, require_stages
 from launcher.supervision import supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
@@ -66,6 +67,7 @@ class Asked:
         meeting: how nodes find each other, in torchrun's words.
         receipt: of an earlier preflight, whose dear checks count on.
         unguarded: why the run may start whatever the checks say.
+        stages: steps at which the run is judged.
     """
 
     selection: Selection
@@ -74,6 +76,7 @@ class Asked:
     strict: bool
     receipt: Path | None = None
     unguarded: str = ""
+    stages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ def run(asked: Asked, output_format: str) -> int:
 
 def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
     resolved = asked.selection.require()
+    require_stages(asked.stages, resolved.config.trainer.max_steps)
     keep_to_its_device(resolved)
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)
@@ -144,7 +148,8 @@ def _lead(order: Order) -> int:
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         if moved:
             held = holds.enter_context(created(folder))
-        launch = _launch(order, staging / ERROR, (held,))
+        stages = Stages(folder, asked.stages, _first_step(examination), console.tell)
+        launch = replace(_launch(order, staging / ERROR, (held,)), stages=stages)
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if order.output_format == "text":
             console.write(_opening(examination, folder, moved))
@@ -245,6 +250,9 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Ending:
     def tell() -> None:
         forwarder.tell_new()
         view.refresh()
+        if launch.stages is not None and launch.stages.look():
+            console.tell(launch.stages.failure)
+            forwarder.stop()
 
     try:
         return supervise(launch, forwarder, tell)

@@ -67,6 +67,11 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, note)
     print(f"rank {os.environ.get('RANK', '-')} of {os.environ.get('WORLD_SIZE', '1')} trains {sys.argv[1]}")
+    if BEHAVIOUR == "worse":
+        for step in range(6):
+            append("metrics.jsonl", {"step": step, "train/loss": 5.0 + step, "train/tokens_per_sec": 1000.0})
+        wait_for_a_stop()
+        end("preempted", 75, step=5)
     for step in range(MAX_STEPS + 1 if BEHAVIOUR == "finish" else 2):
         take_step(step)
     if BEHAVIOUR == "finish":

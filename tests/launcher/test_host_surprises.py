@@ -29,7 +29,7 @@ def refuse_with(code: int) -> Any:
 def test_a_preflight_finds_the_quota_the_clock_and_the_file(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Free space is there and a quota refuses it; the clock is 20 years late; accelerate is set up for FSDP 1."""
+    """A quota refuses the space that is free, the clock is 20 years late, accelerate is set up for FSDP 1."""
     (tmp_path / "accelerate").mkdir()
     (tmp_path / "accelerate" / "default_config.yaml").write_text(
         "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n", encoding="utf-8"

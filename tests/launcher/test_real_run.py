@@ -43,10 +43,13 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
     Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
     Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
 
-    whole = run_child(
-        "train", "-c", "run.yaml", "--set", "trainer.output_dir=whole", "--output-format", "json"
-    )
+    in_whole = ("--set", "trainer.output_dir=whole", "--stages", "1,20")
+    whole = run_child("train", "-c", "run.yaml", *in_whole, "--output-format", "json")
     assert whole.code == 0, whole.out + whole.err
+    assert [line.partition(":")[0] for line in whole.err.splitlines() if line.startswith("stage")] == [
+        "stage 1 passed",
+        "stage 20 passed",
+    ]
     assert whole.json["step"] == 40
 
     stopped = start_child("train", "@run.yaml", "--resume", "auto")

@@ -1,0 +1,116 @@
+"""`train --stages`: a run is judged at the steps that were named, and stopped where one of them fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.stages import Seen, Stages, parse_stages, problem_with, require_stages
+from neobert.errors import ProjectError
+
+TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
+GPU = {"gpu_mem_reserved_mib": 4096, "recompiles": 0, "warnings": {}}
+
+
+def lines_of(*losses: float | None, pace: float = 1000.0, first_step: int = 1) -> list[dict[str, Any]]:
+    return [
+        {"step": first_step + number, "train/loss": loss, "train/tokens_per_sec": pace}
+        for number, loss in enumerate(losses)
+    ]
+
+
+SOUND = Seen(lines_of(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.0, 0, must_fall=True)
+
+
+def test_a_sound_stage_has_no_problem() -> None:
+    assert problem_with(SOUND) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"lines": lines_of(9.0, None, 8.0)}, "the loss of step 2 is not a finite number"),
+        ({"lines": lines_of(9.0, 8.0, 9.5, 9.0)}, "the loss does not fall: 9.0000 at first, 9.0000 now"),
+        ({"lines": lines_of(5.0, 5.0, 5.0, 5.51), "must_fall": False}, "the loss rises: 5.0000 at first"),
+        ({"beat": GPU | {"warnings": {"allocator_retries": 2}}}, "the trainer warned: allocator_retries 2"),
+        ({"beat": GPU | {"warnings": {"zero_gradient": 1}}}, "the trainer warned: zero_gradient 1"),
+        ({"beat": GPU | {"recompiles": 3}, "recompiles": 2}, "still being compiled: 3 recompiles, 2 before"),
+        ({"pace": 1112.0}, "1,000 tokens/s, 1,112 in the stage before"),
+        ({"pace": 909.0}, "1,000 tokens/s, 909 in the stage before"),
+    ],
+)
+def test_a_stage_that_fails(change: dict[str, Any], problem: str) -> None:
+    assert problem in problem_with(replace(SOUND, **change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lines": lines_of(9.0, 9.0, 9.5)},  # too few lines for a trend
+        {"lines": lines_of(5.0, 5.0, 5.0, 5.49), "must_fall": False},
+        {"beat": GPU | {"warnings": {"slow_tokens": 1}}},  # the band judges the pace
+        {"beat": GPU | {"recompiles": 2}, "recompiles": 2},
+        {"pace": 1111.0},
+        {"pace": None},
+        {"pace": 2000.0, "beat": {}},  # a CPU shares its cores
+        {"pace": 2000.0, "settled": lines_of(7.0, 6.0)},
+    ],
+)
+def test_its_neighbour_that_passes(change: dict[str, Any]) -> None:
+    assert problem_with(replace(SOUND, **change)) == ""
+
+
+def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path: Path) -> None:
+    told: list[str] = []
+    stages = Stages(tmp_path, (10, 20, 30), 10, told.append)
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines_of(3.0, 3.1, first_step=9)))
+    assert not stages.look()
+    with metrics.open("a") as file:
+        for line in [*lines_of(3.0, 3.0, first_step=19), {"step": 25, "eval/loss": 1.0}]:
+            file.write(json.dumps(line) + "\n")
+    assert not stages.look()
+    assert not stages.look()
+    assert told == ["stage 20 passed: loss 3.0000 -> 3.0000 at step 20, 1k tokens/s, memory -"]
+    with metrics.open("a") as file:
+        file.write(json.dumps(lines_of(None, first_step=31)[0]) + "\n")
+    assert stages.look()
+    assert stages.failure.startswith("stage 30 failed: the loss of step 31 is not a finite number; ")
+    assert not stages.look()
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,x", "10,5", "5,5", "1.5", "-1", "١"])
+def test_what_is_no_list_of_stages(text: str) -> None:
+    with pytest.raises(ProjectError) as refusal:
+        parse_stages(text)
+    assert (refusal.value.place, refusal.value.exit_code) == ("--stages", 2)
+
+
+def test_stages_are_read() -> None:
+    assert parse_stages(None) == ()
+    assert parse_stages("1, 300,1000") == (1, 300, 1000)
+    require_stages((), 1)
+    require_stages((2,), 3)
+    with pytest.raises(ProjectError, match=r"stage 3 is not before the last step \(3\)"):
+        require_stages((1, 3), 3)
+
+
+def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*TRAIN, "--stages", "4,600", "--output-format", "json", fake="worse")
+    assert answer.code == 93, answer.err
+    assert Path("run", "received").exists()
+    assert answer.json["status"] == "failed"
+    assert answer.json["message"].startswith("stage 4 failed: the loss does not fall: 5.0000 at first")
+    outcome = json.loads(Path("run", "outcome.json").read_text(encoding="utf-8"))
+    assert (outcome["exit_code"], outcome["status"]) == (93, "failed")
+
+
+def test_a_stage_beyond_the_end_is_a_usage_error(command: Callable[..., Any]) -> None:
+    answer = command(*TRAIN, "--stages", "700", "--dry-run")
+    assert answer.code == 2
+    assert "stage 700 is not before the last step (700)" in answer.err
