@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Self, TypeVar
@@ -206,13 +207,13 @@ def _share(
 def _build(
     assembler: Assembler, window: Window, members: NDArray[np.int64], cursor: Cursor, pin_on: int | None
 ) -> Microbatch:
+    started_s = time.perf_counter()
     built = assembler.build(window.store, members, window.first_sample, window.start.epoch, cursor)
-    if pin_on is None:
-        return built
-    with torch.cuda.device(
-        pin_on
-    ):  # a thread starts on device 0, and pinning there would open a context on it
-        return built.pin_memory()
+    if pin_on is not None:
+        # A thread starts on device 0, and pinning there would open a context on it.
+        with torch.cuda.device(pin_on):
+            built = built.pin_memory()
+    return replace(built, collate_ms=(time.perf_counter() - started_s) * 1000)
 
 
 def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:

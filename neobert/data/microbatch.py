@@ -39,6 +39,7 @@ class Microbatch:
         num_segments: documents, or pieces of documents.
         sample_ids: int64 [num_segments], the number of each segment in its text.
         cursor: where all ranks go on once each has used its microbatch of this round.
+        collate_ms: time that a loader thread took to build it, pinning included.
     """
 
     input_ids: Tensor
@@ -52,6 +53,7 @@ class Microbatch:
     num_segments: int
     sample_ids: Tensor
     cursor: Cursor
+    collate_ms: float = 0.0
 
     def to(self, device: torch.device | str) -> Microbatch:
         """Copy the tensors to a device, without waiting where their memory is pinned."""

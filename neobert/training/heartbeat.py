@@ -122,6 +122,8 @@ def _told(trainer: Trainer) -> Line:
         "read_retries": trainer.read_retries,
         "warnings": dict(trainer.warnings),
         "data_wait_ms": reading.data_wait_ms,
+        "data_wait_p50_ms": reading.data_wait_p50_ms,
+        "data_wait_p95_ms": reading.data_wait_p95_ms,
         "eta_s": _eta_s(trainer),
     }
 
@@ -172,6 +174,8 @@ NOTHING_TOLD: Line = dict.fromkeys(
         "read_retries",
         "warnings",
         "data_wait_ms",
+        "data_wait_p50_ms",
+        "data_wait_p95_ms",
         "eta_s",
     )
 )

@@ -11,6 +11,7 @@ from torch.nn.utils import clip_grads_with_norm_
 from neobert.training.hooks import Hook
 from neobert.training.pulse import COLLECTIVE, COMPILE, DATA_WAIT, FIRST_STEPS, STEP
 from neobert.training.signals import StopRequested
+from neobert.training.stopwatch import COLLATE
 from neobert.training.task import Batch
 from neobert.training.trainer import Trainer
 
@@ -53,6 +54,7 @@ def run_step(trainer: Trainer) -> None:
         with stopwatch.section("data_wait"):
             trainer.pulse.enter(DATA_WAIT, progress.step)
             batches = fetch(trainer)
+            stopwatch.note(COLLATE, sum(batch.collate_ms for batch in batches))
             trainer.pulse.enter(COLLECTIVE)
             num_targets, num_tokens = agree(trainer, batches)
         trainer.pulse.enter(COMPILE if is_early else STEP)

@@ -10,7 +10,7 @@ from neobert.optim.qk_clip import QKClip
 from neobert.training.journal import Journal
 from neobert.training.memory import allocator_fields
 from neobert.training.stopwatch import Times
-from neobert.training.timing import Breakdown
+from neobert.training.timing import Breakdown, percentile
 from neobert.training.tracker import Tracker
 from neobert.training.trainer import Reading, Trainer
 
@@ -48,6 +48,7 @@ class TrainingLog:
         self._tokens = trainer.progress.tokens_total
 
     def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
+        waits_ms = [step["data_wait"] for step in times.steps]
         flops_per_s = (trainer.flops - self._flops) / times.elapsed_s
         return Reading(
             loss=loss if math.isfinite(loss) else None,
@@ -56,6 +57,8 @@ class TrainingLog:
             tokens_per_second=(trainer.progress.tokens_total - self._tokens) / times.elapsed_s,
             mfu=None if self._peak_flops is None else flops_per_s / self._peak_flops,
             data_wait_ms=times.mean_ms("data_wait"),
+            data_wait_p50_ms=percentile(waits_ms, 50),
+            data_wait_p95_ms=percentile(waits_ms, 95),
             step_time_s=times.elapsed_s / (trainer.progress.step - self._step),
         )
 
@@ -69,8 +72,11 @@ class TrainingLog:
         }
         if self._breakdown is None:
             return told
-        pauses = {f"time/{name}_ms": times.pauses_ms.get(name, 0.0) for name in TOLD_PAUSES}
-        return told | self._breakdown.fields(times.steps) | pauses
+        told |= self._breakdown.fields(times.steps)
+        for name in TOLD_PAUSES:
+            told[f"time/{name}_ms"] = times.pauses_ms.get(name, 0.0)
+            told |= self._breakdown.spread(name, [pauses.get(name, 0.0) for pauses in times.pauses])
+        return told
 
 
 def fields(trainer: Trainer) -> dict[str, float | None]:

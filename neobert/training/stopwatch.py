@@ -19,7 +19,9 @@ import torch
 STEP = "step"
 ALWAYS = ("data_wait",)
 SECTIONS = (*ALWAYS, "copy", "forward", "backward", "clip", "optimizer")
-BREAKDOWN = (STEP, *SECTIONS)
+# Loader threads build microbatches while earlier steps run, so this is no part of the step's own time.
+COLLATE = "collate"
+BREAKDOWN = (STEP, *SECTIONS, COLLATE)
 
 Span = tuple[str, Any, Any]
 
@@ -31,12 +33,18 @@ class Times:
     Attributes:
         elapsed_s: seconds since the last reading by the clock of the host, without the pauses.
         steps: milliseconds in each section, for each step; `step` is the whole of it.
-        pauses_ms: milliseconds in each kind of pause.
+        pauses: milliseconds in each kind of pause after each step. The pause in which the last reading took
+            place ended after that, and is counted with the last step here.
     """
 
     elapsed_s: float
     steps: tuple[Mapping[str, float], ...]
-    pauses_ms: Mapping[str, float]
+    pauses: tuple[Mapping[str, float], ...]
+
+    @property
+    def pauses_ms(self) -> Mapping[str, float]:
+        """Return the milliseconds in each kind of pause, over all steps."""
+        return _added(self.pauses)
 
     def mean_ms(self, name: str) -> float:
         """Return the milliseconds of a step in a section; there was at least one step."""
@@ -50,7 +58,7 @@ class Stopwatch:
         self._is_on_gpu = device.type == "cuda"
         self._sections = frozenset(sections)
         self._steps: list[list[Span]] = []
-        self._pauses: list[Span] = []
+        self._pauses: list[tuple[int, Span]] = []
         self._pause_start: Any = None
         self._started_s = time.perf_counter()
 
@@ -71,12 +79,17 @@ class Stopwatch:
         yield
         self._steps[-1].append((name, start, self._mark()))
 
+    def note(self, name: str, took_ms: float) -> None:
+        """Add a time that was measured elsewhere to the step that is under way."""
+        if name in self._sections:
+            self._steps[-1].append((name, 0.0, took_ms / 1000))
+
     @contextmanager
     def pause(self, name: str) -> Iterator[None]:
         """Leave the block out of the elapsed time: it is no training."""
         self._pause_start = self._mark()
         yield
-        self._pauses.append((name, self._pause_start, self._mark()))
+        self._pauses.append((len(self._steps), (name, self._pause_start, self._mark())))
 
     def read(self) -> Times:
         """Return the times since the last reading, and start anew.
@@ -85,11 +98,19 @@ class Stopwatch:
         for the steps before it and counts as theirs: the pause begins here.
         """
         now_s, self._pause_start = time.perf_counter(), self._mark()
-        pauses_ms = _totals(self._pauses)
-        elapsed_s = now_s - self._started_s - sum(pauses_ms.values()) / 1000
+        pauses = self._pauses_by_step()
+        elapsed_s = now_s - self._started_s - sum(_added(pauses).values()) / 1000
         steps = tuple(map(_totals, self._steps))
         self._steps, self._pauses, self._started_s = [], [], now_s
-        return Times(elapsed_s, steps, pauses_ms)
+        return Times(elapsed_s, steps, pauses)
+
+    def _pauses_by_step(self) -> tuple[Mapping[str, float], ...]:
+        """Add up the pauses after each step; those before the first step count with the last one."""
+        count = max(1, len(self._steps))
+        spans: list[list[Span]] = [[] for _ in range(count)]
+        for num_steps, span in self._pauses:
+            spans[(num_steps - 1) % count].append(span)
+        return tuple(map(_totals, spans))
 
     def _mark(self) -> Any:
         if not self._is_on_gpu:
@@ -103,6 +124,14 @@ def _totals(spans: Collection[Span]) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
     for name, start, end in spans:
         totals[name] += _between_ms(start, end)
+    return dict(totals)
+
+
+def _added(times: Collection[Mapping[str, float]]) -> dict[str, float]:
+    totals: dict[str, float] = defaultdict(float)
+    for each in times:
+        for name, took_ms in each.items():
+            totals[name] += took_ms
     return dict(totals)
 
 

@@ -15,11 +15,12 @@ from neobert.training.progress import Progress
 
 
 class Batch(Protocol):
-    """A microbatch: whatever tensors the task gives it, and its counts on the host."""
+    """A microbatch: whatever tensors the task gives it, its counts on the host, and the time to build it."""
 
     num_tokens: int
     num_targets: int
     cursor: Cursor
+    collate_ms: float
 
 
 class Batches(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from neobert.training.stopwatch import SECTIONS, STEP
+from neobert.training.stopwatch import COLLATE, SECTIONS, STEP
 
 OTHER = "other"
 PARTS = (*SECTIONS, OTHER)
@@ -23,13 +23,14 @@ class Breakdown:
     def fields(self, steps: Sequence[Step]) -> dict[str, float]:
         """Return `time/<part>_ms` and its companions for the steps of one line, of which there is one."""
         fields: dict[str, float] = {}
-        for name in PARTS:
+        for name in (*PARTS, COLLATE):
             values = [part_ms(step, name) for step in steps]
             fields[f"time/{name}_ms"] = sum(values) / len(values)
-            fields |= self._spread(name, values)
-        return fields | self._spread(STEP, [step[STEP] for step in steps])
+            fields |= self.spread(name, values)
+        return fields | self.spread(STEP, [step[STEP] for step in steps])
 
-    def _spread(self, name: str, values: Sequence[float]) -> dict[str, float]:
+    def spread(self, name: str, values: Sequence[float]) -> dict[str, float]:
+        """Return median, 95th percentile and moving average of one time of every step."""
         average = self._averages.get(name, values[0])
         for value in values:
             average += WEIGHT * (value - average)

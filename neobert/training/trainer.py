@@ -35,6 +35,8 @@ class Reading:
     tokens_per_second: float | None = None
     mfu: float | None = None
     data_wait_ms: float | None = None
+    data_wait_p50_ms: float | None = None
+    data_wait_p95_ms: float | None = None
     step_time_s: float | None = None
 
 

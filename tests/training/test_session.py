@@ -69,6 +69,8 @@ BEAT_FIELDS = [
     "read_retries",
     "warnings",
     "data_wait_ms",
+    "data_wait_p50_ms",
+    "data_wait_p95_ms",
     "eta_s",
     "last_checkpoint_step",
     "last_checkpoint_age_s",
@@ -107,6 +109,7 @@ def test_a_fresh_run_leaves_what_the_contract_says(make_run, run, metrics, beats
     assert seen[0]["loss"] is None
     assert seen[0]["last_checkpoint_step"] is None
     assert seen[-1]["loss"] == by_step[12]["train/loss"]
+    assert 0 < seen[-1]["data_wait_p50_ms"] <= seen[-1]["data_wait_p95_ms"]
     assert (seen[-1]["last_checkpoint_step"], seen[-1]["eta_s"]) == (12, 0.0)
     assert (seen[-1]["compute_dtype"], seen[-1]["attention_kernel"]) == ("float32", "sdpa")
     later = next(beat for beat in reversed(seen) if (beat["step"], beat["phase"]) == (6, "train"))

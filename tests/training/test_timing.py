@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.metrics import TOLD_PAUSES
-from neobert.training.stopwatch import ALWAYS, BREAKDOWN, SECTIONS, Stopwatch
+from neobert.training.stopwatch import ALWAYS, BREAKDOWN, COLLATE, SECTIONS, Stopwatch
 from neobert.training.timing import PARTS, Breakdown, part_ms, percentile
 
 CPU = torch.device("cpu")
@@ -44,6 +44,18 @@ def clock(monkeypatch):
     return clock
 
 
+def test_a_time_that_was_measured_elsewhere_is_no_part_of_the_sum(clock):
+    stopwatch = Stopwatch(CPU, BREAKDOWN)
+    for took_ms in (30.0, 50.0):
+        with stopwatch.step():
+            stopwatch.note(COLLATE, took_ms)
+            clock.pass_ms(10)
+    fields = Breakdown().fields(stopwatch.read().steps)
+    assert fields["time/collate_ms"] == pytest.approx(40)
+    assert fields["time/collate_p95_ms"] == pytest.approx(49)
+    assert sum(fields[f"time/{name}_ms"] for name in PARTS) == pytest.approx(10)
+
+
 def do_step(stopwatch, clock, lasting, unnamed_ms=0.0):
     with stopwatch.step():
         for name, amount in lasting.items():
@@ -63,7 +75,7 @@ def test_the_stopwatch_tells_each_step_and_starts_anew(clock):
         pytest.approx({"data_wait": 4, "forward": 20, "step": 25}),
     )
     assert times.mean_ms("forward") == pytest.approx(15)
-    assert stopwatch.read() == type(times)(0.0, (), {})
+    assert stopwatch.read() == type(times)(0.0, (), ({},))
 
 
 def test_microbatches_of_a_step_add_up(clock):
@@ -90,6 +102,21 @@ def test_a_pause_is_no_training(clock):
     times = stopwatch.read()
     assert times.elapsed_s == pytest.approx(0.007)
     assert times.pauses_ms == pytest.approx({"checkpoint": 1000})
+
+
+def test_pauses_are_those_of_the_step_before_them(clock):
+    stopwatch = Stopwatch(CPU)
+    for took_ms in (5, 7, 0):
+        do_step(stopwatch, clock, {"data_wait": 1})
+        with stopwatch.pause("checkpoint"):
+            clock.pass_ms(took_ms)
+    with stopwatch.pause("logging"):
+        clock.pass_ms(2)
+        times = stopwatch.read()
+        clock.pass_ms(3)
+    assert [each["checkpoint"] for each in times.pauses] == pytest.approx([5, 7, 0], abs=1e-6)
+    do_step(stopwatch, clock, {"data_wait": 1})
+    assert stopwatch.read().pauses == (pytest.approx({"logging": 3}),)
 
 
 def test_what_a_reading_waited_for_was_the_work_of_the_steps(clock):
@@ -148,9 +175,12 @@ def test_a_real_run_tells_where_its_time_goes(make_run, run, metrics):
     assert min(gaps) < 0.02
     shares = [line["time/other_ms"] / line["time/step_ms"] for line in lines]
     assert 0 <= statistics.median(shares) < 0.05
-    assert all(line[f"time/{name}_ms"] > 0 for line in lines for name in SECTIONS)
+    assert all(line[f"time/{name}_ms"] > 0 for line in lines for name in (*SECTIONS, COLLATE))
     assert all(line[f"time/{name}_ms"] >= 0 for line in lines for name in TOLD_PAUSES)
     assert lines[-1]["time/logging_ms"] > 0
+    assert all(
+        line[f"time/{name}_p50_ms"] <= line[f"time/{name}_p95_ms"] for line in lines for name in TOLD_PAUSES
+    )
 
 
 def test_the_data_wait_is_always_told(make_run, run, metrics):
