@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,10 +64,13 @@ def rotated(path: Path) -> Path:
 
 def read_rows(path: Path) -> list[Row]:
     """Read the lines that are whole; one that a crash tore is left out. A missing file has none."""
-    if not path.exists():
-        return []
-    rows = (_parse(line) for line in path.read_bytes().split(b"\n"))
-    return [row for row in rows if row is not None]
+    return list(iter_rows(path))
+
+
+def iter_rows(path: Path) -> Iterator[Row]:
+    """Yield the whole lines one at a time, for files of any length."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        yield from (row for row in map(_parse, file) if row is not None)
 
 
 def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> list[Row]:

@@ -36,6 +36,7 @@ from neobert.training.history import METRICS, heartbeat_path, trim_heartbeat, tr
 from neobert.training.hooks import Hook
 from neobert.training.journal import Journal
 from neobert.training.loop import fit
+from neobert.training.metric_files import write_metric_files
 from neobert.training.metrics import MetricsLine, TrainingLog
 from neobert.training.outcome import Status, clear_outcome, has_outcome, write_outcome
 from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
@@ -260,6 +261,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         if superseded:
             log.warning("checkpoints of later steps were set aside: %s", superseded)
         trim_metrics(run_dir, progress)
+        stack.callback(write_metric_files, run_dir)
         journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
         tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
         if tracker is not None:
