@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -10,16 +11,20 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
+from launcher import console
 from launcher.files import write_json
 from launcher.probes.child import family_of, kill_all
 from launcher.process import child_environment
 from launcher.restarts import signal_name
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
+from neobert.printable import printable
 
 ERRAND = "launcher.errand"
 STOPPING_S = 10.0
+LAST_LINES_S = 2.0
 
 
 def ask(
@@ -27,7 +32,8 @@ def ask(
 ) -> dict[str, Any]:
     """Run `python -m MODULE CONTENT.json ...` and return its report; raise the ProjectError that it left.
 
-    What it says to people passes through. Where it ends without a word, the error has this hint.
+    What it says to people passes through, a cleaned line at a time. Where it ends without a word, the error
+    has this hint.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
         file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
@@ -36,11 +42,15 @@ def ask(
             [sys.executable, "-m", ERRAND, module, str(file), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=child_environment(error_file),
             start_new_session=True,
         )
-        with stopped_with_us(child):
-            answer, _ = child.communicate()
+        assert child.stdout is not None
+        assert child.stderr is not None
+        with stopped_with_us(child), child.stdout, passed_on(child.stderr):
+            answer = child.stdout.read()
+            child.wait()
         error = read_error_file(error_file)
     if error is not None:
         raise error
@@ -49,6 +59,23 @@ def ask(
     if child.returncode:
         raise _failure(module, child.returncode, hint)
     return dict(json.loads(answer))
+
+
+@contextmanager
+def passed_on(output: IO[bytes]) -> Iterator[None]:
+    """Print what a child writes to its standard error while the block runs, and the rest of it."""
+    reader = Thread(target=_print_lines, args=(output,), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join(LAST_LINES_S)  # a process that the child left behind may keep the pipe open for ever
+
+
+def _print_lines(output: IO[bytes]) -> None:
+    with io.TextIOWrapper(output, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            console.tell(printable(line.rstrip("\n"), keep="\t"))
 
 
 @contextmanager

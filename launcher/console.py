@@ -10,20 +10,27 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from launcher.ui.fold import fold
+from launcher.ui.safe_text import safe_text
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+from neobert.printable import printable
 
 OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 
 
 def write(text: str) -> None:
-    """Put text on standard output, at once.
+    """Put text on standard output, at once; nothing in it acts on a terminal or on a CI system.
 
     A reader that went away (`| head`) has what it wanted: the rest is dropped and the exit code stays.
 
     Raises:
         ProjectError: the output could not be written, so nobody got the report.
     """
+    write_commands(safe_text(text, has_colour=has_colour(sys.stdout)))
+
+
+def write_commands(text: str) -> None:
+    """Put text on standard output as it is: workflow commands, whose values are clean already."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -45,16 +52,17 @@ def unwritten(error: OSError) -> ProjectError:
 
 def tell(text: str) -> None:
     """Put a line for people on standard error; what cannot be written there has nowhere else to go."""
+    shown = safe_text(fold(text, width(sys.stderr)), has_colour=has_colour(sys.stderr))
     try:
-        print(fold(text, width(sys.stderr)), file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)
 
 
 def announce(text: str) -> None:
-    """Say what is waited for, where somebody sits in front of it."""
+    """Say in a line what is waited for, where somebody sits in front of it."""
     if is_terminal(sys.stderr):
-        tell(text)
+        tell(printable(text))
 
 
 def open_closed_streams() -> None:

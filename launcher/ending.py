@@ -29,6 +29,7 @@ from neobert.errors import (
     ProjectError,
     read_error_file,
 )
+from neobert.printable import printable
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
 from neobert.training.checkpoint.manifest import CODE as BROKEN_RESUME
 
@@ -180,13 +181,13 @@ def read_error(path: Path) -> ProjectError | None:
 
 def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
     log = _log_of(folder / LOGS)
+    said = f"\n{printable(f'  = log: {log}')}"
     if error is not None:
-        return f"{describe(error)}\n  = log: {log}"
-    told = outcome.get("message")
-    if told:
-        return f"{told}\n  = log: {log}"
+        return describe(error) + said
+    if told := outcome.get("message"):
+        return printable(told) + said
     last = _last_line(log)
-    return f"{_death(code)}{f': {last}' if last else ''}\n  = log: {log}"
+    return printable(f"{_death(code)}{f': {last}' if last else ''}") + said
 
 
 def _log_of(logs: Path) -> Path:
@@ -265,13 +266,13 @@ def summary_text(ending: Ending) -> str:
     """Steps, tokens, first and last evaluation, checkpoint, next command."""
     of = f" of {ending.max_steps}" if ending.max_steps else ""
     tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
-    lines = [f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})"]
+    lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
     lines += _evaluations(ending)
     if ending.restarts:
         lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
     if ending.checkpoint:
-        lines.append(f"checkpoint: {ending.checkpoint}")
+        lines.append(printable(f"checkpoint: {ending.checkpoint}"))
     if ending.message:
         lines.insert(1, ending.message)
-    following = [f"next: {ending.next_command}"] if ending.next_command else []
+    following = [printable(f"next: {ending.next_command}")] if ending.next_command else []
     return "\n".join([fold("\n".join(lines), console.width()), *following])

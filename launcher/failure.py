@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from launcher import console
 from launcher.arguments import UsageError, split_passthrough
@@ -19,6 +20,10 @@ from launcher.shadow import find_shadowed
 from launcher.stopping import TerminatedError
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
+from neobert.printable import printable
+
+if TYPE_CHECKING:
+    from launcher.report import Report
 
 SHADOWED = "HST006"
 # What writes the other formats is not to be had then: its output, or its own modules.
@@ -43,15 +48,20 @@ def asked_format(arguments: Sequence[str]) -> str:
 def deliver(error: BaseException, output_format: str) -> int:
     """Report whatever ended a command. Returns the exit code."""
     if isinstance(error, UsageError) and output_format == "text":
-        try:
-            error.show()
-        except OSError:
-            console.silence(sys.stderr)
+        console.tell(_usage_text(error))
         return EXIT_USAGE
     told = _as_told(error)
     if told is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
         raise error
     return deliver_error(told or _unexpected(error), output_format)
+
+
+def _usage_text(error: Any) -> str:
+    """The parser's own text; what it quotes of the command line is cleaned."""
+    error.message = printable(error.message)
+    shown = io.StringIO()
+    error.show(shown)
+    return shown.getvalue().rstrip("\n")
 
 
 def _as_told(error: BaseException) -> ProjectError | None:
@@ -88,27 +98,27 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
     if output_format == "text" or error.code in UNFORMATTED:
         console.tell(str(error) if isinstance(error, ConfigError) else describe(error))
         return error.exit_code
-    from launcher.formats import render
     from launcher.report import report_of_error
 
     report = report_of_error(error)
-    _write_anyway(render(report, output_format))
+    _write_anyway(report, output_format)
     return report.exit_code
 
 
 def describe(error: ProjectError) -> str:
     """Place, sentence, code, and the way out on a line of its own."""
     place = f"{error.place}: " if error.place else ""
-    hint = f"\n  = hint: {error.hint}" if error.hint else ""
-    return (
-        f"{console.paint('error', 'red', 'bold', on=sys.stderr)}: {place}{error.message} [{error.code}]{hint}"
-    )
+    told = printable(f"{place}{error.message} [{error.code}]")
+    hint = f"\n  = hint: {printable(error.hint)}" if error.hint else ""
+    return f"{console.paint('error', 'red', 'bold', on=sys.stderr)}: {told}{hint}"
 
 
-def _write_anyway(text: str) -> None:
+def _write_anyway(report: Report, output_format: str) -> None:
     """Where standard output fails too, standard error gets what can be said in a line."""
+    from launcher.formats import deliver
+
     try:
-        console.write(text)
+        deliver(report, output_format)
     except ProjectError as error:
         console.tell(describe(error))
 

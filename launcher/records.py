@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,48 @@ from neobert.training.outcome import FILE_NAME as OUTCOME
 Record = dict[str, Any]
 LAST_LINES_BYTES = 64 * 1024
 OUTCOME_KINDS = {"status": str, "exit_code": int, "step": int, "message": str}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_loss(value: object) -> bool:
+    return _is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
+
+
+def _is_times(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+Checks = Mapping[str, Callable[[object], bool]]
+BEAT_VALUES: Checks = {
+    **dict.fromkeys(("phase", "ts_utc", "last_progress_ts_utc"), _is_text),
+    **dict.fromkeys(("seq", "step", "last_progress_step", "max_steps", "tokens_total"), _is_count),
+    **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), _is_number),
+    **dict.fromkeys(("gpu_mem_reserved_mib", "host_rss_mib"), _is_number),
+    "loss": _is_loss,
+    "phase_longest_s": _is_times,
+}
+METRICS_VALUES: Checks = {
+    "step": _is_count,
+    "train/loss": _is_loss,
+    "eval/loss": _is_loss,
+    "train/tokens_per_sec": _is_number,
+}
+
+
+def sound_values(record: Record, checks: Checks) -> Record:
+    """The record without values of a wrong type: it may have been written by hand, or by another version."""
+    return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
 
 
 def parse_lines(text: str) -> Iterator[Record]:
@@ -77,15 +120,21 @@ def last_record(path: Path) -> Record:
 def last_beat(folder: Path, rank: int) -> Record:
     """The newest heartbeat of a rank, also in the moment in which its file has just been renamed."""
     path = folder / f"heartbeat_rank{rank}.jsonl"
-    return last_record(path) or last_record(path.with_name(f"{path.name}.1"))
+    beat = last_record(path) or last_record(path.with_name(f"{path.name}.1"))
+    return sound_values(beat, BEAT_VALUES)
 
 
 def read_metrics(path: Path) -> list[Record]:
     """All whole lines of a metrics file."""
     try:
-        return list(parse_lines(path.read_text(encoding="utf-8", errors="replace")))
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
+    return list(_metrics_in(text))
+
+
+def _metrics_in(text: str) -> Iterator[Record]:
+    return (sound_values(record, METRICS_VALUES) for record in parse_lines(text))
 
 
 @dataclass(slots=True)
@@ -108,7 +157,7 @@ class MetricsTail:
     def read_new(self) -> list[Record]:
         """Whole lines that appeared since the last call, for later steps than any seen before."""
         text = self._read_whole_lines()
-        fresh = [record for record in parse_lines(text) if self._is_new(record)]
+        fresh = [record for record in _metrics_in(text) if self._is_new(record)]
         self.after_step = max([self.after_step, *(record["step"] for record in fresh)])
         return fresh
 

@@ -27,6 +27,7 @@ from neobert.errors import (
     EXIT_TRAINING_FAILED,
     ProjectError,
 )
+from neobert.printable import printable
 from neobert.training.checkpoint.folders import CHECKPOINTS, latest
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
@@ -191,7 +192,7 @@ def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -
         dump_stacks(workers, launch.folder, str(stall))
     except OSError as error:  # a disk that is full or gone may be why it stands still
         told = f"no stacks could be written: {error}"
-    console.tell(f"{stall}; {told}")
+    console.tell(printable(f"{stall}; {told}"))
     end(child, workers, launch.limits.grace_s)
 
 
@@ -226,7 +227,7 @@ def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     with _if_there_is_room("the restart in manifest.json"):
         record_restart(launch.folder, told)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
-    console.tell(f"{failure.message}; the run goes on from {source} ({count})")
+    console.tell(printable(f"{failure.message}; the run goes on from {source} ({count})"))
 
 
 def conclude_session(
@@ -282,7 +283,7 @@ def _if_there_is_room(what: str) -> Iterator[None]:
     try:
         yield
     except ProjectError as error:
-        console.tell(f"warning: {what} is missing: {error.place} {error.message}")
+        console.tell(printable(f"warning: {what} is missing: {error.place} {error.message}"))
 
 
 def _was_asked_to_stop(forwarder: Forwarder) -> bool:

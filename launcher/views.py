@@ -8,6 +8,7 @@ from typing import Protocol
 
 from launcher import console
 from launcher.watch import Watch, describe
+from neobert.printable import printable
 
 
 class View(Protocol):
@@ -60,7 +61,7 @@ class SteadyView:
             act()
         except Exception as error:
             self.has_failed = True
-            console.tell(f"the run goes on, and can no longer be shown: {error}")
+            console.tell(printable(f"the run goes on, and can no longer be shown: {error}"))
 
 
 def make_view(watch: Watch, output_format: str) -> View:

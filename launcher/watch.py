@@ -8,6 +8,7 @@ from pathlib import Path
 from launcher.records import MetricsTail, Record, last_beat
 from launcher.rundir import METRICS
 from launcher.ui.numbers import show_count, show_duration, show_mib
+from neobert.printable import printable
 
 LOSS = "train/loss"
 EVAL_LOSS = "eval/loss"
@@ -40,7 +41,7 @@ def describe(row: Record, beat: Record) -> str:
         words.append(f"at risk {minutes_at_risk(beat)}")
     if row.get(EVAL_LOSS) is not None:
         words.append(f"eval loss {row[EVAL_LOSS]:.4f}")
-    return "  ".join(words)
+    return printable("  ".join(words))
 
 
 def memory_mib(beat: Record) -> float | None:

@@ -13,6 +13,7 @@ from launcher.arguments import RUN_FILE_SUFFIXES
 from launcher.asking import ask
 from launcher.devices import keep_to_its_device
 from launcher.files import require_writable, write_text
+from launcher.formats.json import to_json
 from launcher.formats.text import finding_text
 from launcher.selection import Selection
 from launcher.ui.bench_view import bench_text
@@ -85,7 +86,7 @@ def run(asked: Asked, output_format: str) -> int:
         baseline=None if asked.baseline is None else read_report(asked.baseline),
     )
     report = ask(MODULE, request.as_json(), hint=HINT)
-    text = json.dumps(report, indent=2)
+    text = to_json(report)
     if asked.output is not None:
         write_text(asked.output, text + "\n")
     console.write(text if output_format == "json" else bench_text(report))

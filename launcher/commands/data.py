@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from launcher import console
 from launcher.asking import ask
 from launcher.files import make_folder
+from launcher.formats.json import to_json
 from launcher.selection import Selection
 from launcher.ui.table import columns
 from neobert.config import to_dict
@@ -49,7 +49,7 @@ def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output
 
 def _deliver(report: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
-        console.write(json.dumps(report, indent=2))
+        console.write(to_json(report))
     else:
         console.write(columns([[name, value] for name, value in _rows(report)]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -10,6 +9,7 @@ from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher import console
+from launcher.formats.json import to_json
 from launcher.selection import Selection
 from launcher.ui.fold import fold
 from launcher.ui.table import columns
@@ -83,7 +83,7 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
 
 def _deliver(content: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
-        console.write(json.dumps(content, indent=2, ensure_ascii=False))
+        console.write(to_json(content))
     else:
         console.write(fold("\n".join(_lines(content)), console.width()))
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import validators.rules  # noqa: F401  registers every rule
 from launcher import console
 from launcher.discovery import Discovered, discover
-from launcher.formats import render
+from launcher.formats import deliver
 from launcher.readable import judged_as_read
 from launcher.report import COMMAND_LINE, Report, findings_of_error
 from launcher.ui.table import columns
 from neobert.config import ConfigError
 from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.printable import printable
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
 from validators.finding import CheckResult, Finding, Level, Status
@@ -93,7 +94,7 @@ def run(asked: Asked, output_format: str) -> int:
     judged = [_chosen(judge_file(path, profiles), asked.choice) for path in found.files]
     is_repository = asked.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, asked.paths))
     report = combine(judged, strict=asked.strict, has_folder=is_repository)
-    console.write(render(report, output_format))
+    deliver(report, output_format)
     if output_format == "text":
         _tell_more(asked, found, report)
     return report.exit_code
@@ -204,7 +205,7 @@ def _fix(files: Sequence[Path]) -> None:
 
     for path in files:
         for done in fix_file(path):
-            console.tell(f"fixed {done}")
+            console.tell(printable(f"fixed {done}"))
 
 
 def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
@@ -216,7 +217,7 @@ def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
         console.tell("nothing to lint: no named file is a run file or a profile")
     for other in found.left_out[:MOST_NAMED]:
         meant = f"; did you mean {other.meant}?" if other.meant else ""
-        console.tell(f"left out {other.path}: {other.reason}{meant}")
+        console.tell(printable(f"left out {other.path}: {other.reason}{meant}"))
     num_more = len(found.left_out) - MOST_NAMED
     if num_more > 0:
         console.tell(f"left out {counted(num_more, 'other path')} for similar reasons")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from launcher import console
+from launcher.formats.json import to_json
 from launcher.selection import Selection
 from launcher.ui.plan_view import plan_text
 from neobert.errors import EXIT_OK
@@ -19,7 +19,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
     resolved = selection.require()
     plan = plan_run(resolved)
     if output_format == "json":
-        console.write(json.dumps(as_json(resolved, plan), indent=2))
+        console.write(to_json(as_json(resolved, plan)))
     else:
         console.write(plan_text(resolved, plan, verbose=verbose))
     return EXIT_OK

@@ -8,11 +8,12 @@ from pathlib import Path
 from launcher import console
 from launcher.devices import keep_to_its_device
 from launcher.files import require_writable, write_text
-from launcher.formats import render
+from launcher.formats import deliver
 from launcher.levels import default_levels, parse_levels
 from launcher.preflight import Examination, examine, load_facts, results_folder, write_report, write_results
 from launcher.selection import Selection
 from launcher.ui.preflight_view import preflight_text
+from neobert.printable import printable
 from validators.facts_io import facts_to_json
 
 
@@ -47,12 +48,15 @@ def run(asked: Asked, output_format: str) -> int:
         write_text(asked.save_facts, facts_to_json(examination.facts))
     if output_format == "text":
         console.write(preflight_text(examination, verbose=asked.verbose))
-        console.write(_kept(examination, folder) if recorded else f"report, facts and receipt: {folder}")
+        console.write(
+            _kept(examination, folder) if recorded else printable(f"report, facts and receipt: {folder}")
+        )
     else:
-        console.write(render(examination.report, output_format))
+        deliver(examination.report, output_format)
     return examination.report.exit_code
 
 
 def _kept(examination: Examination, folder: Path) -> str:
     recorded = examination.facts.recorded_utc or "an unknown time"
-    return f"report: {folder}\nno receipt: these are facts recorded at {recorded}, no machine was looked at"
+    kept = printable(f"report: {folder}")
+    return f"{kept}\nno receipt: these are facts recorded at {printable(recorded)}, no machine was looked at"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from launcher import console
+from launcher.formats.json import to_json
 from launcher.ui.fold import fold
 from launcher.ui.table import columns
 from launcher.ui.values import flatten, origin_text, show_value
 from neobert.config import to_dict
 from neobert.errors import EXIT_OK
+from neobert.printable import printable
 from profiles.registry import Profile, Requirements, list_profiles, load_profile
 
 
@@ -20,7 +21,7 @@ def list_all(output_format: str) -> int:
     """One line a profile."""
     found = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
-        console.write(_json([_about(profile) for profile in found]))
+        console.write(to_json([_about(profile) for profile in found]))
     else:
         rows = [
             [profile.name, profile.kind, _hardware(profile.requires), profile.intent] for profile in found
@@ -37,7 +38,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         content = {
             key: {"value": value, "origin": asdict(profile.origins[key])} for key, value in values.items()
         }
-        console.write(_json({**_about(profile), "values": content}))
+        console.write(to_json({**_about(profile), "values": content}))
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
@@ -55,7 +56,7 @@ def diff(first: str, second: str, output_format: str) -> int:
         if left.get(key) != right.get(key)
     }
     if output_format == "json":
-        console.write(_json({key: {first: old, second: new} for key, (old, new) in changed.items()}))
+        console.write(to_json({key: {first: old, second: new} for key, (old, new) in changed.items()}))
     else:
         rows = [[key, show_value(old), show_value(new)] for key, (old, new) in changed.items()]
         console.write(columns([["", first, second], *rows]) if rows else "no key differs")
@@ -63,11 +64,11 @@ def diff(first: str, second: str, output_format: str) -> int:
 
 
 def _head(profile: Profile) -> Iterator[str]:
-    yield console.paint(f"{profile.name} ({profile.kind})", "bold")
-    yield f"  {profile.intent}"
+    yield console.paint(printable(f"{profile.name} ({profile.kind})"), "bold")
+    yield printable(f"  {profile.intent}")
     mfu = f"{profile.expects.mfu:.0%}"
-    yield f"  requires {_hardware(profile.requires)}; expects an MFU of {mfu}{_rate(profile)}"
-    yield f"  from {', '.join(profile.files)}; {'pinned' if profile.is_locked else 'not pinned'}"
+    yield printable(f"  requires {_hardware(profile.requires)}; expects an MFU of {mfu}{_rate(profile)}")
+    yield printable(f"  from {', '.join(profile.files)}; {'pinned' if profile.is_locked else 'not pinned'}")
 
 
 def _rate(profile: Profile) -> str:
@@ -94,7 +95,3 @@ def _about(profile: Profile) -> dict[str, Any]:
         "is_locked": profile.is_locked,
         "files": list(profile.files),
     }
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False)

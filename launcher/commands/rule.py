@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from difflib import get_close_matches
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher import console
+from launcher.formats.json import to_json
 from launcher.ui.fold import reflow
 from launcher.ui.table import columns
 from neobert.config import all_keys
@@ -22,10 +22,12 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
     """Print one page, or one line a rule."""
     if every or code is None:
         rules = [RULES[name] for name in sorted(RULES)]
-        console.write(_json([_as_json(rule) for rule in rules]) if output_format == "json" else _list(rules))
+        console.write(
+            to_json([_as_json(rule) for rule in rules]) if output_format == "json" else _list(rules)
+        )
         return EXIT_OK
     rule = find(code)
-    console.write(_json(_as_json(rule)) if output_format == "json" else page_text(rule))
+    console.write(to_json(_as_json(rule)) if output_format == "json" else page_text(rule))
     return EXIT_OK
 
 
@@ -81,7 +83,3 @@ def _as_json(rule: Rule) -> dict[str, Any]:
         "waivable": rule.waivable,
         "page": rule.page.strip(),
     }
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False)

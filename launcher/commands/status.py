@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from launcher import console
-from launcher.records import Record, last_beat, read_json, read_metrics, read_outcome
+from launcher.formats.json import to_json
+from launcher.records import Record, last_beat, list_in, read_json, read_metrics, read_outcome
 from launcher.rundir import MANIFEST, METRICS, is_alive, is_run_directory
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_number
 from launcher.watch import LOSS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.printable import printable
 from neobert.training.outcome import FILE_NAME as OUTCOME
 
 DIED = "died while in "
@@ -57,7 +58,7 @@ def run(folder: Path, output_format: str) -> int:
         )
     standing = look_at(folder, datetime.now(UTC))
     told = fold(line(standing), console.width(), BETWEEN)
-    console.write(json.dumps(asdict(standing), indent=2) if output_format == "json" else told)
+    console.write(to_json(asdict(standing)) if output_format == "json" else told)
     return EXIT_OK
 
 
@@ -78,7 +79,7 @@ def look_at(folder: Path, now: datetime) -> Standing:
         eta_s=None if has_ended else beat.get("eta_s"),
         minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
         minutes_at_risk=at_risk_min,
-        restarts=len(manifest.get("restarts", ())),
+        restarts=len(list_in(manifest, "restarts")),
         is_alive=alive,
         heartbeat_age_s=age_s,
     )
@@ -124,7 +125,7 @@ def line(standing: Standing) -> str:
         *([f"restarts {standing.restarts}"] if standing.restarts else []),
         f"{alive}, {_heard(standing.heartbeat_age_s)}",
     ]
-    return BETWEEN.join(words)
+    return printable(BETWEEN.join(words))
 
 
 def _heard(age_s: float | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import tempfile
@@ -17,7 +16,8 @@ from launcher.continuation import goes_on, is_finished
 from launcher.deadline import deadline_of
 from launcher.devices import keep_to_its_device
 from launcher.ending import Ending, already_finished, same_again, summary_text
-from launcher.formats import render
+from launcher.formats import deliver
+from launcher.formats.json import to_json
 from launcher.formats.text import render as findings_text
 from launcher.forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.joining import (
@@ -51,6 +51,7 @@ from launcher.views import View, make_view
 from launcher.watch import Watch
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
+from neobert.printable import printable
 from neobert.training.checkpoint.folders import CHECKPOINTS
 from profiles.registry import ResolvedRun
 from validators.finding import Level
@@ -214,16 +215,16 @@ def _refuse(examination: Examination, output_format: str) -> int:
         console.write(preflight_text(examination, verbose=False))
         console.write("the launch is refused: nothing was started, nothing was written")
     else:
-        console.write(render(examination.report, output_format))
+        deliver(examination.report, output_format)
     return examination.report.exit_code
 
 
 def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
-    lines = [preflight_text(examination, verbose=False), f"run directory: {folder}"]
+    lines = [preflight_text(examination, verbose=False), printable(f"run directory: {folder}")]
     if examination.unguarded:
-        lines.append(f"unguarded: {examination.unguarded}")
+        lines.append(printable(f"unguarded: {examination.unguarded}"))
     if moved is not None:
-        lines.append(f"what was there before is in {moved}")
+        lines.append(printable(f"what was there before is in {moved}"))
     return "\n".join(lines)
 
 
@@ -267,7 +268,7 @@ def _first_step(examination: Examination) -> int:
 
 
 def _deliver(ending: Ending, output_format: str) -> int:
-    console.write(json.dumps(ending.as_json(), indent=2) if output_format == "json" else summary_text(ending))
+    console.write(to_json(ending.as_json()) if output_format == "json" else summary_text(ending))
     return ending.exit_code
 
 
@@ -282,13 +283,13 @@ def _dry_run(order: Order) -> int:
     would_write = [f"{order.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
     if order.output_format == "json":
         told: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
-        console.write(json.dumps(told, indent=2))
+        console.write(to_json(told))
     else:
         lines = [
             "would write:",
-            *(f"  {name}" for name in would_write),
+            *(printable(f"  {name}") for name in would_write),
             "would run:",
-            f"  {shlex.join(command)}",
+            printable(f"  {shlex.join(command)}"),
         ]
         console.write("\n".join([*lines, findings_text(report)]))
     return report.exit_code

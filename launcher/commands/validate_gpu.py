@@ -11,6 +11,7 @@ from launcher import console
 from launcher.card_run import CardRun, run_of_card
 from launcher.devices import keep_to_its_device
 from launcher.files import absolute, require_writable, write_text
+from launcher.formats.json import to_json
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.numerical import devices_probe, numerics_probe
@@ -61,7 +62,7 @@ def run(asked: Asked, output_format: str) -> int:
     if output_format == "text":
         console.write(validation_text(report, facts, verbose=asked.verbose))
     else:
-        console.write(json.dumps({"note": run_here.note} | as_json(report, facts), indent=2))
+        console.write(to_json({"note": run_here.note} | as_json(report, facts)))
     return report.exit_code
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from launcher import console
 from launcher.report import Report
 
 FORMATS = ("text", "json", "github", "sarif", "junit")
+
+
+def deliver(report: Report, output_format: str) -> None:
+    """Put a report on standard output. Only GitHub's format means the workflow commands that it holds."""
+    put = console.write_commands if output_format == "github" else console.write
+    put(render(report, output_format))
 
 
 def render(report: Report, output_format: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from launcher.report import COMMAND_LINE, Report
+from neobert.printable import printable
 from validators.finding import Finding, Severity
 
 LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
@@ -25,7 +26,7 @@ def _annotation(finding: Finding) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:

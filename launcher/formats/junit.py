@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from launcher.report import Report
+from neobert.printable import printable
 from validators.finding import CheckResult, Finding, Severity, Status
 
 TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
@@ -55,13 +56,13 @@ def _check_case(check: CheckResult, findings: Sequence[Finding]) -> ElementTree.
     elif check.status is Status.SKIP:
         _child(case, "skipped", check.message, "")
     elif check.status is Status.WARN:
-        ElementTree.SubElement(case, "system-out").text = _printable(told)
+        ElementTree.SubElement(case, "system-out").text = printable(told, keep="\n")
     return case
 
 
 def _finding_case(finding: Finding) -> ElementTree.Element:
     case = ElementTree.Element(
-        "testcase", classname="config", name=_printable(f"{finding.code} {finding.path}".strip())
+        "testcase", classname="config", name=printable(f"{finding.code} {finding.path}".strip())
     )
     if _fails(finding):
         _child(case, "failure", finding.message, _line(finding))
@@ -69,15 +70,12 @@ def _finding_case(finding: Finding) -> ElementTree.Element:
 
 
 def _child(case: ElementTree.Element, tag: str, message: str, text: str) -> None:
-    child = ElementTree.SubElement(case, tag, message=_printable(message))
-    child.text = _printable(text) or None
+    child = ElementTree.SubElement(case, tag, message=printable(message))
+    child.text = printable(text, keep="\n") or None
 
 
 def _line(finding: Finding) -> str:
     place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
-    return f"{place} {finding.code} {finding.message}\nhint: {finding.hint}".strip()
-
-
-def _printable(text: str) -> str:
-    """XML has no way to write most control characters."""
-    return "".join(char if char >= " " or char in "\n\t" else "?" for char in text)
+    return (
+        f"{printable(f'{place} {finding.code} {finding.message}')}\nhint: {printable(finding.hint)}".strip()
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from launcher.formats.json import to_json
 from launcher.report import COMMAND_LINE, Report
 from neobert import __version__
 from validators.finding import Finding, Severity
@@ -19,7 +19,7 @@ LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 def render(report: Report, rules: Mapping[str, Rule]) -> str:
     """One run with every published rule and one result a finding."""
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report, rules)]}, indent=2)
+    return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report, rules)]})
 
 
 def _run(report: Report, rules: Mapping[str, Rule]) -> dict[str, Any]:

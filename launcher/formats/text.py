@@ -11,6 +11,7 @@ from launcher.console import paint
 from launcher.report import COMMAND_LINE, Report
 from launcher.ui.fold import fold
 from neobert.counting import counted
+from neobert.printable import printable
 from validators.finding import Finding, Severity, Status
 
 MOST_SHOWN = 120
@@ -34,13 +35,14 @@ def _head(finding: Finding) -> str:
     weight = paint(str(finding.severity), COLOUR[finding.severity], "bold")
     waived = " (waived)" if finding.waived else ""
     label = f"{finding.code} {finding.name}".strip()
-    return f"{paint(place, 'bold')}: {weight}{waived} {label}: {finding.message}".removeprefix(": ")
+    told = printable(f"{label}: {finding.message}")
+    return f"{paint(printable(place), 'bold')}: {weight}{waived} {told}".removeprefix(": ")
 
 
 def _excerpt(finding: Finding) -> Iterator[str]:
     if not finding.line or finding.file == COMMAND_LINE:
         return
-    source = linecache.getline(finding.file, finding.line).rstrip("\n")
+    source = printable(linecache.getline(finding.file, finding.line).rstrip("\r\n"), keep="\t")
     if not source.strip():
         return
     number = str(finding.line)
@@ -55,12 +57,12 @@ def _excerpt(finding: Finding) -> Iterator[str]:
 def _key(finding: Finding) -> Iterator[str]:
     """The whole key, which an excerpt of one line leaves without its section."""
     if "." in finding.path and finding.path not in finding.message + finding.hint:
-        yield f"  = key: {finding.path}"
+        yield printable(f"  = key: {finding.path}")
 
 
 def _hint(finding: Finding) -> Iterator[str]:
     if finding.hint:
-        yield f"  = hint: {finding.hint}"
+        yield printable(f"  = hint: {finding.hint}")
 
 
 def summary(report: Report) -> str:

@@ -12,6 +12,7 @@ from launcher.ui.numbers import UNKNOWN
 from launcher.ui.table import columns
 from launcher.ui.values import show_value
 from neobert.counting import counted
+from neobert.printable import printable
 
 HEAD = ("arm", "tokens/s", "ms a step", "data wait", "MFU of measured peak", "of nominal peak")
 COLOUR = {"b is faster": "green", "b is slower": "red"}
@@ -27,7 +28,7 @@ def _title(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
     documents = "made-up documents" if settings["data"] == "synthetic" else "the run's own documents"
     turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
-    return f"{paint(report['device'], 'bold')}: {turns} behind {settings['trim']}, {documents}"
+    return f"{paint(printable(report['device']), 'bold')}: {turns} behind {settings['trim']}, {documents}"
 
 
 def _table(report: Mapping[str, Any]) -> str:
@@ -51,7 +52,7 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
     if found is None:
         return
     changes = (f"{key}: {show_value(a)} -> {show_value(b)}" for key, (a, b) in report["differences"].items())
-    yield f"b differs in {'; '.join(changes) or 'nothing'}"
+    yield printable(f"b differs in {'; '.join(changes) or 'nothing'}")
     span = f"{found['low']:.4f} to {found['high']:.4f} at {found['coverage']:.0%}"
     verdict = paint(found["verdict"], COLOUR.get(found["verdict"], "yellow"), "bold")
     yield f"{verdict}: {found['ratio']:.4f} times the tokens/s of a ({span})"
@@ -61,7 +62,8 @@ def _baseline(report: Mapping[str, Any]) -> Iterator[str]:
     found = report["baseline"]
     if found is not None:
         then, ratio = found["date_utc"], f"{found['ratio']:.4f} times the tokens/s"
-        yield f"a against the baseline of {then}: {ratio}, {found['ratio_of_mfu']:.4f} times the MFU"
+        times = f"{ratio}, {found['ratio_of_mfu']:.4f} times the MFU"
+        yield printable(f"a against the baseline of {then}: {times}")
 
 
 def _share(value: float | None) -> str:

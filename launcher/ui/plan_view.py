@@ -10,6 +10,7 @@ from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
 from launcher.ui.table import columns
 from neobert.plan import Derived, Plan
+from neobert.printable import printable
 from profiles.registry import ResolvedRun
 
 Row = tuple[str, str, str]
@@ -20,9 +21,8 @@ def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
     rows = list(_rows(run, plan))
     table = columns([[name, value] for name, value, _ in rows], indent="  ")
     if verbose:
-        table = fold(
-            "\n".join(f"  {name}: {value}\n    {reason}" for name, value, reason in rows), console.width()
-        )
+        lines = [line for name, value, reason in rows for line in (f"  {name}: {value}", f"    {reason}")]
+        table = fold("\n".join(map(printable, lines)), console.width())
     return f"{plan_head(run, plan)}\n{table}"
 
 
@@ -30,7 +30,8 @@ def plan_head(run: ResolvedRun, plan: Plan) -> str:
     """Which profile on which devices, and what is assumed of them."""
     name = run.profile.name if run.profile else "no profile"
     what = f"{name} on {plan.world_size.value} x {plan.assumptions.device_name}, config {run.digest[:12]}"
-    return fold(f"{console.paint(what, 'bold')}\n  {plan.assumptions.source}", console.width())
+    source = printable(plan.assumptions.source)
+    return fold(f"{console.paint(printable(what), 'bold')}\n  {source}", console.width())
 
 
 def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:

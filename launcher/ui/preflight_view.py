@@ -14,6 +14,7 @@ from launcher.ui.plan_view import decision_rows, plan_head
 from launcher.ui.rehearsal_view import measured_rows, text_rows
 from launcher.ui.table import columns
 from neobert.counting import counted
+from neobert.printable import printable
 from validators.finding import CheckResult, Status
 
 MEANING = {
@@ -62,7 +63,7 @@ def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
         groups.setdefault((check.status, check.message), []).append(check)
     for (status, message), group in groups.items():
         named = f"{group[0].id} {group[0].name}" if len(group) == 1 else " ".join(each.id for each in group)
-        told = f"{paint(str(status), 'yellow', 'bold')} {named}: {message}"
+        told = f"{paint(str(status), 'yellow', 'bold')} {printable(f'{named}: {message}')}"
         yield fold(told, console.width())
 
 

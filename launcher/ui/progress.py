@@ -13,6 +13,7 @@ from launcher.records import Record
 from launcher.ui.fold import fold
 from launcher.ui.numbers import UNKNOWN, show_count, show_duration, show_mib, show_number
 from launcher.watch import EVAL_LOSS, LOSS, Watch, describe, memory_mib, minutes_at_risk
+from neobert.printable import printable
 
 BETWEEN = "  "
 PHASE_WIDTH = len("interrupted")
@@ -37,7 +38,7 @@ class ProgressView:
         out = Console(file=sys.stdout, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
         self.bar_width = next((bar for columns, bar in BAR_WIDTHS if out.width >= columns), 0)
         bar = [BarColumn(bar_width=self.bar_width)] if self.bar_width else []
-        phase, told = TextColumn("{task.fields[phase]}"), TextColumn("{task.fields[told]}")
+        phase, told = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("phase", "told"))
         self.progress = Progress(phase, *bar, told, console=out)
         self.values = dict.fromkeys(FIELDS, UNKNOWN)
         self.task = self.progress.add_task("", total=None, phase=_padded("starting"), told="")
@@ -49,7 +50,7 @@ class ProgressView:
         for row in self.watch.metrics.read_new():
             if row.get(EVAL_LOSS) is not None:
                 told = fold(describe(row, beat), self.progress.console.width, BETWEEN)
-                self.progress.console.print(told, highlight=False)
+                self.progress.console.print(told, highlight=False, markup=False)
             if row.get(LOSS) is not None:
                 self.values["loss"] = show_number(row[LOSS])
                 self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
@@ -86,4 +87,4 @@ def what_fits(values: Mapping[str, str], room: int) -> str:
 
 
 def _padded(phase: str) -> str:
-    return phase.ljust(PHASE_WIDTH)
+    return printable(phase).ljust(PHASE_WIDTH)

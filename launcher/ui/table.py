@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher import console
 from launcher.ui.fold import HANGING
+from neobert.printable import printable
 
 NARROWEST = 28
 """Characters that a column gets at least."""
@@ -16,9 +17,10 @@ COMFORTABLE = 48
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Left-aligned columns, two blanks apart; the last one is not padded."""
+    """Left-aligned columns, two blanks apart; the last one is not padded. A cell is a line of plain text."""
     if not rows:
         return ""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     terminal = console.width()
     return "\n".join(line for row in rows for line in _lines(row, widths, indent, terminal))

@@ -9,6 +9,7 @@ from launcher.formats.text import finding_text
 from launcher.report import Report
 from launcher.ui.table import columns
 from neobert.counting import counted
+from neobert.printable import printable
 from validators.facts import Facts
 from validators.facts_num import (
     DeviceFacts,
@@ -42,9 +43,9 @@ def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
 def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
     lengths = numerics.segment_lengths
     segments = f"{counted(len(lengths), 'segment')} of {min(lengths):,} to {max(lengths):,}"
-    head = f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}"
+    head = printable(f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}")
     rows = [HEAD, *(_path(path) for path in numerics.paths)]
-    notes = [f"  not here: {name}: {reason}" for name, reason in numerics.unavailable.items()]
+    notes = [printable(f"  not here: {name}: {reason}") for name, reason in numerics.unavailable.items()]
     return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
 
 

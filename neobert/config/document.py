@@ -11,6 +11,7 @@ from typing import Any
 from neobert.config.errors import ConfigError, ConfigIssue
 from neobert.config.tree import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
 from neobert.config.yaml_reader import read_yaml
+from neobert.printable import printable
 
 MAX_BYTES = 2**20
 LONGEST_MESSAGE = 500
@@ -110,13 +111,13 @@ def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[F
 
 def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> ConfigIssue:
     source_line = lines[error.line - 1] if 0 < error.line <= len(lines) else ""
-    message = printable(error.message if error.line else f"{path.name or path} {error.message}")
+    message = _shown(error.message if error.line else f"{path.name or path} {error.message}")
     return ConfigIssue(error.code, "", message, error.hint, str(path), error.line, error.column, source_line)
 
 
-def printable(text: str) -> str:
-    """Text for a terminal: names and values come from files, and may hold anything."""
-    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+def _shown(text: str) -> str:
+    """Cut and clean a message: names and values come from files, and may hold anything of any length."""
+    shown = printable(text[: LONGEST_MESSAGE + 1])
     return shown if len(shown) <= LONGEST_MESSAGE else shown[:LONGEST_MESSAGE] + "..."
 
 
@@ -134,8 +135,8 @@ class Sources:
         return ConfigIssue(
             flaw.code,
             join(flaw.path),
-            printable(flaw.message),
-            printable(flaw.hint),
+            _shown(flaw.message),
+            _shown(flaw.hint),
             origin.file,
             origin.line,
             origin.column,

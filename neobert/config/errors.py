@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from neobert.config.tree import COMMAND_LINE
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.printable import printable
 
 MOST_SHOWN = 20
 SHOWN_WIDTH = 96
@@ -33,11 +34,11 @@ class ConfigIssue:
 
     def __str__(self) -> str:
         head = f"{self.place}: " if self.file else ""
-        lines = [f"{head}{self.code} {self.message}"]
+        lines = [printable(f"{head}{self.code} {self.message}")]
         if self.source_line:
             lines += _excerpt(self.source_line, self.line, self.column)
         if self.hint:
-            lines.append(f"  = hint: {self.hint}")
+            lines.append(printable(f"  = hint: {self.hint}"))
         return "\n".join(lines)
 
 
@@ -74,9 +75,7 @@ def _excerpt(source_line: str, line: int, column: int) -> list[str]:
     """The source line, cut to a window around the column, and a caret under it."""
     start = max(0, column - SHOWN_WIDTH // 2) if len(source_line) > SHOWN_WIDTH else 0
     window = source_line[start : start + SHOWN_WIDTH]
-    text = "".join(
-        char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in window
-    )
+    text = printable(window, keep="\t")
     number = str(line or "")
     shown = [f"  {number} | {text}"]
     if column:

@@ -1,0 +1,16 @@
+"""Text from outside (files, names, other programs) made safe to print."""
+
+from __future__ import annotations
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Replace every character that a terminal or a log acts on: controls, line breaks, bidi marks.
+
+    Args:
+        keep: characters that stay although they do not print, such as a tab.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else "\N{REPLACEMENT CHARACTER}" for char in text
+    )

@@ -1,0 +1,7 @@
+"""What the tests of hostile surroundings share: commands in this process, away from the checkout."""
+
+from __future__ import annotations
+
+from tests.launcher.conftest import _away_from_the_repository, command, run_file
+
+__all__ = ["_away_from_the_repository", "command", "run_file"]
