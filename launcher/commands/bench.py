@@ -118,10 +118,10 @@ def refuse_unnamed(asked: Asked, differences: Mapping[str, tuple[Any, Any]]) -> 
     overridden = [override.partition("=")[0].strip() for override in asked.b_overrides]
     unnamed = [key for key in differences if not _is_covered(key, (*overridden, *asked.differing))]
     if unnamed:
-        told = "".join(f"\n    {key}: {_shown(differences[key])}" for key in unnamed)
+        told = "; ".join(f"{key}: {_shown(differences[key])}" for key in unnamed)
         raise ProjectError(
             "bench-unnamed-difference",
-            f"the two arms differ in what nobody named:{told}\n ",
+            f"the two configs differ in keys that --differing does not name: {told}",
             f"make them equal, or name what may differ: --differing {','.join(unnamed)}",
             exit_code=EXIT_USAGE,
         )

@@ -95,7 +95,7 @@ def test_profiles_that_differ_are_refused_by_key(
     answer = command(*DEMO, "--against", "gpu-smoke", "--differing", "model,trainer")
     assert answer.code == EXIT_USAGE
     assert not asked
-    assert "\n    dataset.max_seq_length: 128 and 512\n" in answer.err
+    assert "dataset.max_seq_length: 128 and 512; " in answer.err
     assert "model.attn_backend" not in answer.err
     sections = "model,trainer,dataset,optimizer,scheduler"
     assert command(*DEMO, "--against", "gpu-smoke", "--differing", sections).code == EXIT_OK
