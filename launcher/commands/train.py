@@ -252,7 +252,7 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Ending:
         forwarder.tell_new()
         view.refresh()
         if launch.stages is not None and launch.stages.look():
-            console.tell(launch.stages.failure)
+            console.tell(printable(launch.stages.failure))
             forwarder.stop()
 
     try:

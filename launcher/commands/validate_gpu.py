@@ -22,6 +22,7 @@ from launcher.report import Report, report_of_run
 from launcher.selection import Selection, require_working_directory
 from launcher.ui.validation_view import validation_text
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
+from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.core import judge
 from validators.facts import Facts
@@ -54,7 +55,7 @@ def run(asked: Asked, output_format: str) -> int:
         visible_gpus()
     require_writable(asked.save_facts)
     if run_here.note and output_format == "text":
-        console.write(run_here.note)
+        console.write(printable(run_here.note))
     facts = measure(resolved, every=asked.full)
     report = judge_numbers(resolved, facts, strict=asked.strict)
     if asked.save_facts:
