@@ -65,7 +65,7 @@ def test_a_name_that_is_shipped_cannot_be_taken(write: Write) -> None:
     [
         ("a100prod", "did you mean a100-prod?"),
         ("cpu_demo", "did you mean cpu-demo?"),
-        ("tpu", "the profiles are 2xa100-prod, a100-prod, cpu-demo"),
+        ("tpu", "the profiles are 2xa100-prod, 8xh200-prod, a100-prod, cpu-demo"),
         ("", "the profiles are"),
         ("../production/a100-prod", "the profiles are"),
     ],

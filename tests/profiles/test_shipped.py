@@ -11,9 +11,9 @@ from neobert.plan import Plan, assumptions_for, build_plan
 from profiles.inherit import SHIPPED
 from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
-NAMES = ["2xa100-prod", "a100-prod", "cpu-demo", "gpu-smoke", "h100-prod", "h200-prod", "long-context"]
-PRODUCTION = ["2xa100-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
-SMOKE = ["cpu-demo", "gpu-smoke"]
+PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
+SMOKE = ["cpu-demo", "gpu-smoke", "l40s-dev"]
+NAMES = sorted([*PRODUCTION, *SMOKE])
 
 
 def plan_of(profile: Profile) -> Plan:
@@ -116,7 +116,7 @@ def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
 @pytest.mark.parametrize("name", PRODUCTION)
 def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
     profile = load_profile(name)
-    assert profile.expects.is_estimate == (name != "h200-prod")
+    assert profile.expects.is_estimate == ("never run" in profile.intent) == (name != "h200-prod")
     assert profile.expects.tokens_per_second is not None
     low, high = profile.expects.tokens_per_second
     assert low < plan_of(profile).tokens_per_second.value < high
@@ -138,16 +138,23 @@ def test_long_context_continues_a100_prod() -> None:
     assert [getattr(first.model, key) for key in shape] == [getattr(second.model, key) for key in shape]
 
 
-def test_two_cards_train_batch_for_batch_what_one_does() -> None:
-    one, two = to_dict(load_profile("a100-prod").config), to_dict(load_profile("2xa100-prod").config)
+@pytest.mark.parametrize(
+    ("single", "several", "more"),
+    [
+        ("a100-prod", "2xa100-prod", set()),
+        ("h200-prod", "8xh200-prod", {"trainer.per_device_train_batch_size"}),
+    ],
+)
+def test_several_cards_train_batch_for_batch_what_one_does(single: str, several: str, more: set[str]) -> None:
+    one, many = to_dict(load_profile(single).config), to_dict(load_profile(several).config)
     differing = {
         f"{section}.{key}"
         for section, keys in one.items()
         if isinstance(keys, dict)
         for key in keys
-        if keys[key] != two[section][key]
+        if keys[key] != many[section][key]
     }
-    assert differing == {
+    assert differing == more | {
         "distributed.nproc_per_node",
         "trainer.gradient_accumulation_steps",
         "trainer.output_dir",
