@@ -39,6 +39,7 @@ from neobert.training.loop import fit
 from neobert.training.metric_files import write_metric_files
 from neobert.training.metrics import MetricsLine, TrainingLog
 from neobert.training.outcome import Status, clear_outcome, has_outcome, write_outcome
+from neobert.training.plateau import PlateauWatch
 from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
 from neobert.training.signals import STOP_BY_ENV, Signals, StopRequested
 from neobert.training.tracker import open_tracker
@@ -226,6 +227,7 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
         Hook(name="garbage", act=Collector(), every=every.logging_steps),
         Hook(name="logging", act=degradation, every=every.logging_steps),
         Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
+        Hook(name="logging", act=PlateauWatch(every.logging_steps), every=every.logging_steps),
         Hook(name="logging", act=HealthWatch(), every=every.logging_steps),
         Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
         Hook(name="checkpoint", act=follow, every=1, at_start=True),
