@@ -69,9 +69,9 @@ def own_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def total_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the norm of all gradients, each rank having its part of every one. All ranks call it."""
-    square = get_total_norm([own_part(each) for each in gradients]).square()
+def total_norm(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all tensors, each rank having its part of every one. All ranks call it."""
+    square = get_total_norm([own_part(each) for each in tensors]).square()
     dist.all_reduce(square)
     return square.sqrt()
 

@@ -108,6 +108,12 @@ class World:
         gradients = [each.grad for each in module.parameters() if each.grad is not None]
         return sharding.total_norm(gradients) if self.is_sharded else get_total_norm(gradients)
 
+    @torch.no_grad()
+    def weight_norm(self, module: nn.Module) -> Tensor:
+        """Return the norm of the module's parameters together, the same on all ranks."""
+        parameters = list(module.parameters())
+        return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
+
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
         """Have every parameter there for a block in which ranks may run the module unequally often."""
         return sharding.whole(module) if self.is_sharded else nullcontext()

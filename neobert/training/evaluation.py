@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(trainer: Trainer) -> None:
-    """Add loss and accuracy, where the task has an evaluation. Its masks are fixed, so two can be compared.
+    """Add loss, perplexity and accuracy, where the task has an evaluation. Its masks are fixed.
 
-    Both are None where the split has no target: a mean over nothing is no loss of zero. So is a loss that is
+    All are None where the split has no target: a mean over nothing is no loss of zero. So is a loss that is
     no number, which is said in the log: training has its own guard, and goes on.
     Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
     """
@@ -32,9 +32,18 @@ def evaluate(trainer: Trainer) -> None:
     if not math.isfinite(loss_sum):
         log.warning("step %d: the evaluation's loss is not finite: %s", row["step"], loss_sum)
     row["eval/loss"] = loss_sum / num_targets if num_targets and math.isfinite(loss_sum) else None
+    row["eval/perplexity"] = perplexity(row["eval/loss"])
     row["eval/accuracy"] = num_correct / num_targets if num_targets else None
     trainer.evaluation_s = time.perf_counter() - started_s
     row["time/evaluation_ms"] = trainer.evaluation_s * 1000
+
+
+def perplexity(loss: float | None) -> float | None:
+    """Return exp(loss); None without a loss, and for one above 709 nats, whose exponential is no double."""
+    try:
+        return None if loss is None else math.exp(loss)
+    except OverflowError:
+        return None
 
 
 def _sums(trainer: Trainer, batches: Iterator[Any]) -> tuple[float, int, int]:

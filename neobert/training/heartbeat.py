@@ -166,6 +166,7 @@ NOTHING_TOLD: Line = dict.fromkeys(
         "gpu_mem_reserved_mib",
         "gpu_mem_reserved_gib",
         "gpu_mem_total_mib",
+        "gpu_mem_peak_percent",
         "host_rss_mib",
         "attention_kernel",
         "compute_dtype",

@@ -14,7 +14,8 @@ Reading = dict[str, int | float | None]
 def memory_fields(device: torch.device) -> Reading:
     """Read what the process holds. Where there is no GPU its fields are None, which is not zero."""
     return gpu_fields(*gpu_bytes(device)) | {
-        "host_rss_mib": psutil.Process().memory_info().rss // BYTES_PER_MIB
+        "gpu_mem_peak_percent": peak_percent(device),
+        "host_rss_mib": psutil.Process().memory_info().rss // BYTES_PER_MIB,
     }
 
 
@@ -24,7 +25,16 @@ def allocator_fields(device: torch.device) -> Reading:
     return {
         "memory/alloc_retries": counts.get("num_alloc_retries"),
         "memory/out_of_memory": counts.get("num_ooms"),
+        "memory/peak_percent": peak_percent(device),
     }
+
+
+def peak_percent(device: torch.device) -> float | None:
+    """Return the most that was ever allocated at once, in percent of the device's memory."""
+    if device.type != "cuda":
+        return None
+    total = torch.cuda.get_device_properties(device).total_memory
+    return 100 * torch.cuda.max_memory_allocated(device) / total
 
 
 def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]:

@@ -35,11 +35,16 @@ class TrainingLog:
         progress, row = trainer.progress, trainer.progress.row
         if row is None or progress.step == self._step:
             return
+        weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
         trainer.guard.check()
         loss, grad_norm = progress.loss.take(), float(trainer.last_grad_norm)
         times = trainer.stopwatch.read()
         trainer.reading = self._reading(trainer, times, loss, grad_norm)
-        row |= fields(trainer) | self._times(times, trainer.reading) | allocator_fields(trainer.world.device)
+        row |= (
+            fields(trainer, float(weight_norm))
+            | self._times(times, trainer.reading)
+            | allocator_fields(trainer.world.device)
+        )
         self._note(trainer)
 
     def _note(self, trainer: Trainer) -> None:
@@ -79,13 +84,14 @@ class TrainingLog:
         return told
 
 
-def fields(trainer: Trainer) -> dict[str, float | None]:
+def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
     """Name what was read as a line of metrics does."""
     reading, progress = trainer.reading, trainer.progress
     return {
         LOSS: reading.loss,
         "train/learning_rate": reading.learning_rate,
         "train/grad_norm": reading.grad_norm,
+        "train/weight_norm": weight_norm if math.isfinite(weight_norm) else None,
         "train/tokens_per_sec": reading.tokens_per_second,
         "train/tokens_total": progress.tokens_total,
         "train/epoch": trainer.task.epoch(progress),

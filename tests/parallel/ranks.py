@@ -185,7 +185,7 @@ def count_targets(trainer: SimpleNamespace, batches: list[dict[str, Any]], fault
 
 
 def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
-    seen: dict[str, Any] = {"losses": [], "norms": [], "sent": []}
+    seen: dict[str, Any] = {"losses": [], "norms": [], "weight_norms": [], "sent": []}
     for step in range(STEPS):
         batches = own_batches(trainer, step, options.padded)
         num_targets = count_targets(trainer, batches, options.fault)
@@ -198,6 +198,7 @@ def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
         trainer.optimizer.zero_grad(set_to_none=True)
         seen["losses"].append(loss_sum.item() / num_targets)
         seen["norms"].append(trainer.last_grad_norm.item())
+        seen["weight_norms"].append(trainer.world.weight_norm(trainer.module).item())
     counters = torch._dynamo.utils.counters
     return {**seen, "graphs": counters["stats"]["unique_graphs"], "breaks": dict(counters["graph_break"])}
 

@@ -58,6 +58,7 @@ def test_two_ranks_train_as_one(seen, mode, options):
     alone, shared = seen(1, **options), seen(2, mode=mode, **options)
     assert shared["losses"] == pytest.approx(alone["losses"], rel=1e-5)
     assert shared["norms"] == pytest.approx(alone["norms"], rel=1e-5)
+    assert shared["weight_norms"] == pytest.approx(alone["weight_norms"], rel=1e-5)
     for name, gradient in alone["gradients"].items():
         torch.testing.assert_close(shared["gradients"][name], gradient, rtol=1e-4, atol=1e-6)
     for name, weight in alone["ended"].items():

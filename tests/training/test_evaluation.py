@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from neobert.objectives.masked_lm import Score
-from neobert.training.evaluation import evaluate
+from neobert.training.evaluation import evaluate, perplexity
 from neobert.training.journal import Journal
 from neobert.training.metrics import _clip_fields, describe
 from neobert.training.pulse import Pulse
@@ -52,6 +52,14 @@ def test_the_mean_is_over_all_targets():
     assert trainer.progress.row["eval/loss"] == pytest.approx(1.5)
     assert trainer.progress.row["eval/accuracy"] == pytest.approx(1 / 3)
     assert "eval loss 1.5000" in describe(trainer.progress.row, 8)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [(None, None), (0.0, 1.0), (2.0, math.exp(2)), (709.0, math.exp(709)), (710.0, None)],
+)
+def test_a_perplexity_beyond_every_number_is_null(loss, expected):
+    assert perplexity(loss) == expected
 
 
 @pytest.mark.parametrize("batches", [[], [(0.0, 0, 0)]])

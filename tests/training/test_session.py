@@ -23,6 +23,7 @@ TRAIN_FIELDS = [
     "train/loss",
     "train/learning_rate",
     "train/grad_norm",
+    "train/weight_norm",
     "train/tokens_per_sec",
     "train/tokens_total",
     "train/epoch",
@@ -35,8 +36,9 @@ TRAIN_FIELDS = [
     "time/data_wait_ms",
     "memory/alloc_retries",
     "memory/out_of_memory",
+    "memory/peak_percent",
 ]
-EVAL_FIELDS = ["eval/loss", "eval/accuracy", "time/evaluation_ms"]
+EVAL_FIELDS = ["eval/loss", "eval/perplexity", "eval/accuracy", "time/evaluation_ms"]
 BEAT_FIELDS = [
     "schema_version",
     "config_digest",
@@ -61,6 +63,7 @@ BEAT_FIELDS = [
     "gpu_mem_reserved_mib",
     "gpu_mem_reserved_gib",
     "gpu_mem_total_mib",
+    "gpu_mem_peak_percent",
     "host_rss_mib",
     "attention_kernel",
     "compute_dtype",
@@ -98,6 +101,10 @@ def test_a_fresh_run_leaves_what_the_contract_says(make_run, run, metrics, beats
     assert list(by_step[12]) == [*TRAIN_FIELDS, *EVAL_FIELDS]
     assert all(line["perf/mfu"] is None for line in lines if "perf/mfu" in line)
     assert by_step[0]["eval/loss"] == pytest.approx(math.log(128), abs=0.2)
+    assert all(row["eval/perplexity"] == math.exp(row["eval/loss"]) for row in lines if "eval/loss" in row)
+    weights = load_file(run_dir / "checkpoints" / "12" / "model.safetensors").values()
+    weight_norm = math.sqrt(sum(each.double().square().sum().item() for each in weights))
+    assert by_step[12]["train/weight_norm"] == pytest.approx(weight_norm, rel=1e-5)
     assert by_step[12]["eval/loss"] < by_step[0]["eval/loss"] - 0.1
 
     seen = beats(run_dir)
