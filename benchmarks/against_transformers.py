@@ -101,11 +101,12 @@ def run_peer(resolved: Path, steps: int) -> float:
     from neobert.data.prepare import prepare
     from neobert.model import NeoBERTLMHead
     from neobert.model.build import build_model_config
+    from neobert.plan.parameters import model_of
 
     config = from_dict(json.loads(resolved.read_text(encoding="utf-8")))
     prepared = prepare(config)
     bundle, store = prepared.tokenizer, prepared.train
-    model = NeoBERTLMHead(build_model_config(config.model, bundle.vocab_size, bundle.pad_id, "sdpa"))
+    model = NeoBERTLMHead(build_model_config(model_of(config), bundle.vocab_size, bundle.pad_id, "sdpa"))
     collate = DataCollatorForLanguageModeling(
         bundle.tokenizer, mlm_probability=config.datacollator.mlm_probability
     )

@@ -80,6 +80,7 @@ class ResolvedRun:
         digest: SHA-256 of the canonical configuration.
         source_file: the last run file; the profile's file where there is none; empty with neither.
         references: dotted key to the variables that its value names.
+        outdated_paths: keys of run files whose path exists only from the working directory.
     """
 
     config: RunConfig
@@ -89,6 +90,7 @@ class ResolvedRun:
     source_file: str
     overrides: tuple[Override, ...] = ()
     references: References = field(default_factory=dict)
+    outdated_paths: tuple[str, ...] = ()
 
     @property
     def is_production(self) -> bool:
@@ -214,6 +216,7 @@ def _resolved(
         source,
         overrides,
         resolution.references,
+        resolution.outdated_paths,
     )
 
 

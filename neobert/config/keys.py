@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import date
 from functools import cache
@@ -60,6 +60,29 @@ def _keys(kind: Any, prefix: str) -> Iterator[str]:
 def sections(root: Any = RunConfig) -> tuple[str, ...]:
     """Names of the sections."""
     return tuple(name for name, hint in hints_of(root).items() if is_section(hint))
+
+
+@cache
+def path_keys() -> Mapping[Path, tuple[str, ...]]:
+    """Keys that hold a path, each with its values that are words and no paths."""
+    marked = ((path, found.metadata) for path, found in _fields_of_sections())
+    return {path: about.get("words", ()) for path, about in marked if about.get("is_path")}
+
+
+@cache
+def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
+    """Keys that, given in a nearer layer, take the place of others of a farther one."""
+    return {
+        path: tuple((*path[:-1], name) for name in found.metadata["replaces"])
+        for path, found in _fields_of_sections()
+        if "replaces" in found.metadata
+    }
+
+
+def _fields_of_sections() -> Iterator[tuple[Path, Field[Any]]]:
+    for name, kind in hints_of(RunConfig).items():
+        if is_section(kind):
+            yield from (((name, item.name), item) for item in fields(kind))
 
 
 def annotation_at(path: Path, root: Any = RunConfig) -> Any:

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
-from neobert.config.tree import Node
+from neobert.config.keys import replacing_keys
+from neobert.config.tree import Node, Path, find, put
+
+
+def lay_over(base: Node, over: Node) -> Node:
+    """Lay a nearer layer over what is there; what its keys replace is removed, unless it gives that too."""
+    for path, replaced in replacing_keys().items():
+        if _gives(over, path):
+            for other in replaced:
+                if _gives(base, other) and find(over, other) is None:
+                    base = put(base, other, None)
+    return merge(base, over)
+
+
+def _gives(layer: Node, path: Path) -> bool:
+    node = find(layer, path)
+    return node is not None and node.value is not None
 
 
 def merge(base: Node, over: Node) -> Node:

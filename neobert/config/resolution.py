@@ -15,8 +15,9 @@ from neobert.config.errors import ConfigError
 from neobert.config.frozen import freeze
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
-from neobert.config.merge import merge
+from neobert.config.merge import lay_over
 from neobert.config.overrides import Override, as_layer
+from neobert.config.paths import relative_to_their_files
 from neobert.config.schema import RunConfig
 from neobert.config.tree import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
 from neobert.config.variables import References, references_in, substitute
@@ -31,12 +32,17 @@ EMPTY = Node({}, DEFAULT, DEFAULT)
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A configuration, where each of its values was written, its digest, and the variables it names."""
+    """A configuration, where each of its values was written, its digest, and the variables it names.
+
+    Attributes:
+        outdated_paths: keys of run files whose path exists only from the working directory.
+    """
 
     config: RunConfig
     origins: Mapping[str, Origin]
     digest: str
     references: References
+    outdated_paths: tuple[str, ...] = ()
 
 
 def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution:
@@ -48,13 +54,14 @@ def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> R
     sources = sources_of(layers, overrides)
     root = EMPTY
     for document in documents:
-        root = merge(root, document.root)
+        root = lay_over(root, document.root)
     references = references_in(root)
     root, unresolved = substitute(root)
+    root, outdated_paths = relative_to_their_files(root)
     flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
-    return Resolution(config, _origins(root), digest(config), references)
+    return Resolution(config, _origins(root), digest(config), references, outdated_paths)
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:

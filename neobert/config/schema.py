@@ -26,9 +26,14 @@ Percent = Annotated[float, Ge(0), Le(100)]
 Silence = Annotated[float, Gt(0), Le(604_800)]
 
 
-def key(default: Any, description: str) -> Any:
-    """A key with its default and the line that describes it."""
-    return field(default=default, metadata={"description": description})
+def key(default: Any, description: str, **more: Any) -> Any:
+    """A key with its default and the line that describes it.
+
+    Further metadata: `is_path` for a path, relative to the run file that gives it; `words` for values of
+    such a key that are no paths; `replaces` for keys of the same section that lose what a farther layer gave
+    them where a nearer one gives this key.
+    """
+    return field(default=default, metadata={"description": description, **more})
 
 
 def section(kind: type[Any], description: str) -> Any:
@@ -51,7 +56,9 @@ class ModelConfig:
     vocab_size: PositiveInt | None = key(
         None, "Rows of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
     )
-    max_position_embeddings: PositiveInt = key(1024, "Longest sequence that the model accepts, in tokens.")
+    max_position_embeddings: PositiveInt | None = key(
+        None, "Longest sequence that the model accepts, in tokens; null: dataset.max_seq_length."
+    )
     rope: bool = key(True, "Rotary positions; false: learned absolute positions (unpacked only).")
     rope_theta: PositiveFloat = key(10_000.0, "Base of the rotary frequencies.")
     rms_norm: bool = key(True, "RMSNorm; false: LayerNorm (ablation).")
@@ -74,7 +81,9 @@ class ModelConfig:
         "(quack-kernels, Hopper), else triton; elsewhere liger where it is installed, else torch.",
     )
     pretrained_checkpoint: str | None = key(
-        None, "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule."
+        None,
+        "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule.",
+        is_path=True,
     )
 
 
@@ -85,7 +94,7 @@ class TokenizerConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(None, "Hub name of a tokenizer.")
-    path: str | None = key(None, "Local folder or tokenizer.json.")
+    path: str | None = key(None, "Local folder or tokenizer.json.", is_path=True)
     revision: str | None = key(None, "Hub revision; production runs pin it.")
     trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.")
     vocab_size: PositiveInt | None = key(
@@ -104,21 +113,31 @@ class DatasetConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(
-        None, "A `datasets` name on the hub, or builtin:python-docs for CPython's own documentation."
+        None,
+        "A `datasets` name on the hub, or builtin:python-docs for CPython's own documentation.",
+        replaces=("path",),
     )
     config: str | None = key(None, "Configuration of the named data set.")
     path: str | None = key(
-        None, "Text, JSONL or parquet file (plain or .gz), a folder of them, or a saved `datasets` folder."
+        None,
+        "Text, JSONL or parquet file (plain or .gz), a folder of them, or a saved `datasets` folder.",
+        is_path=True,
+        replaces=("name", "config"),
     )
     train_split: str = key("train", "Split to train on; slices such as train[:1%] are understood.")
     eval_split: str | None = key(
         None, "Split to evaluate on; null: validation, eval, test or dev where the data has one."
     )
     eval_samples: PositiveInt | None = key(
-        None, "Without an evaluation split: documents at the head of the training split kept for evaluation."
+        None,
+        "Without an evaluation split: documents at the head of the training split kept for evaluation.",
+        replaces=("validation_split",),
     )
     validation_split: Annotated[float, Gt(0), Lt(1)] | None = key(
-        None, "Without an evaluation split: share of the training documents kept for evaluation."
+        None,
+        "Without an evaluation split: share of the training documents kept for evaluation, chosen by a hash "
+        "of their text.",
+        replaces=("eval_samples",),
     )
     text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
     max_seq_length: PositiveInt = key(1024, "Longest sequence in tokens, markers included.")
@@ -139,7 +158,9 @@ class DatasetConfig:
     )
     prefetch_factor: PositiveInt = key(4, "Microbatches that each thread keeps ready.")
     cache_dir: str | None = key(
-        None, "Where prepared data is kept; null: $NEOBERT_CACHE, else neobert under the user's cache folder."
+        None,
+        "Where prepared data is kept; null: $NEOBERT_CACHE, else neobert under the user's cache folder.",
+        is_path=True,
     )
 
 
@@ -217,12 +238,14 @@ class TrainerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    output_dir: str = key("runs/default", "The run directory.")
+    output_dir: str = key("runs/default", "The run directory.", is_path=True)
     overwrite_output_dir: bool = key(False, "Move what another run left in output_dir aside and start there.")
     resume_from_checkpoint: str = key(
         "never",
         "auto: the newest checkpoint of output_dir, else a fresh start; never; latest or best: what these "
         "point to in output_dir; or a checkpoint's path.",
+        is_path=True,
+        words=("auto", "never", "latest", "best"),
     )
     max_steps: PositiveInt = key(1000, "Optimizer steps.")
     per_device_train_batch_size: PositiveInt = key(

@@ -108,6 +108,19 @@ def find(node: Node, path: Path) -> Node | None:
     return node
 
 
+def put(node: Node, path: Path, child: Node | None) -> Node:
+    """A tree with the node at a path replaced, or removed for None; the mappings above it exist."""
+    assert isinstance(node.value, dict)
+    name, entries = str(path[0]), dict(node.value)
+    if len(path) > 1:
+        entries[name] = put(entries[name], path[1:], child)
+    elif child is None:
+        del entries[name]
+    else:
+        entries[name] = child
+    return Node(entries, node.origin, node.key)
+
+
 def nearest(node: Node, path: Path) -> Node:
     """The node at a path, or the closest one above it that was written."""
     while path:

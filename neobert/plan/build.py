@@ -10,7 +10,7 @@ from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import plan_kernels
 from neobert.plan.memory import plan_memory
 from neobert.plan.pace import plan_pace
-from neobert.plan.parameters import count_parameters
+from neobert.plan.parameters import count_parameters, model_of
 from neobert.plan.plan import Plan
 from neobert.plan.saves import plan_saves
 from neobert.plan.schedule import Schedule, learning_rate_at, schedule_of
@@ -23,7 +23,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     """Derive everything that follows from `config` on the device that `assumptions` describes."""
     measured = measured or NO_MEASUREMENT
     vocab_size = plan_vocab_size(config.model, config.tokenizer)
-    counts = count_parameters(config.model, vocab_size.value)
+    counts = count_parameters(model_of(config), vocab_size.value)
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     batch = plan_batch(config, counts)
     pace = plan_pace(config, assumptions, measured, counts, vocab_size.value, batch)

@@ -19,6 +19,7 @@ from neobert.config import replace
 from neobert.config.schema import RunConfig
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import MaskedLMObjective, StepKernels, build_objective
+from neobert.plan.parameters import model_of
 from neobert.probes.specimen import PAD_ID, Specimen
 
 NUM_LAYERS = 2
@@ -112,7 +113,7 @@ def build_path(
 ) -> Path:
     """Build a path with telling weights, or with those that training starts from."""
     torch.manual_seed(config.seed)
-    shape = build_model_config(config.model, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
+    shape = build_model_config(model_of(config), vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
     with device:  # which draws sixty million weights in no time; one core of the host takes seconds
         model = NeoBERTLMHead(shape)
         if not has_initial_weights:

@@ -23,7 +23,7 @@ from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, build_objective, check_labels, resolve_step_kernels
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
-from neobert.plan.parameters import count_parameters
+from neobert.plan.parameters import count_parameters, model_of
 from neobert.training.progress import Progress
 from neobert.training.task import Task
 
@@ -80,7 +80,7 @@ def build_model(config: RunConfig, prepared: PreparedData, kernels: StepKernels)
     vocab_size = vocabulary_rows(config, prepared.tokenizer)
     pad_id = prepared.tokenizer.pad_id
     model = NeoBERTLMHead(
-        build_model_config(config.model, vocab_size, pad_id, kernels.model_attention, kernels.modules)
+        build_model_config(model_of(config), vocab_size, pad_id, kernels.model_attention, kernels.modules)
     )
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+POSITIONS = "model.max_position_embeddings"
 MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node x distributed.nnodes"
 
 STRUCTURAL = (
@@ -78,8 +79,15 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterat
 
 
 def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten to dotted keys, and add the microbatches of a step: their factors may be split anew."""
+    """Flatten to dotted keys, and add the microbatches of a step: their factors may be split differently.
+
+    Rotary positions have no weights: how many tokens a row may hold is then no part of the model.
+    """
     flat = dict(_leaves(config))
+    if flat.get("model.rope", True):
+        flat.pop(POSITIONS, None)
+    elif flat.get(POSITIONS) is None:
+        flat[POSITIONS] = flat.get("datacollator.max_length") or flat.get("dataset.max_seq_length")
     product = 1
     for factor in FACTORS:
         product *= flat.get(factor, 1)

@@ -130,9 +130,12 @@ TRICKY += [
 
 @given(CONFIGS)
 @settings(max_examples=150)
-def test_what_is_dumped_loads_to_an_equal_configuration(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_what_is_dumped_loads_to_an_equal_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # paths of a run file are relative to it
     config = from_dict(values)
-    path = tmp_path / "run.yaml"
+    path = Path("run.yaml")
     path.write_text(dump_yaml(config), encoding="utf-8", newline="")
     loaded = resolve([load_document(path)])
     assert loaded.config == config

@@ -187,8 +187,8 @@ def test_what_only_looks_like_a_variable_is_refused(value: str, hint: str, issue
     ("key", "value"),
     [
         ("trainer.output_dir", "~/x"),
-        ("trainer.output_dir", "runs/5$"),
-        ("trainer.output_dir", "runs/a$b"),
+        ("trainer.output_dir", "/runs/5$"),
+        ("trainer.output_dir", "/runs/a$b"),
         ("wandb.name", "$5 run"),
         ("dataset.text_column", "$text"),
         ("variables.price", "$HOME"),

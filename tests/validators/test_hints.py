@@ -72,7 +72,7 @@ def test_a_usual_warmup_is_advised_in_the_key_that_was_used(overrides: tuple[str
 
 
 def test_as_many_steps_are_advised_as_there_is_time_for() -> None:
-    run = run_of("guard.walltime_limit_hours=30", "dataset.eval_samples=null", profile="a100-prod")
+    run = run_of("guard.walltime_limit_hours=30", "trainer.eval_max_batches=null", profile="a100-prod")
     (one,) = found("BUD001", run)
     step_s = plan_run(run).step_time_s.value
     steps = int(VALUES.findall(one.hint)[0][1])

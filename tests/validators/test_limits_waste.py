@@ -13,11 +13,16 @@ from validators.finding import Severity
 from validators.rules.hst_environment import DEBUGGING
 
 STEP = {"tokens_per_second": 1e6, "step_time_s": 1.0}
+NO_LIMIT = "trainer.eval_max_batches=null"
+ALL_OF_THE_SPLIT = (NO_LIMIT, "dataset.eval_samples=8192")
 NODES_OF_TWO = ("distributed.nproc_per_node=2", "distributed.nnodes=2")
 
 
 def evaluated(tokens: int, *overrides: str) -> list[tuple[str, Severity | None]]:
-    run, facts = run_of("trainer.eval_steps=100", *overrides), with_prepared(num_eval_tokens=tokens)
+    run, facts = (
+        run_of("trainer.eval_steps=100", *ALL_OF_THE_SPLIT, *overrides),
+        with_prepared(num_eval_tokens=tokens),
+    )
     return [(one.path, one.severity) for one in found("BUD003", run, facts, **STEP)]
 
 
@@ -30,10 +35,10 @@ def test_an_evaluation_may_take_a_fifth_of_the_training() -> None:
 
 def test_the_advice_on_evaluations_is_enough_and_no_more() -> None:
     facts = with_prepared(num_eval_tokens=303_000_000)
-    (one,) = found("BUD003", run_of("trainer.eval_steps=100"), facts, **STEP)
+    (one,) = found("BUD003", run_of("trainer.eval_steps=100", *ALL_OF_THE_SPLIT), facts, **STEP)
     assert one.hint.startswith("set trainer.eval_steps to 506 or more; or ")
-    assert found("BUD003", run_of("trainer.eval_steps=506"), facts, **STEP) == []
-    assert found("BUD003", run_of("trainer.eval_steps=504"), facts, **STEP) != []
+    assert found("BUD003", run_of("trainer.eval_steps=506", *ALL_OF_THE_SPLIT), facts, **STEP) == []
+    assert found("BUD003", run_of("trainer.eval_steps=504", *ALL_OF_THE_SPLIT), facts, **STEP) != []
 
 
 @pytest.mark.parametrize(("tokens", "is_told_to_wait"), [(239, True), (240, False)])
@@ -41,7 +46,7 @@ def test_an_evaluation_is_told_to_wait_for_the_last_step_and_no_longer(
     tokens: int, is_told_to_wait: bool
 ) -> None:
     """A third of a second a token: 239 of them are a fifth of 399 steps."""
-    run = run_of("trainer.max_steps=399", "trainer.eval_steps=100")
+    run = run_of("trainer.max_steps=399", "trainer.eval_steps=100", *ALL_OF_THE_SPLIT)
     pace = {"tokens_per_second": 1.0, "step_time_s": 1.0}
     found_at = {
         one.path: one.hint for one in found("BUD003", run, with_prepared(num_eval_tokens=tokens), **pace)
@@ -69,10 +74,10 @@ def test_an_evaluation_shows_more_than_noise_from_a_thousand_targets() -> None:
 
 def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it_can_be() -> None:
     samples = "dataset.eval_samples=300000"  # of 217 tokens
-    (one,) = found("BUD003", run_of(samples, "trainer.eval_steps=100"), NO_FACTS, **STEP)
+    (one,) = found("BUD003", run_of("trainer.eval_steps=100", NO_LIMIT, samples), NO_FACTS, **STEP)
     assert "about 65,100,000 tokens takes 21.7 s, 22% of the training between two" in one.message
     for unknown in ((samples, "dataset.eval_split=test"), ("dataset.eval_samples=null",)):
-        assert found("BUD003", run_of(*unknown, "trainer.eval_steps=1"), NO_FACTS, **STEP) == []
+        assert found("BUD003", run_of(*unknown, "trainer.eval_steps=1", NO_LIMIT), NO_FACTS, **STEP) == []
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from validators.rules import (  # noqa: F401
     cfg,
     cfg_file,
     cfg_idle,
+    cfg_paths,
     cfg_unread,
     ckp,
     ckp_host,

@@ -87,4 +87,7 @@ def _tokens(config: RunConfig, plan: Plan, facts: Facts) -> float | None:
 
 
 def _key_of_size(config: RunConfig) -> str:
-    return "dataset.eval_samples" if config.trainer.eval_max_batches is None else "trainer.eval_max_batches"
+    if config.trainer.eval_max_batches is not None:
+        return "trainer.eval_max_batches"
+    is_a_share = config.dataset.eval_samples is None and config.dataset.validation_split is not None
+    return "dataset.validation_split" if is_a_share else "dataset.eval_samples"

@@ -61,4 +61,4 @@ def _idle(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield path, "no checkpoint is told to be the best", "set trainer.metric_for_best_model"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
-        yield path, "dataset.eval_samples is taken instead", "set dataset.eval_samples to null"
+        yield path, "dataset.eval_samples is used instead", "set dataset.eval_samples to null"

@@ -47,14 +47,18 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         return
     if not evaluation.was_announced or evaluation.loss is None:
         message = "the evaluation before the first step gave no loss"
-        yield Violation("dataset", message, "give it more text: dataset.eval_samples, or an evaluation split")
+        yield Violation(
+            "dataset",
+            message,
+            "give it more text: raise dataset.validation_split, or name an evaluation split in dataset.eval_split",
+        )
     overlap = measured(found.overlap, facts, "the overlap of training and evaluation text")
     if overlap.shared_share > MOST_SHARED:
         yield Violation(
             "dataset",
             f"{overlap.shared_share:.1%} of the evaluation's tokens stand in the training text word for word "
             f"({overlap.eval_documents:,} documents against {overlap.train_documents:,})",
-            "hold text out: dataset.eval_samples, dataset.validation_split, or a split of its own",
+            "hold text out: set dataset.validation_split, or dataset.eval_split to a split of its own",
         )
 
 
@@ -80,9 +84,9 @@ def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```yaml
     dataset:
       path: corpus.jsonl
-      eval_samples: 1000
+      validation_split: 0.01
     ```
     """
     if prepared_of(facts).num_eval_tokens is None:
         message = "nothing is evaluated: the text has no split for it, and none of it is held out"
-        yield Violation("dataset", message, "set dataset.eval_samples, or dataset.validation_split")
+        yield Violation("dataset", message, "set dataset.validation_split, such as 0.01")

@@ -155,11 +155,11 @@ def _vocabulary(config: RunConfig) -> Violations:
 
 def _lengths(config: RunConfig, max_length: int) -> Violations:
     positions = config.model.max_position_embeddings
-    if max_length > positions:
+    if positions is not None and max_length > positions:
         yield Violation(
             "model.max_position_embeddings",
-            f"sequences of {max_length} do not fit {positions} positions",
-            f"set it to {max_length} or more",
+            f"max_seq_length {max_length} exceeds max_position_embeddings {positions}",
+            "leave model.max_position_embeddings out: it follows dataset.max_seq_length",
         )
     for path, length in (
         ("datacollator.max_length", config.datacollator.max_length),
