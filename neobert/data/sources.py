@@ -95,8 +95,8 @@ def _check_one_place(config: DatasetConfig) -> None:
         message = "neither dataset.path nor dataset.name says where the text is"
         raise ProjectError("DAT013", message, hint, "dataset")
     if config.path is not None and config.name is not None:
-        message = f"dataset.path is {config.path} and dataset.name is {config.name}: one of them is meant"
-        raise ProjectError("DAT013", message, "--set dataset.name=null to read dataset.path", "dataset.path")
+        message = f"dataset.path {config.path} and dataset.name {config.name} are both set"
+        raise ProjectError("DAT013", message, "remove one of them", "dataset.path")
 
 
 def _builtin(name: str) -> TextSource:

@@ -30,7 +30,7 @@ def build(model):
         {"tie_word_embeddings": True},
         {"rms_norm": False},
         {"hidden_act": "gelu"},
-        {"rope": False},
+        {"rope": False, "max_position_embeddings": 1024},
         {"intermediate_size": 500},
     ],
 )

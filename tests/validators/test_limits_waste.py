@@ -19,10 +19,8 @@ NODES_OF_TWO = ("distributed.nproc_per_node=2", "distributed.nnodes=2")
 
 
 def evaluated(tokens: int, *overrides: str) -> list[tuple[str, Severity | None]]:
-    run, facts = (
-        run_of("trainer.eval_steps=100", *ALL_OF_THE_SPLIT, *overrides),
-        with_prepared(num_eval_tokens=tokens),
-    )
+    run = run_of("trainer.eval_steps=100", *ALL_OF_THE_SPLIT, *overrides)
+    facts = with_prepared(num_eval_tokens=tokens)
     return [(one.path, one.severity) for one in found("BUD003", run, facts, **STEP)]
 
 

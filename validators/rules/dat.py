@@ -138,8 +138,8 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Text from two places, or from none.
 
     ## What it does
-    Asks for exactly one of `dataset.path` and `dataset.name`. A run file that builds on a profile with the
-    one and names the other sets the first to null.
+    Asks for exactly one of `dataset.path` and `dataset.name`. Where a profile gives one and the run file the
+    other, the run file's holds; this is about a single file, or a single command line, that gives both.
 
     ## Why is this bad?
     Neither is more likely to be meant than the other, and the trainer takes no guess.
@@ -148,6 +148,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```yaml
     profile: cpu-demo
     dataset:
+      name: builtin:python-docs
       path: data/novels
     ```
 
@@ -155,14 +156,13 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```yaml
     profile: cpu-demo
     dataset:
-      name: null
       path: data/novels
     ```
     """
     dataset = run.config.dataset
     if dataset.path is not None and dataset.name is not None:
-        message = f"dataset.path is {dataset.path} and dataset.name is {dataset.name}: one of them is meant"
-        yield Violation("dataset.path", message, "--set dataset.name=null to read dataset.path")
+        message = f"dataset.path {dataset.path} and dataset.name {dataset.name} are both set"
+        yield Violation("dataset.path", message, "remove one of them")
     elif dataset.path is None and dataset.name is None:
         yield Violation("dataset", "neither dataset.path nor dataset.name says where the text is", "set one")
 

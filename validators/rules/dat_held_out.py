@@ -50,7 +50,7 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(
             "dataset",
             message,
-            "give it more text: raise dataset.validation_split, or name an evaluation split in dataset.eval_split",
+            "raise dataset.validation_split, or name a split with more text in dataset.eval_split",
         )
     overlap = measured(found.overlap, facts, "the overlap of training and evaluation text")
     if overlap.shared_share > MOST_SHARED:

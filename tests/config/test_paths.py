@@ -1,0 +1,70 @@
+"""Paths of a run file are relative to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neobert.config import Resolution, load_document, parse_overrides, resolve
+from neobert.config.keys import all_keys, path_keys
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+
+
+def resolved(text: str, file: str = "configs/run.yaml", *overrides: str, kind: str = "file") -> Resolution:
+    Path(file).write_text(text, encoding="utf-8")
+    return resolve([load_document(file, kind)], parse_overrides(overrides))  # type: ignore[arg-type]
+
+
+def test_a_path_starts_at_the_folder_of_its_file() -> None:
+    found = resolved("dataset: {path: text.txt}\ntokenizer: {path: ../tok}\n")
+    assert found.config.dataset.path == "configs/text.txt"
+    assert found.config.tokenizer.path == "configs/../tok"
+    assert found.outdated_paths == ()
+
+
+@pytest.mark.parametrize("file", ["run.yaml", "./run.yaml"])
+def test_in_the_working_directory_it_is_what_was_written(file: str) -> None:
+    assert resolved("dataset: {path: text.txt}\n", file).config.dataset.path == "text.txt"
+
+
+def test_all_paths_move_and_nothing_else() -> None:
+    text = "trainer: {output_dir: runs/x, resume_from_checkpoint: auto}\ndataset: {cache_dir: ~/c}\n"
+    config = resolved(text + "tokenizer: {name: a/b}\nmodel: {pretrained_checkpoint: /abs}\n").config
+    assert config.trainer.output_dir == "configs/runs/x"
+    assert config.trainer.resume_from_checkpoint == "auto"
+    assert config.dataset.cache_dir == "~/c"
+    assert config.tokenizer.name == "a/b"
+    assert config.model.pretrained_checkpoint == "/abs"
+    assert resolved("dataset: {path: 's3://a/b'}\n").config.dataset.path == "s3://a/b"
+
+
+def test_a_variable_is_filled_in_before() -> None:
+    text = "variables: {root: /scratch, here: .}\ntrainer: {output_dir: '${variables.root}/x'}\n"
+    found = resolved(text + "dataset: {path: '${variables.here}/text'}\n").config
+    assert (found.trainer.output_dir, found.dataset.path) == ("/scratch/x", "configs/./text")
+
+
+def test_profiles_and_arguments_start_at_the_working_directory() -> None:
+    assert resolved("dataset: {path: text.txt}\n", kind="profile").config.dataset.path == "text.txt"
+    overridden = resolved("seed: 1\n", "configs/run.yaml", "dataset.path=text.txt")
+    assert overridden.config.dataset.path == "text.txt"
+
+
+def test_what_exists_only_in_the_working_directory_still_works_and_is_named() -> None:
+    Path("text.txt").write_text("text")
+    found = resolved("dataset: {path: text.txt}\n")
+    assert (found.config.dataset.path, found.outdated_paths) == ("text.txt", ("dataset.path",))
+    Path("configs/text.txt").write_text("text")
+    found = resolved("dataset: {path: text.txt}\n")
+    assert (found.config.dataset.path, found.outdated_paths) == ("configs/text.txt", ())
+
+
+def test_every_key_that_holds_a_path_says_so() -> None:
+    named = {key for key in all_keys() if key.endswith((".path", "_dir", "_checkpoint"))}
+    assert {".".join(map(str, path)) for path in path_keys()} == named - {"trainer.overwrite_output_dir"}
