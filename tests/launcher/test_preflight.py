@@ -139,7 +139,8 @@ def test_a_production_run_is_checked_in_full_where_nobody_says(command: Run, mac
 def test_epochs_are_told_where_the_text_was_looked_at(command: Run) -> None:
     recorded = Path(__file__).parents[1] / "facts" / "cpu-2-cores.json"
     judge = ["preflight", "-p", "cpu-demo", "--level", "data", "--facts", recorded]
-    told = command(*judge, "--set", "distributed.nproc_per_node=2").out
+    recorded_for = json.loads(recorded.read_text(encoding="utf-8"))["overrides"]
+    told = command(*judge, *(word for each in recorded_for for word in ("--set", each))).out
     assert "epochs             2.53" in told
     assert "564k of prepared text" in told
     assert "epochs" not in command(*judge).out
