@@ -181,7 +181,7 @@ def read_error(path: Path) -> ProjectError | None:
 
 def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
     log = _log_of(folder / LOGS)
-    said = f"\n{printable(f'  = log: {log}')}"
+    said = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
     if error is not None:
         return describe(error) + said
     if told := outcome.get("message"):

@@ -14,6 +14,7 @@ from launcher.rundir import LOGS
 from launcher.stages import Stages
 from launcher.watchdog import Stall
 from neobert.config.schema import WatchdogConfig
+from neobert.training.location import current_path
 
 # What torchrun says of each rank that had ended when it looked, at the end of its log.
 ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)")
@@ -26,6 +27,7 @@ class Launch:
     """What is started, and how it is watched.
 
     Attributes:
+        folder: the run directory as it was named.
         held: the descriptor that claims the run directory; the trainer keeps it open.
         deadline: when it has to have stopped by itself; None where no end is known.
         stages: steps at which the run is judged; None where none were asked for.
@@ -48,13 +50,25 @@ class Launch:
         return self.topology.needs_torchrun
 
     @property
+    def location(self) -> Path:
+        """Where the run directory is now; where it was, if it is gone or another node holds it."""
+        found = current_path(self.folder, self.held[0]) if self.held else None
+        return found or self.folder
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether the run directory was moved or deleted during this launch."""
+        return bool(self.held) and current_path(self.folder, self.held[0]) != self.folder
+
+    @property
     def log(self) -> Path:
         """The output of the process that is started."""
-        return log_of(self.topology, self.folder / LOGS)
+        return log_of(self.topology, self.location / LOGS)
 
     def beats(self) -> dict[int, Record]:
         """The newest heartbeat of every rank of this node."""
-        return {rank: last_beat(self.folder, rank) for rank in self.topology.ranks}
+        location = self.location
+        return {rank: last_beat(location, rank) for rank in self.topology.ranks}
 
 
 class EndedRank(NamedTuple):

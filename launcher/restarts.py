@@ -8,6 +8,7 @@ from typing import Literal
 
 from launcher.watchdog import Stall
 from neobert.errors import EXIT_DO_NOT_REQUEUE, EXIT_TRAINING_FAILED, ProjectError
+from neobert.training.location import CODE as MOVED
 from neobert.training.pulse import COLLECTIVE, DATA_WAIT, SAVE, START
 
 # What may be otherwise at another time, whatever the run does: a disk, a network, the kernel's memory.
@@ -15,7 +16,7 @@ PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
 # Somebody has to make room first; or a session would slow down again, each time from a newer checkpoint.
-FINAL_CODES = ("CKP004", "DGR001")
+FINAL_CODES = ("CKP004", "DGR001", MOVED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from launcher import console
@@ -59,9 +60,11 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
         if failure is None:
             verdict_on_end = verdict_of_stage or too_late(launch, forwarder)
             return conclude_session(launch, session, forwarder, verdict_on_end)
-        verdict = restarts.judge(failure, saved_step(launch.folder))
+        verdict = restarts.judge(failure, saved_step(launch.location))
         if session.num_stuck:
             verdict = Verdict(False, reason=STUCK)
+        elif launch.is_displaced:
+            verdict = Verdict(False, reason=f"not restarting: {displacement(launch)}")
         if not verdict.begins_again:
             return give_up(launch, session, forwarder, failure, verdict)
         begin_again(launch, failure, restarts)
@@ -74,7 +77,7 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
     launch.stages.look()
     if not launch.stages.failure:
         return None
-    told = read_outcome(launch.folder) | {
+    told = read_outcome(launch.location) | {
         "status": "failed",
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": launch.stages.failure,
@@ -83,9 +86,16 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
     return told
 
 
+def displacement(launch: Launch) -> str:
+    """Say what became of a run directory that is not at its path."""
+    if launch.location == launch.folder:
+        return f"{launch.folder} was deleted, or moved to another file system"
+    return f"{launch.folder} was moved to {launch.location}; move it back to resume"
+
+
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     """Leave the verdict on a run that stopped itself before an end behind which it is not to go on."""
-    outcome = read_outcome(launch.folder)
+    outcome = read_outcome(launch.location)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_asked_to_stop(forwarder)
     if not (is_by_the_clock and launch.deadline and launch.deadline.verdict and launch.owns_run):
         return None
@@ -104,9 +114,9 @@ def run_session(
     """Start the trainer, and watch it to its end, or end it."""
     launch.error_file.unlink(missing_ok=True)
     if is_again:
-        (launch.folder / OUTCOME).unlink(missing_ok=True)  # it says nothing of this session, however short
-    before, first_step = launch.beats(), saved_step(launch.folder)
-    found = None if launch.owns_run else stamp(launch.folder / OUTCOME)
+        (launch.location / OUTCOME).unlink(missing_ok=True)  # it says nothing of this session, however short
+    before, first_step = launch.beats(), saved_step(launch.location)
+    found = None if launch.owns_run else stamp(launch.location / OUTCOME)
     said_before = launch.log.stat().st_size if launch.log.exists() else 0
     command = [*launch.command, AGAIN] if is_again else launch.command
     child = start(
@@ -120,14 +130,20 @@ def run_session(
     forwarder.adopt(child)
     if launch.owns_run:
         with _if_there_is_room("the trainer's process in manifest.json"):
-            record_trainer(launch.folder, child.pid)
+            record_trainer(launch.location, child.pid)
     code, stall = watch(launch, child, on_tick, before)
     num_stuck = end_those_left(launch) + (child.poll() is None)
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
-    with launch.log.open("rb") as log:
-        log.seek(said_before)
-        said = log.read().decode("utf-8", errors="replace") if launch.has_agent else ""
+    said = _read_from(launch.log, said_before) if launch.has_agent else ""
     return Session(code, stall, has_begun, first_step, said, num_stuck, found)
+
+
+def _read_from(log: Path, offset: int) -> str:
+    """Read a log from a byte on; one that was deleted with its run directory is empty."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(offset)
+        return file.read().decode("utf-8", errors="replace")
+    return ""
 
 
 def end_those_left(launch: Launch) -> int:
@@ -158,10 +174,14 @@ def watch(
     clock = Attention()
     watchdog = Watchdog(launch.limits, before, clock())
     pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
+    is_displaced = False
 
     def look() -> None:
-        nonlocal looked_at_s
+        nonlocal looked_at_s, is_displaced
         on_tick()
+        if launch.is_displaced and not is_displaced:
+            is_displaced = True
+            console.tell(printable(f"warning: {displacement(launch)}; the run stops after this step"))
         now_s = clock()
         if now_s - looked_at_s >= pause_s:
             looked_at_s = now_s
@@ -187,9 +207,9 @@ def _code_of(child: subprocess.Popen[bytes]) -> int:
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
     """Write down where every rank hangs, then end them all."""
     workers = workers_of(child, launch.has_agent)
-    told = f"the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks"
+    told = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
     try:
-        dump_stacks(workers, launch.folder, str(stall))
+        dump_stacks(workers, launch.location, str(stall))
     except OSError as error:  # a disk that is full or gone may be why it stands still
         told = f"no stacks could be written: {error}"
     console.tell(printable(f"{stall}; {told}"))
@@ -215,17 +235,17 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
 
 def outcome_of(launch: Launch, session: Session) -> Record:
     """What the session left; empty where an earlier launch's outcome still lies there."""
-    is_earlier = session.found and session.found == stamp(launch.folder / OUTCOME)
-    return {} if is_earlier else read_outcome(launch.folder)
+    is_earlier = session.found and session.found == stamp(launch.location / OUTCOME)
+    return {} if is_earlier else read_outcome(launch.location)
 
 
 def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     """Say and record that, why and from where the run begins again."""
-    checkpoint = latest(launch.folder / CHECKPOINTS)
+    checkpoint = latest(launch.location / CHECKPOINTS)
     source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
     told = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
     with _if_there_is_room("the restart in manifest.json"):
-        record_restart(launch.folder, told)
+        record_restart(launch.location, told)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(printable(f"{failure.message}; the run goes on from {source} ({count})"))
 
@@ -235,7 +255,7 @@ def conclude_session(
 ) -> Ending:
     """Read how the last session ended from what it left, or from what was decided about it."""
     ending = conclude(
-        launch.folder,
+        launch.location,
         session.trainer_code,
         forwarder.seen,
         launch.error_file,
@@ -267,14 +287,14 @@ def give_up(
 
 def _leave_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
     with _if_there_is_room("the verdict in outcome.json"):
-        write_json(launch.folder / OUTCOME, outcome)
+        write_json(launch.location / OUTCOME, outcome)
 
 
 def _amend_outcome(launch: Launch, ending: Ending) -> None:
-    outcome = read_outcome(launch.folder)
+    outcome = read_outcome(launch.location)
     told = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
     with _if_there_is_room("the restarts in outcome.json"):
-        write_json(launch.folder / OUTCOME, {**told, "restarts": ending.restarts})
+        write_json(launch.location / OUTCOME, {**told, "restarts": ending.restarts})
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class DegradationWatch:
         A hook for logging steps, after those that write: the step's line is on disk by then.
         """
         if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
-            trainer.degradation = _error(trainer.progress.step, growing)
+            trainer.failure = _error(trainer.progress.step, growing)
             raise StopRequested
 
     def _growing(self) -> Iterator[str]:

@@ -28,6 +28,7 @@ from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.compilations import CompilationWatch
 from neobert.training.degradation import DegradationWatch
+from neobert.training.directory_watch import DirectoryWatch, watching
 from neobert.training.evaluation import evaluate
 from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.health import HealthWatch
@@ -77,18 +78,18 @@ def run_session(
     step = 0 if start is None else start.state["step"]
     trainer, pulse = None, Pulse()
     try:
-        with beating(config, run_dir, world, start, pulse) as heartbeat:
+        with watching(run_dir) as directory, beating(config, run_dir, world, start, pulse) as heartbeat:
             trainer = assemble(config, run_dir, world, signals, start, pulse)
-            is_complete = train(trainer, heartbeat, attach(trainer))
+            is_complete = train(trainer, heartbeat, directory, attach(trainer))
     except StopRequested:
         is_complete = False
     except Exception as error:
         if trainer is not None or signals.requested is None or world.size == 1:
-            record_failure(run_dir, step if trainer is None else trainer.progress.step, error)
+            record_failure(*_whereabouts(trainer, run_dir, step), error)
             raise
         log.info("another rank has stopped already: %s", error)
         is_complete = False
-    step = step if trainer is None else trainer.progress.step
+    run_dir, step = _whereabouts(trainer, run_dir, step)
     status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
     if world.is_main:
         record_end(run_dir, status, exit_code, step)
@@ -96,6 +97,11 @@ def run_session(
     if trainer is not None:  # a rank that was stopped before may be the only one so far
         world.wait_for_all()
     return exit_code
+
+
+def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Path, int]:
+    """Return run directory and step as the trainer knows them, or as given before there is one."""
+    return (run_dir, step) if trainer is None else (trainer.run_dir, trainer.progress.step)
 
 
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
@@ -184,19 +190,23 @@ def assemble(
     return trainer
 
 
-def train(trainer: Trainer, heartbeat: Heartbeat, more: Sequence[Hook] = ()) -> bool:
+def train(
+    trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
+) -> bool:
     """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
+    directory(trainer)  # preparing text takes minutes, and what is opened next would create a second tree
     with telemetry(trainer) as line:
         heartbeat.beat(trainer, START)
         saver = Saver(trainer, line.sync)
         try:
             with collecting_between_steps():
-                is_complete = fit(trainer, [*build_hooks(trainer, heartbeat, line, saver), *more])
+                hooks = build_hooks(trainer, heartbeat, line, saver, directory)
+                is_complete = fit(trainer, [*hooks, *more])
             trainer.pulse.enter(SAVE)
-            save(trainer, heartbeat, saver)
+            save(trainer, heartbeat, saver, directory)
             saver.finish(trainer, is_complete=is_complete)
-            if trainer.degradation is not None:
-                raise trainer.degradation
+            if trainer.failure is not None and not is_complete:
+                raise trainer.failure
             saver.close()
         except Exception:
             saver.close()
@@ -206,7 +216,9 @@ def train(trainer: Trainer, heartbeat: Heartbeat, more: Sequence[Hook] = ()) -> 
     return is_complete
 
 
-def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver) -> list[Hook]:
+def build_hooks(
+    trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver, directory: DirectoryWatch
+) -> list[Hook]:
     """List what happens after steps. The line is written before the checkpoint that follows from it."""
     every = trainer.config.trainer
 
@@ -223,6 +235,7 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
     degradation = DegradationWatch()
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
+        Hook(name="checkpoint", act=directory, every=1),
         *(Hook(name="logging", act=watch, every=1) for watch in watches),
         Hook(name="garbage", act=Collector(), every=every.logging_steps),
         Hook(name="logging", act=degradation, every=every.logging_steps),
@@ -239,13 +252,18 @@ def build_hooks(trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver
             at_start=True,
         ),
         Hook(name="logging", act=degradation.enforce, every=every.logging_steps, at_end=False),
-        Hook(name="checkpoint", act=partial(save, heartbeat=heartbeat, saver=saver), every=every.save_steps),
+        Hook(
+            name="checkpoint",
+            act=partial(save, heartbeat=heartbeat, saver=saver, directory=directory),
+            every=every.save_steps,
+        ),
     ]
 
 
-def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver) -> None:
+def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
     """Begin to save this step, unless it is saved. Its history is made durable before it is published."""
     if saver.is_due(trainer):
+        directory(trainer)
         heartbeat.beat(trainer, SAVE)
         saver.begin(trainer)
 

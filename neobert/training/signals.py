@@ -62,6 +62,10 @@ class Signals:
         most_s = LEAD_SHARE * (end_s - time.time())
         self._is_late = lambda: time.time() + min(lead_s(), most_s) >= end_s
 
+    def request(self, kind: signal.Signals) -> None:
+        """Ask for a stop from within this process; the first request counts."""
+        self.requested = self.requested or kind
+
     @contextmanager
     def interrupting(self) -> Iterator[None]:
         """Let a request end the wait in the block with `StopRequested`: nothing in it is worth keeping."""

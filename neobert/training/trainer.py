@@ -51,7 +51,7 @@ class Trainer:
         recompiles: functions that were compiled after the warm-up; None where nothing is compiled.
         kernel_fallbacks: blocks seen on another attention kernel than the resolved one, added up over lines.
         read_retries: reads of a text stream that failed and were retried; None where nothing is streamed.
-        degradation: why the guard stopped the run at this step; None where it did not.
+        failure: why the run stops at this step, raised once that is saved; None for any other end.
         evaluation_s: how long the last evaluation of this session took; 0 before the first.
         warnings: how often this session has warned of what, by name.
         pulse: where this process is, for whoever watches it.
@@ -75,7 +75,7 @@ class Trainer:
     recompiles: int | None = None
     kernel_fallbacks: int = 0
     read_retries: int | None = None
-    degradation: ProjectError | None = None
+    failure: ProjectError | None = None
     evaluation_s: float = 0.0
     warnings: Counter[str] = field(default_factory=Counter)
     pulse: Pulse = field(default_factory=Pulse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,31 @@ from typing import Any
 
 import pytest
 
+from neobert.config import from_dict
+from neobert.errors import ProjectError
+from neobert.training.hooks import Hook
+from neobert.training.session import run_session
+from neobert.training.signals import Signals
 from tests.launcher.conftest import _away_from_the_repository, run_child, start_child
+from tests.training.conftest import corpus, exact_lines, make_run, run, uninterrupted
 
-__all__ = ["_away_from_the_repository", "run_child", "start_child"]
-
-pytestmark = pytest.mark.e2e
+__all__ = [
+    "_away_from_the_repository", "corpus", "make_run", "run", "run_child", "start_child", "uninterrupted",
+]  # fmt: skip
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
 PATIENCE_S = 60
+
+
+def train_until(run_dir: Path, step: int, act: Callable[[], Any]) -> int:
+    """Run a session in this process, and do something to it when a step is done."""
+    config = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
+
+    def meddle(trainer: Any) -> None:
+        if trainer.progress.step == step:
+            act()
+
+    return run_session(config, run_dir, Signals(), lambda _: [Hook(name="test", act=meddle, every=1)])
 
 
 @pytest.fixture
@@ -32,6 +50,7 @@ def unread() -> Iterator[int]:
     os.close(read)
 
 
+@pytest.mark.e2e
 def test_a_reader_that_takes_nothing_delays_neither_a_restart_nor_the_end(
     start_child: Callable[..., Any], unread: int
 ) -> None:
@@ -42,3 +61,43 @@ def test_a_reader_that_takes_nothing_delays_neither_a_restart_nor_the_end(
         pytest.fail("the launcher waits for its reader")
     (restart,) = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["restarts"]
     assert restart["why"].startswith("rank 0 was killed by SIGKILL")
+
+
+@pytest.mark.e2e
+def test_a_run_directory_that_was_moved_is_not_trained_in_again(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*TRAIN, fake="moved")
+    assert answer.code == 4
+    here, there = Path("run").absolute(), Path("elsewhere").absolute()
+    assert f"warning: {here} was moved to {there}; move it back to resume" in " ".join(answer.err.split())
+    assert f"not restarting: {here} was moved to {there}" in " ".join(answer.out.split())
+    assert f"log: {there}/logs/rank_0.log" in answer.out
+    assert not Path("run").exists()
+
+
+def test_a_run_whose_directory_is_moved_saves_there_and_resumes_when_it_is_back(
+    make_run: Callable[..., Path], run: Callable[[Path], int], uninterrupted: list[dict[str, Any]]
+) -> None:
+    run_dir = make_run()
+    moved = run_dir.with_name("moved")
+    with pytest.raises(ProjectError) as caught:
+        train_until(run_dir, 7, lambda: run_dir.rename(moved))
+    error = caught.value
+    assert (error.code, error.place, error.exit_code) == ("TRN002", str(run_dir), 4)
+    assert error.message == f"the run directory was moved to {moved} during training; step 8 is saved there"
+    assert not run_dir.exists()
+    outcome = json.loads((moved / "outcome.json").read_text(encoding="utf-8"))
+    assert (outcome["exit_code"], outcome["step"]) == (4, 8)
+    moved.rename(run_dir)
+    assert run(run_dir) == 0
+    assert exact_lines(run_dir) == uninterrupted
+
+
+def test_a_run_whose_directory_is_deleted_says_what_is_lost_and_makes_no_other(
+    make_run: Callable[..., Path],
+) -> None:
+    run_dir = make_run()
+    with pytest.raises(ProjectError, match="deleted, or moved to another file system") as caught:
+        train_until(run_dir, 7, lambda: shutil.rmtree(run_dir))
+    assert (caught.value.code, caught.value.exit_code) == ("TRN002", 4)
+    assert "step 8 is not saved" in caught.value.message
+    assert not run_dir.exists()

@@ -85,6 +85,10 @@ def main() -> None:
             time.sleep(0.5)
             os.kill(os.getpid(), signal.SIGKILL)
         end("finished", 0, NUM_CHATTY_STEPS)
+    if BEHAVIOUR == "moved":  # by somebody else, who kills it as well
+        run_dir.rename("elsewhere")
+        time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGKILL)
     if BEHAVIOUR == "stop":
         wait_for_a_stop()
         end(*ENDS[signal.Signals(received[0])], step=1)

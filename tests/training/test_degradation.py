@@ -34,7 +34,7 @@ def observe():
             recompiles=None,
             kernel_fallbacks=0,
             read_retries=None,
-            degradation=None,
+            failure=None,
         )
         watch = DegradationWatch()
         for number, line in enumerate(lines, 1):
@@ -56,7 +56,7 @@ def recompiles(*counts):
 
 def test_flat_counters_stop_nothing(observe):
     trainer, stopped_at = observe(recompiles(None, 0, *[0] * 50))
-    assert (stopped_at, trainer.warnings, trainer.degradation) == (None, {}, None)
+    assert (stopped_at, trainer.warnings, trainer.failure) == (None, {}, None)
 
 
 def test_two_lines_of_growth_are_a_first_evaluation_and_a_first_clip(observe):
@@ -68,8 +68,8 @@ def test_two_lines_of_growth_are_a_first_evaluation_and_a_first_clip(observe):
 def test_the_third_growth_stops_with_a_checkpoint_and_names_the_counter(observe):
     trainer, stopped_at = observe(recompiles(0, 1, 1, 2, 2, 3))
     assert stopped_at == 6
-    assert (trainer.degradation.code, trainer.degradation.exit_code) == ("DGR001", 4)
-    assert trainer.degradation.message == "recompiles grew to 3, in 3 of the last 20 logging lines"
+    assert (trainer.failure.code, trainer.failure.exit_code) == ("DGR001", 4)
+    assert trainer.failure.message == "recompiles grew to 3, in 3 of the last 20 logging lines"
 
 
 def test_growth_that_lies_further_back_than_the_window_is_forgotten(observe):
@@ -93,7 +93,7 @@ def test_a_counter_of_another_rank_stops_this_one_too(observe):
 
 def test_a_smoke_run_is_only_warned(observe):
     trainer, stopped_at = observe(recompiles(*range(9)), on_degradation="warn")
-    assert (stopped_at, trainer.degradation) == (None, None)
+    assert (stopped_at, trainer.failure) == (None, None)
     assert trainer.warnings == {"recompiles": 8}
 
 

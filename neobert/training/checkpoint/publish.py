@@ -43,7 +43,8 @@ def publish(
     folder = root / str(step)
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        root.mkdir(exist_ok=True)  # not its parents: a run directory that was moved away is not made again
+        partial.mkdir()
         write(partial)
         seal(partial, step, config_digest, created_utc, metrics)
         set_aside(folder)
