@@ -17,7 +17,7 @@ from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
 from launcher.records import Record, last_beat, list_in, read_json, read_metrics, read_outcome
 from launcher.restarts import signal_name
-from launcher.rundir import LOGS, MANIFEST, METRICS
+from launcher.rundir import LOGS, MANIFEST, METRICS, remove_halt
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count
 from launcher.watch import EVAL_LOSS
@@ -32,6 +32,7 @@ from neobert.errors import (
 from neobert.printable import printable
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
 from neobert.training.checkpoint.manifest import CODE as BROKEN_RESUME
+from neobert.training.location import HALT
 
 TAIL_BYTES = 8192
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
@@ -110,7 +111,7 @@ def conclude(
         run_directory=str(folder),
         restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
-        next_command="" if _is_refused(error) else _next_command(exit_code, checkpoint),
+        next_command="" if _is_refused(error) else _next_command(exit_code, checkpoint, folder),
     )
 
 
@@ -123,7 +124,7 @@ def already_finished(folder: Path) -> Ending:
         status="finished",
         exit_code=EXIT_OK,
         message="",
-        next_command=_next_command(EXIT_OK, checkpoint),
+        next_command=_next_command(EXIT_OK, checkpoint, folder),
     )
 
 
@@ -219,10 +220,11 @@ def _is_refused(error: ProjectError | None) -> bool:
     return error is not None and error.code == BROKEN_RESUME
 
 
-def _next_command(exit_code: int, checkpoint: Path | None) -> str:
+def _next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     if exit_code == EXIT_OK and checkpoint:
         return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
-    return same_again(has_checkpoint=checkpoint is not None)
+    again = same_again(has_checkpoint=checkpoint is not None)
+    return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
 
 
 def same_again(*, has_checkpoint: bool) -> str:

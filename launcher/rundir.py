@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import socket
 import sys
@@ -23,6 +24,7 @@ from launcher.receipts import code_version
 from launcher.records import Record, list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
+from neobert.training.location import HALT
 from neobert.training.outcome import FILE_NAME as OUTCOME
 from profiles.registry import ResolvedRun
 
@@ -139,6 +141,22 @@ def _occupied(folder: Path) -> ProjectError:
         hint=f"see `neobert-launch status {folder}`; stop it, or choose another trainer.output_dir",
         place=str(folder),
     )
+
+
+def refuse_halted(folder: Path) -> None:
+    """Raise ProjectError where a file asks for no training in this directory."""
+    if (folder / HALT).exists():
+        raise ProjectError(
+            code="halted",
+            message=f"a file {HALT} in the run directory asks for no training",
+            hint=f"{remove_halt(folder)}, then repeat this command",
+            place=str(folder),
+        )
+
+
+def remove_halt(folder: Path) -> str:
+    """The command that lets a run directory be trained in again."""
+    return shlex.join(["rm", str(folder / HALT)])
 
 
 def make_room(folder: Path, *, is_resumed: bool) -> Path | None:

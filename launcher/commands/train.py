@@ -40,6 +40,7 @@ from launcher.rundir import (
     claimed,
     created,
     make_room,
+    refuse_halted,
     run_directory,
     write_run,
 )
@@ -137,6 +138,7 @@ def _lead(order: Order) -> int:
     asked, resolved, folder = order.asked, order.resolved, order.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
+        refuse_halted(folder)
         if held is not None and order.topology.nnodes > 1:
             withdraw_receipt(folder, resolved.digest, asked.receipt)
         require_free_port(order.topology)

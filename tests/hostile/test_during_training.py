@@ -13,16 +13,18 @@ from typing import Any
 
 import pytest
 
+from launcher.ending import conclude
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.training.hooks import Hook
 from neobert.training.session import run_session
 from neobert.training.signals import Signals
-from tests.launcher.conftest import _away_from_the_repository, run_child, start_child
+from tests.launcher.conftest import _away_from_the_repository, command, run_child, start_child
 from tests.training.conftest import corpus, exact_lines, make_run, run, uninterrupted
 
 __all__ = [
-    "_away_from_the_repository", "corpus", "make_run", "run", "run_child", "start_child", "uninterrupted",
+    "_away_from_the_repository", "command", "corpus", "make_run", "run", "run_child", "start_child",
+    "uninterrupted",
 ]  # fmt: skip
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
@@ -101,3 +103,28 @@ def test_a_run_whose_directory_is_deleted_says_what_is_lost_and_makes_no_other(
     assert (caught.value.code, caught.value.exit_code) == ("TRN002", 4)
     assert "step 8 is not saved" in caught.value.message
     assert not run_dir.exists()
+
+
+def test_a_halt_file_ends_a_run_with_a_checkpoint_as_an_interrupt_does(
+    make_run: Callable[..., Path], run: Callable[[Path], int], uninterrupted: list[dict[str, Any]]
+) -> None:
+    run_dir = make_run()
+    assert train_until(run_dir, 6, (run_dir / ".HALT").touch) == 130
+    outcome = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
+    assert outcome == {"status": "interrupted", "exit_code": 130, "step": 7, "message": ""}
+    (run_dir / ".HALT").unlink()
+    assert run(run_dir) == 0
+    assert exact_lines(run_dir) == uninterrupted
+
+
+def test_nothing_is_launched_beside_a_halt_file(command: Callable[..., Any]) -> None:
+    halt = Path("run/.HALT").absolute()
+    halt.parent.mkdir()
+    halt.touch()
+    answer = command(*TRAIN, "--resume", "auto")
+    assert answer.code == 1
+    assert "a file .HALT in the run directory asks for no training [halted]" in answer.err
+    assert f"rm {halt}, then repeat this command" in " ".join(answer.err.split())
+    assert [*halt.parent.iterdir()] == [halt]
+    ending = conclude(halt.parent, 130, (), None, verdict={"status": "interrupted", "exit_code": 130})
+    assert ending.next_command.startswith(f"rm {halt} && neobert-launch ")
