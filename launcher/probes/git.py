@@ -16,6 +16,21 @@ from validators.facts import GitFacts
 
 TIMEOUT_S = 8.0
 MAX_DIFF_BYTES = 64 * 2**20
+# A person's settings and variables may run programs, colour a patch, shorten it or name another repository:
+# the digest of a difference has to depend on the difference alone.
+SETTINGS = (
+    "color.ui=false", "core.checkStat=default", "core.fsmonitor=false", f"core.hooksPath={os.devnull}",
+    "core.quotePath=true", "core.trustctime=true", "diff.autoRefreshIndex=true",
+    "diff.suppressBlankEmpty=false",
+)  # fmt: skip
+STATUS = ("status", "--porcelain", "--untracked-files=normal")
+DIFF = (
+    "diff", "--binary", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/",
+    "--no-relative", "--unified=3", "--inter-hunk-context=0", "--diff-algorithm=myers", "--indent-heuristic",
+    "--find-renames", "--submodule=short", "--ignore-submodules=untracked", f"-O{os.devnull}",
+)  # fmt: skip
+# Where to find git, repositories, and the settings that call a directory of another user safe.
+KEPT_VARIABLES = ("GIT_CEILING_DIRECTORIES", "GIT_CONFIG", "GIT_DISCOVERY_ACROSS_FILESYSTEM", "GIT_EXEC_PATH")
 NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha256="", diff_saved=False)
 
 
@@ -24,7 +39,7 @@ def probe_git(subject: Subject) -> GitFacts:
     tree = _tree_of(subject)
     if tree is None:
         return NO_REPOSITORY
-    status = _git(tree, "status", "--porcelain")
+    status = _git(tree, *STATUS)
     sha = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", may_fail=True).decode().strip()
     if not status.strip():
         return GitFacts(is_repository=True, sha=sha, is_dirty=False, diff_sha256="", diff_saved=False)
@@ -54,7 +69,7 @@ def _difference(tree: Path, sha: str) -> bytes:
     commit = [sha] if sha else []
     names = _git(tree, "ls-files", "--others", "--exclude-standard", ":/").splitlines()
     sources = [name for name in names if name.endswith((b".py", b'.py"'))]
-    patch = _with_new(tree, sources, *commit) if sources else _git(tree, "diff", "--binary", *commit)
+    patch = _with_new(tree, sources, *commit) if sources else _git(tree, *DIFF, *commit)
     return patch + b"".join(b"# untracked: " + name + b"\n" for name in names if name not in sources)
 
 
@@ -64,11 +79,11 @@ def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
     with TemporaryDirectory() as folder:
         copy, names = Path(folder) / "index", Path(folder) / "names"
         if index.exists():
-            shutil.copyfile(index, copy)
+            shutil.copy2(index, copy)  # by its time git knows which entries may hide a later change
         names.write_bytes(b"\n".join(sources))
         literally = ("--literal-pathspecs", "add", "--intent-to-add", f"--pathspec-from-file={names}")
         _git(tree, *literally, index=copy)
-        return _git(tree, "diff", "--binary", *commit, index=copy)
+        return _git(tree, *DIFF, *commit, index=copy)
 
 
 def _save(diff: bytes, target: Path | None) -> bool:
@@ -94,7 +109,13 @@ def _git(folder: Path, *arguments: str, may_fail: bool = False, index: Path | No
 
 def _run(folder: Path, *arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     # No lock is taken and no message translated: another git may be at work, and one message is read above.
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    environment = {name: value for name, value in os.environ.items() if _is_kept(name)}
+    environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     if index is not None:
         environment["GIT_INDEX_FILE"] = str(index)
-    return run(["git", "-C", str(folder), *arguments], TIMEOUT_S, environment)
+    settings = [word for setting in SETTINGS for word in ("-c", setting)]
+    return run(["git", "--no-pager", *settings, "-C", str(folder), *arguments], TIMEOUT_S, environment)
+
+
+def _is_kept(variable: str) -> bool:
+    return not variable.startswith("GIT_") or variable.startswith(KEPT_VARIABLES)

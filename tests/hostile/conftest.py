@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.launcher.conftest import _away_from_the_repository, command, run_file
+from tests.launcher.conftest import _away_from_the_repository, command, run_file, subject
 
-__all__ = ["_away_from_the_repository", "command", "run_file"]
+__all__ = ["_away_from_the_repository", "command", "run_file", "subject"]

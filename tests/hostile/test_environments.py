@@ -1,0 +1,107 @@
+"""Surroundings that nobody planned for: each ends in the right code and one sentence, or changes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.probes import git
+from launcher.probes.git import probe_git
+from launcher.probes.probe import Subject
+from tests.launcher.test_probes import repository
+
+PYTHON_FILES = '[core]\n  attributesFile = {home}/attributes\n[diff "py"]\n'
+SETTINGS = {
+    "a diff program": "[diff]\n  external = /bin/true\n",
+    "a program for Python files": PYTHON_FILES + "  command = /bin/true\n",
+    "a text converter": PYTHON_FILES + "  textconv = /bin/true\n",
+    "colours": "[color]\n  ui = always\n  diff = always\n  status = always\n",
+    "no prefixes": "[diff]\n  noprefix = true\n",
+    "other prefixes": "[diff]\n  mnemonicPrefix = true\n",
+    "less context": "[diff]\n  context = 0\n  algorithm = patience\n",
+    "raw names": "[core]\n  quotePath = false\n",
+    "no untracked files": "[status]\n  showUntrackedFiles = no\n",
+    "a file monitor": "[core]\n  fsmonitor = {home}/planted\n",
+    "hooks": "[core]\n  hooksPath = {home}/hooks\n",
+}
+"""What a person may have in `~/.gitconfig`."""
+
+VARIABLES = {
+    "GIT_EXTERNAL_DIFF": "/bin/true",
+    "GIT_DIFF_OPTS": "--unified=0",
+    "GIT_DIR": "/nonexistent",
+    "GIT_WORK_TREE": "/",
+    "GIT_INDEX_FILE": "/nonexistent",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_PAGER": "false",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with attributes, and with programs that leave a trace when they run."""
+    home = tmp_path / "home"
+    (home / "hooks").mkdir(parents=True)
+    (home / "attributes").write_text("*.py diff=py\n")
+    for program in (home / "planted", home / "hooks" / "post-index-change"):
+        program.write_text(f"#!/bin/sh\ntouch {home}/RAN\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(home / ".gitconfig"))
+    return home
+
+
+@pytest.fixture
+def changed(subject: Subject, tmp_path: Path, home: Path) -> Subject:
+    """A repository with a changed file, a new one and one of another kind."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    run = repository(tree)
+    (tree / "a.py").write_text("".join(f"x{line} = 1\n" for line in range(9)))
+    run("add", ".")
+    run("commit", "-q", "-m", "one")
+    (tree / "a.py").write_text("".join(f"x{line} = {line}\n" for line in range(9)))
+    (tree / "new.py").write_text("y = 1\n")
+    (tree / "ü.csv").touch()
+    return replace(subject, folder=tree, diff_file=tmp_path / "kept.diff")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_git_change_no_digest(name: str, changed: Subject, home: Path) -> None:
+    without = probe_git(changed)
+    (home / ".gitconfig").write_text(SETTINGS[name].format(home=home))
+    assert probe_git(changed) == without
+    assert not (home / "RAN").exists()
+    (changed.folder / "a.py").write_text("another edit\n")
+    assert probe_git(changed).diff_sha256 != without.diff_sha256
+
+
+def test_variables_of_git_change_no_digest(changed: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = probe_git(changed)
+    assert changed.diff_file is not None
+    kept = changed.diff_file.read_bytes()
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    assert probe_git(changed) == without
+    assert changed.diff_file.read_bytes() == kept
+    assert b"+y = 1" in kept
+
+
+def test_an_edit_in_the_instant_of_the_last_add_is_kept(
+    changed: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same size and same time as in the index: only the index's own time says that it has to be read."""
+    settings = tuple(each for each in git.SETTINGS if "ctime" not in each)  # a test cannot set that time
+    monkeypatch.setattr(git, "SETTINGS", (*settings, "core.trustctime=false"))
+    file, index = changed.folder / "a.py", changed.folder / ".git" / "index"
+    at = 1_700_000_000
+    os.utime(file, (at, at))
+    subprocess.run(["git", "-C", str(changed.folder), "add", "a.py"], check=True)
+    os.utime(index, (at, at))
+    before = probe_git(changed)
+    file.write_text(file.read_text().replace("x1", "z1"))
+    os.utime(file, (at, at))
+    assert probe_git(changed).diff_sha256 != before.diff_sha256
