@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from neobert.atomic_write import write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
 ANOTHER_PLACE = "make room or choose another folder"
@@ -76,13 +77,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """The same for bytes."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     with writing(path):
-        try:
-            partial.write_bytes(content)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_atomically(path, content)
 
 
 def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:

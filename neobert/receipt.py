@@ -6,13 +6,13 @@ Light on purpose: the launcher writes it and the trainer reads it, so it imports
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from neobert.atomic_write import write_atomically
 from neobert.config.canonical import sha256
 from neobert.errors import ProjectError
 
@@ -84,10 +84,8 @@ class Receipt:
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
     """Write the receipt as JSON; a reader sees the old file or the new one, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    content = sealed(asdict(receipt))
-    partial.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    partial.replace(path)
+    content = json.dumps(sealed(asdict(receipt)), indent=2, sort_keys=True)
+    write_atomically(path, content.encode() + b"\n")
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:

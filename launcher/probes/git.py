@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from launcher.probes.child import run
 from launcher.probes.probe import IncompleteError, Subject
+from neobert.atomic_write import write_atomically
 from validators.facts import GitFacts
 
 TIMEOUT_S = 8.0
@@ -89,7 +90,7 @@ def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
 def _save(diff: bytes, target: Path | None) -> bool:
     if target is None or len(diff) > MAX_DIFF_BYTES:
         return False
-    target.write_bytes(diff)
+    write_atomically(target, diff)
     return True
 
 

@@ -94,6 +94,8 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
     try:
         with writing(partial):
             shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            if partial.is_symlink():
+                partial.unlink()
             if folder.exists():
                 shutil.rmtree(folder)  # one without a manifest, so not whole: something cleaned up in it
             partial.mkdir(parents=True)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ POLL_S = 0.2
 # The owner touches its lock with every batch; one that has not for this long hangs.
 SILENCE_LIMIT_S = 1800.0
 _BUSY = (errno.EACCES, errno.EAGAIN)
+_NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 
 @contextmanager
@@ -25,11 +27,11 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
     """Hold the lock file; yields the function that tells waiting processes of progress.
 
     The kernel frees the lock of a process that dies. Raises DAT009 where the owner is silent for too long,
-    or where the file system knows no locks.
+    where the file system knows no locks, or where something else has the name of the lock file.
     """
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = _open(path)
     try:
         owner = _Owner(handle, path)
         while not _try_lock(handle, path):
@@ -43,9 +45,34 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
         os.close(handle)
 
 
+def _open(path: Path) -> int:
+    """Open the lock file; its name is known to all, and others may write to a shared cache.
+
+    A link under that name, symbolic or hard, would have this process truncate a file of its user's elsewhere.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise _not_a_lock(path) from None
+        raise
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        raise _not_a_lock(path)
+    return handle
+
+
+def _not_a_lock(path: Path) -> ProjectError:
+    hint = "remove it, or choose another folder with dataset.cache_dir or NEOBERT_CACHE"
+    return ProjectError(
+        "DAT009", "is a link or no regular file, and the lock of this cache needs one", hint, str(path)
+    )
+
+
 def _tell(path: Path) -> None:
     try:
-        os.utime(path)
+        os.utime(path, follow_symlinks=False)
     except FileNotFoundError as error:
         hint = "start again; nothing may clean this folder meanwhile"
         raise ProjectError(

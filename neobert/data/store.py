@@ -120,7 +120,7 @@ class SplitWriter:
 class _HashedFile:
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        self._handle = path.open("wb")
+        self._handle = path.open("xb")
         self._digest = sha256()
         self._size = 0
 
@@ -154,7 +154,7 @@ def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStor
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest and push it to the disk."""
-    with writing(folder), (folder / MANIFEST).open("w", encoding="utf-8") as handle:
+    with writing(folder), (folder / MANIFEST).open("x", encoding="utf-8") as handle:
         json.dump(manifest, handle, indent=1, sort_keys=True)
         handle.flush()
         os.fsync(handle.fileno())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Literal
+
+from neobert.atomic_write import write_atomically
 
 Status = Literal["finished", "preempted", "interrupted", "failed"]
 FILE_NAME = "outcome.json"
@@ -24,9 +25,4 @@ def has_outcome(run_dir: Path) -> bool:
 def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, message: str = "") -> None:
     """Write how the session ended; a reader sees the old file or the new one."""
     content = {"status": status, "exit_code": exit_code, "step": step, "message": message}
-    partial = run_dir / f".{FILE_NAME}.{os.getpid()}"
-    try:
-        partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
-        partial.replace(run_dir / FILE_NAME)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_atomically(run_dir / FILE_NAME, json.dumps(content).encode() + b"\n")

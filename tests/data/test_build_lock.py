@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -61,3 +62,16 @@ def test_a_cache_that_is_removed_meanwhile_is_told(tmp_path):
         with pytest.raises(ProjectError, match="was removed while") as caught:
             tell()
     assert (caught.value.code, caught.value.place) == ("DAT009", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("plant", ["symlink_to", "hardlink_to", "mkfifo", "mkdir"])
+def test_what_has_the_name_of_the_lock_is_left_alone(plant, tmp_path):
+    victim, lock = tmp_path / "victim", tmp_path / "lock"
+    victim.write_text("precious")
+    {"mkfifo": lambda: os.mkfifo(lock), "mkdir": lock.mkdir}.get(
+        plant, lambda: getattr(lock, plant)(victim)
+    )()
+    with pytest.raises(ProjectError, match="is a link or no regular file") as caught, build_lock(lock):
+        pass
+    assert (caught.value.code, caught.value.place) == ("DAT009", str(lock))
+    assert victim.read_text() == "precious"

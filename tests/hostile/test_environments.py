@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.files import write_text
 from launcher.probes import git
 from launcher.probes.git import probe_git
 from launcher.probes.probe import Subject
@@ -105,3 +106,12 @@ def test_an_edit_in_the_instant_of_the_last_add_is_kept(
     file.write_text(file.read_text().replace("x1", "z1"))
     os.utime(file, (at, at))
     assert probe_git(changed).diff_sha256 != before.diff_sha256
+
+
+def test_a_link_under_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    victim, target = tmp_path / "victim", tmp_path / "facts.json"
+    victim.write_text("precious")
+    (tmp_path / f".facts.json.{os.getpid()}").symlink_to(victim)
+    write_text(target, "facts")
+    assert (victim.read_text(), target.read_text()) == ("precious", "facts")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["facts.json", "victim"]

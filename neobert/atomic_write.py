@@ -1,0 +1,22 @@
+"""Files written in one step."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file: a reader sees the old content or the new, never a part. Raises OSError.
+
+    The temporary file next to it is created, never opened: in a folder that others write to, a link under
+    its name would lead somewhere else.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
