@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from neobert.data.encoding_pool import encode_in_processes
+from neobert.data.long_texts import pieces_of
 from neobert.errors import ProjectError
 
 if TYPE_CHECKING:  # at run time it costs each tokenising process the import of transformers
@@ -18,9 +20,11 @@ if TYPE_CHECKING:  # at run time it costs each tokenising process the import of 
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
 BATCH_DOCUMENTS = 512
-# An encoded token costs about 90 bytes until it is stored: 512 books at once would take gigabytes.
 BATCH_CHARACTERS = 1 << 23
+# The tokenizers library holds about 90 bytes per token, and a character may be a token.
+TOKENISED_CHARACTERS = 1 << 21
 NUM_MARKERS = 2
+Item = TypeVar("Item")
 
 
 @dataclass(slots=True)
@@ -91,30 +95,58 @@ class SegmentEncoder:
     def encode(self, texts: Iterable[str]) -> Encoded:
         """Encode one batch."""
         counts = Counts()
-        flat: list[int] = []
+        flat = array("I")
         lengths: list[int] = []
         too_long = None
-        encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        for place, encoding in enumerate(encodings):
-            ids = encoding.ids
+        for place, ids in enumerate(self._ids(texts)):
             if too_long is None and self.long_documents == "error" and self._length(ids) > self.max_length:
                 too_long = (place, self._length(ids))
             for piece in self._pieces(ids, counts):
                 flat.append(self.start_id)
-                flat += piece
+                flat.extend(piece)
                 flat.append(self.end_id)
                 lengths.append(self._length(piece))
         counts.segments, counts.tokens = len(lengths), len(flat)
-        tokens = np.array(flat, self.dtype)
+        tokens = np.frombuffer(flat, np.uint32).astype(self.dtype)
         counts.unknown = int((tokens == self.unknown_id).sum()) if self.unknown_id is not None else 0
         counts.special = int((~self.is_maskable[tokens]).sum()) - NUM_MARKERS * len(lengths) - counts.unknown
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
+    def _ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+        """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenised at once."""
+        pieces = (piece for text in texts for piece in self._marked_pieces(text))
+        ids = array("I")
+        for batch in _batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
+            encodings = self.backend.encode_batch_fast(
+                [piece for piece, _ in batch], add_special_tokens=False
+            )
+            for (_, is_last), encoding in zip(batch, encodings, strict=True):
+                ids.extend(encoding.ids)
+                if is_last:
+                    yield ids
+                    ids = array("I")
+
+    def _marked_pieces(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Yield the pieces of a document, and whether each is the last."""
+        length = 0
+        for piece in pieces_of(text, self._joins):
+            length += len(piece)
+            yield piece, length == len(text)
+
+    def _joins(self, left: str, right: str) -> bool:
+        """Tell whether the tokens of two texts are those of the texts joined.
+
+        They are where the tokenizer splits at the cut, and not where it adds a prefix to each text.
+        """
+        encoded = self.backend.encode_batch_fast([left, right, left + right], add_special_tokens=False)
+        before, after, whole = (encoding.ids for encoding in encoded)
+        return bool(before + after == whole)
+
     @staticmethod
-    def _length(ids: list[int]) -> int:
+    def _length(ids: Sequence[int]) -> int:
         return len(ids) + NUM_MARKERS
 
-    def _pieces(self, ids: list[int], counts: Counts) -> list[list[int]]:
+    def _pieces(self, ids: Sequence[int], counts: Counts) -> list[Sequence[int]]:
         length, room = self._length(ids), self.max_length - NUM_MARKERS
         counts.documents += 1
         counts.histogram[(length - 1).bit_length()] += 1
@@ -177,7 +209,7 @@ def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, lab
     Raises DAT012 for a document longer than the context where that is an error.
     """
     documents = 0
-    batches = _batched(texts, BATCH_DOCUMENTS, BATCH_CHARACTERS)
+    batches = _batched(texts, BATCH_DOCUMENTS, BATCH_CHARACTERS, len)
     for encoded in _encoded(batches, encoder, num_proc):
         if encoded.too_long is not None:
             place, length = encoded.too_long
@@ -196,15 +228,17 @@ def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_pr
     return map(encoder.encode, batches) if num_proc == 1 else encode_in_processes(batches, encoder, num_proc)
 
 
-def _batched(texts: Iterable[str], documents: int, characters: int) -> Iterator[tuple[str, ...]]:
-    """Yield batches that end where they hold so many documents or so many characters."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if len(batch) >= documents or size >= characters:
+def _batched(
+    items: Iterable[Item], most_items: int, most_characters: int, size_of: Callable[[Item], int]
+) -> Iterator[tuple[Item, ...]]:
+    """Yield batches that end at `most_items` items or at `most_characters` characters."""
+    batch: list[Item] = []
+    characters = 0
+    for item in items:
+        batch.append(item)
+        characters += size_of(item)
+        if len(batch) >= most_items or characters >= most_characters:
             yield tuple(batch)
-            batch, size = [], 0
+            batch, characters = [], 0
     if batch:
         yield tuple(batch)

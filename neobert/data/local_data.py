@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from neobert.counting import counted
+from neobert.data.compression import COMPRESSIONS
 from neobert.data.readers import FileSource, TextSource
 from neobert.data.splits import ALIASES
-from neobert.data.text_files import KINDS, kind_of
+from neobert.data.text_files import KINDS, kind_of, suffix_of
+from neobert.data.unreadable import unreadable, way_to_text
 from neobert.errors import ProjectError
 
-READABLE = ", ".join(KINDS) + ", each plain or .gz"
+READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
+TABLES = {".csv", ".tsv", ".json"}
+ALREADY_READ = "another name of a file that is read"
 
 
 def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], TextSource]]:
     """Sort a file or the files of a folder into splits. Raises DAT001 where there is nothing to read."""
     if not path.exists():
-        raise _missing(path, "does not exist", "give the path of a file or a folder in dataset.path")
+        raise unreadable(path, "does not exist", "give the path of a file or a folder in dataset.path")
     if not path.is_dir():
         _check_file(path)
         return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column)}
@@ -47,35 +51,69 @@ def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], 
 
 
 def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise unreadable(path, "is not a regular file", "give a file or a folder in dataset.path")
     if kind_of(path) is None:
-        raise _missing(path, f"is none of {READABLE}", "convert it, or name it by what it holds")
+        message, hint = way_to_text(suffix_of(path), path) or (
+            f"is not one of {READABLE}",
+            "convert it to .jsonl or .txt, or rename it if it has one of these formats",
+        )
+        raise unreadable(path, message, hint)
     if path.stat().st_size == 0:
         raise ProjectError("DAT004", "is empty", "give a file with text in dataset.path", str(path))
 
 
 def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
-    """Return the files that can be read, sorted, and how many of which kind are left out."""
-    found = []
+    """Return the files that are read, sorted and each once, and how many of each kind are left out.
+
+    Tables are read where there is no other text: next to text they usually describe it.
+    """
     others: Counter[str] = Counter()
-    for folder, folders, names in os.walk(root, onerror=_raise, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".") and not _is_loop(folder, name)]
-        for file in (Path(folder, name) for name in names):
-            if file.name.startswith(".") or kind_of(file) is None:
-                others[file.suffix or file.name] += 1
-            elif _holds_something(file):
-                found.append(file)
-            else:
-                others["empty"] += 1
+    found: dict[str, list[Path]] = {}
+    for file in _listed_files(root):
+        kind = kind_of(file)
+        if file.name.startswith(".") or kind is None:
+            others[file.suffix or file.name] += 1
+        elif _holds_something(file):
+            found.setdefault(kind, []).append(file)
+        else:
+            others["empty"] += 1
+    if any(kind not in TABLES for kind in found):
+        others += Counter({kind: len(found.pop(kind)) for kind in TABLES & found.keys()})
     if not found:
-        seen = _listed(others) or "nothing"
-        raise _missing(root, f"holds none of {READABLE}; it holds {seen}", "point dataset.path at text")
-    return sorted(found), others
+        raise _nothing_to_read(root, others)
+    files, copies = _each_once([file for files in found.values() for file in files])
+    if copies:
+        others[ALREADY_READ] = copies
+    return files, others
 
 
-def _is_loop(folder: str, name: str) -> bool:
-    """Whether a folder is a link to one that it lies in: what is there is read already."""
-    link = Path(folder, name)
-    return link.is_symlink() and Path(folder).resolve().is_relative_to(link.resolve())
+def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
+    ways = [way_to_text(suffix, root / f"NAME{suffix}") for suffix, _ in _ranked(others)]
+    hint = next((hint for _, hint in filter(None, ways)), "set dataset.path to a folder with text")
+    seen = _listed(others) or "nothing"
+    return unreadable(root, f"holds none of {READABLE}; it holds {seen}", hint)
+
+
+def _listed_files(root: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of the folders that it links to, each real folder once."""
+    pending, seen = deque([str(root)]), set()
+    while pending:
+        for folder, folders, names in os.walk(pending.popleft(), onerror=_raise):
+            real = os.path.realpath(folder)
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
+            if real not in seen:
+                seen.add(real)
+                pending.extend(path for name in folders if os.path.islink(path := os.path.join(folder, name)))
+                yield from (Path(folder, name) for name in sorted(names))
+
+
+def _each_once(files: list[Path]) -> tuple[list[Path], int]:
+    """Sort files, of several names of one file keep the real one; return how many names were left out."""
+    real: dict[str, Path] = {}
+    for file in sorted(files, key=lambda file: (file.is_symlink(), file)):
+        real.setdefault(os.path.realpath(file), file)
+    return sorted(real.values()), len(files) - len(real)
 
 
 def _holds_something(file: Path) -> bool:
@@ -84,20 +122,26 @@ def _holds_something(file: Path) -> bool:
         size = file.stat().st_size
     except OSError as error:
         fault = "is a link to a file that is not there" if file.is_symlink() else "cannot be looked at"
-        raise _missing(file, f"{fault}: {error.strerror}", "bring the file back, or remove it") from error
-    if size == 0 and file.suffix.lower() in (".gz", ".parquet"):
-        raise _missing(file, f"has 0 bytes, which no whole {file.suffix} has", "copy the file again")
+        raise unreadable(file, f"{fault}: {error.strerror}", "bring the file back, or remove it") from error
+    if size == 0 and file.suffix.lower() in (*COMPRESSIONS, ".parquet"):
+        raise unreadable(file, f"has 0 bytes, which no whole {file.suffix} has", "copy the file again")
     return size > 0
 
 
 def _listed(counts: Counter[str]) -> str:
-    """Spell the most frequent kinds; the order of a folder's listing is no order."""
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
+    """Spell the most frequent kinds."""
+    return ", ".join(f"{count} x {kind}" for kind, count in _ranked(counts)[:5])
+
+
+def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Sort by count, then by kind: the order of a folder's listing means nothing."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _raise(error: OSError) -> None:
-    raise _missing(Path(error.filename), f"cannot be listed: {error.strerror}", "check its rights") from error
+    raise unreadable(
+        Path(error.filename), f"cannot be listed: {error.strerror}", "check its rights"
+    ) from error
 
 
 def _split_of(relative: Path) -> str:
@@ -105,7 +149,3 @@ def _split_of(relative: Path) -> str:
         if folder.lower() in ALIASES:
             return ALIASES[folder.lower()]
     return ALIASES.get(re.split(r"[-_.\s]", relative.name.lower(), maxsplit=1)[0], "train")
-
-
-def _missing(place: Path, message: str, hint: str) -> ProjectError:
-    return ProjectError("DAT001", message, hint, str(place))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from neobert.data.readers import Reader, State, TextSource
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 CHUNK_DOCUMENTS = 1024
+CHUNK_CHARACTERS = 1 << 23
 # Libraries that report a lost connection with errors of their own, outside OSError.
 _NETWORK_LIBRARIES = {"aiohttp", "fsspec", "httpcore", "httpx", "huggingface_hub", "requests", "urllib3"}
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
@@ -55,20 +57,23 @@ class PatientReader:
         """Iterate over all documents."""
         state = None
         while True:
-            texts, state = self.read(state, CHUNK_DOCUMENTS)
+            texts, state = self.read(state, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
             if not texts:
                 return
             yield from texts
 
-    def read(self, state: State | None, num_documents: int) -> tuple[list[str], State]:
-        """Return up to `num_documents` documents from `state` on, and the state behind them.
+    def read(
+        self, state: State | None, num_documents: int, num_characters: float = math.inf
+    ) -> tuple[list[str], State]:
+        """Return up to `num_documents` documents from `state` on, and the state after them.
 
+        The document that reaches `num_characters` is the last.
         Raises DAT010 where reading keeps failing, DAT001 for what no patience mends.
         """
         attempt = 0
         while True:
             try:
-                return self._read(self._reader_at(state), num_documents)
+                return self._read(self._reader_at(state), num_documents, num_characters)
             except ProjectError:
                 raise
             except Exception as error:
@@ -82,11 +87,15 @@ class PatientReader:
         live, self._live = self._live, None
         return live[1] if live is not None and live[0] == state else self.source.open(state)
 
-    def _read(self, reader: Reader, num_documents: int) -> tuple[list[str], State]:
-        texts = []
+    def _read(self, reader: Reader, num_documents: int, num_characters: float) -> tuple[list[str], State]:
+        texts: list[str] = []
+        characters = 0
         for text in islice(reader, num_documents):
             texts.append(text)
+            characters += len(text)
             self.sign()
+            if characters >= num_characters:
+                break
         state = reader.state()
         self._live = (copy.deepcopy(state), reader)
         return texts, state

@@ -9,6 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from neobert.data.long_texts import pieces_of
 from neobert.errors import ProjectError
 
 PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -111,9 +112,10 @@ def _finished(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
 
 
 def _head(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the head of the texts, long ones in pieces: the trainer counts words, and no word is cut."""
     characters = 0
     for text in texts:
-        yield text
+        yield from pieces_of(text, lambda _, after: after[:1].isspace())
         characters += len(text)
         if characters >= MAX_CHARACTERS:
             return

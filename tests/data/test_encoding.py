@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data import encoding
+from neobert.data import encoding, long_texts
 from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder, token_dtype
 from neobert.data.encoding_pool import encode_in_processes
 from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
@@ -50,6 +51,50 @@ def test_splitting_loses_no_token_and_marks_every_piece(bundle, documents, max_l
     assert encoded.counts.empty == sum(not text for text in texts)
     assert encoded.counts.tokens == encoded.lengths.sum() == len(encoded.tokens)
     assert sum(encoded.counts.histogram) == len(texts)
+
+
+def byte_level(*normalizer: normalizers.Normalizer) -> Tokenizer:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = trainers.BpeTrainer(vocab_size=400, show_progress=False, special_tokens=["[MASK]"])
+    backend.train_from_iterator(sentences(200), trainer)
+    if normalizer:
+        backend.normalizer = normalizer[0]
+    return backend
+
+
+PARTS = ["ba", "golu", ".", "12", "[MASK]", "caf\u00e9", "\u4f60\u597d", "x" * 30]
+SPACES = [" ", " ", " ", "  ", "\n", "\n\n", "\t", " " * 20]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "prefixed"])
+def test_a_long_document_is_tokenised_in_pieces_and_no_token_changes(bundle, kind, monkeypatch):
+    """A tokenizer that puts a prefix before each text is given the whole."""
+    prefixed = {"prefixed": (normalizers.Prepend("go"),)}
+    wordpiece = segment_encoder(bundle, 16, 1, "split")
+    backend = wordpiece.backend if kind == "wordpiece" else byte_level(*prefixed.get(kind, ()))
+    monkeypatch.setattr(long_texts, "PIECE_CHARACTERS", 100)
+    monkeypatch.setattr(encoding, "TOKENISED_CHARACTERS", 150)
+    cut = replace(wordpiece, backend=backend)
+
+    @given(st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from(SPACES)), max_size=200))
+    def check(pairs: list[tuple[str, str]]) -> None:
+        text = "".join(part + space for part, space in pairs)
+        ids = [list(each) for each in cut._ids([text, "", "ba"])]
+        assert ids == [backend.encode(each, add_special_tokens=False).ids for each in (text, "", "ba")]
+        num_pieces.append(sum(1 for _ in cut._marked_pieces(text)))
+
+    num_pieces: list[int] = []
+    check()
+    assert max(num_pieces) > 1 or kind == "prefixed"
+
+
+@pytest.mark.parametrize("letter", ["\u4f60", "x", "\0"])
+def test_a_document_without_white_space_is_tokenised_in_pieces_too(bundle, letter, monkeypatch):
+    monkeypatch.setattr(long_texts, "PIECE_CHARACTERS", 1 << 8)
+    monkeypatch.setattr(long_texts, "MAX_PIECE_CHARACTERS", 1 << 12)
+    (ids,) = encoder(bundle)._ids([letter * 10_000])
+    assert len(ids) == {"\u4f60": 10_000, "x": 3, "\0": 0}[letter]
 
 
 def test_a_short_document_is_what_the_tokenizer_says(bundle):

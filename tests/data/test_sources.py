@@ -187,9 +187,9 @@ def test_bad_places(tmp_path):
     refused("DAT001", "does not exist", path=str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     refused("DAT001", "it holds nothing", path=str(tmp_path / "empty"))
-    (tmp_path / "empty" / "a.csv").write_text("x", encoding="utf-8")
-    refused("DAT001", "1 x .csv", path=str(tmp_path / "empty"))
-    refused("DAT001", "is none of .txt", path=str(tmp_path / "empty" / "a.csv"))
+    (tmp_path / "empty" / "a.xyz").write_text("x", encoding="utf-8")
+    refused("DAT001", "1 x .xyz", path=str(tmp_path / "empty"))
+    refused("DAT001", "is not one of .txt", path=str(tmp_path / "empty" / "a.xyz"))
     (tmp_path / "a.txt").touch()
     refused("DAT004", "is empty", path=str(tmp_path / "a.txt"))
     refused("DAT013", "neither dataset.path nor dataset.name")
@@ -208,10 +208,10 @@ def test_an_unset_variable_of_the_shell_is_not_the_current_folder(tmp_path, monk
 def test_what_a_folder_holds_besides_is_named(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", ["x"])
     assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file)"
-    for name in ("b.jsonl.zst", "c.jsonl.zst", "d.csv"):
+    for name in ("b.html", "c.html", "d.csv"):
         path.with_name(name).write_text("x", encoding="utf-8")
     (tmp_path / "e.jsonl").touch()
-    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file; not read: 2 x .zst, 1 x .csv, 1 x empty)"
+    assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file; not read: 2 x .html, 1 x .csv, 1 x empty)"
 
 
 @pytest.mark.parametrize("name", ["b.jsonl.gz", "b.parquet"])

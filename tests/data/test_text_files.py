@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.data import text_files
+from neobert.data import lines, text_files
 from neobert.data.text_files import column_of, kind_of, read_documents
 from neobert.errors import ProjectError
 
@@ -30,8 +32,15 @@ def refused(path: Path, code: str, says: str, column: str | None = None) -> Proj
 
 
 def put(path: Path, content: bytes) -> Path:
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    path.write_bytes(PACKERS.get(path.suffix, bytes)(content))
     return path
+
+
+def zstd(content: bytes) -> bytes:
+    return pa.Codec("zstd").compress(content, asbytes=True)
+
+
+PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +49,9 @@ def put(path: Path, content: bytes) -> Path:
         ("a.txt", ".txt"),
         ("a.b.jsonl.gz", ".jsonl"),
         ("A.PARQUET", ".parquet"),
-        ("a.txt.bz2", None),
-        ("a.json", None),
+        ("a.txt.bz2", ".txt"),
+        ("a.json.zst", ".json"),
+        ("a.html", None),
         ("txt", None),
         ("a.gz", None),
     ],
@@ -62,8 +72,44 @@ def test_a_text_without_blank_lines_is_one_document(tmp_path):
 
 def test_a_long_run_is_cut_at_the_end_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "MAX_RUN_CHARACTERS", 10)
-    path = put(tmp_path / "a.txt", b"aaaa\nbbbb\ncccc\n" + b"d" * 30 + b"\n\ne")
-    assert read(path) == ["aaaa\nbbbb", "cccc", "d" * 30, "e"]
+    path = put(tmp_path / "a.txt", b"aaaa\nbbbb\ncccc\nddddd\n\ne")
+    assert read(path) == ["aaaa\nbbbb", "cccc", "ddddd", "e"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_long_line_is_cut_at_white_space_and_never_held(tmp_path, monkeypatch, suffix):
+    """Blocks of 64 bytes here; a file of one line is read in pieces, and its characters stay whole."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(text_files, "MAX_RUN_CHARACTERS", 100)
+    words = ["w\u00f6rter", "\u4f60\u597d", "plain"] * 100
+    path = put(tmp_path / f"a.txt{suffix}", ("one\n\n" + " ".join(words) + "\nend").encode())
+    first, *runs, last = read(path)
+    assert (first, last.endswith("\nend")) == ("one", True)
+    assert " ".join([*runs, last]).split() == [*words, "end"]
+    assert 90 < min(map(len, runs)) <= max(map(len, runs)) <= 100
+
+
+@pytest.mark.parametrize("content", [b"\0" * 1000, b"x" * 1000, b" " * 1000 + b"x"])
+def test_a_line_without_white_space_is_cut_all_the_same(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(text_files, "MAX_RUN_CHARACTERS", 100)
+    runs = read(put(tmp_path / "a.txt", content))
+    assert max(map(len, runs)) <= 100
+    assert "".join(runs).strip() == content.decode().strip()
+
+
+def test_a_row_that_is_too_long_is_named_by_its_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(lines, "MAX_LINE_CHARACTERS", 200)
+    path = put(tmp_path / "a.jsonl", b'{"text": "x"}\n{"text": "' + b"x" * 200)
+    error = refused(path, "DAT001", "longer than 200 characters")
+    assert error.place == f"{path}:2"
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_lines_may_end_as_they_did_on_old_macs(tmp_path, name):
+    rows = b'{"text": "one"}\r{"text": "two"}\r' if name == "a.jsonl" else b"one\r\rtwo\r"
+    assert read(put(tmp_path / name, rows)) == ["one", "two"]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)))
@@ -149,8 +195,8 @@ def test_a_named_column_beats_the_usual_names(tmp_path):
         ("a.jsonl", b'{"text": "x"}\n{"text": ', "not JSON"),
         ("a.jsonl", b'["text"]', "a JSON list"),
         ("a.jsonl", b"[" * 100_000, "not JSON"),
-        ("a.parquet", b"PAR1 no parquet at all PAR1", "no readable parquet"),
-        ("a.parquet", b"", "no readable parquet"),
+        ("a.parquet", b"PAR1 no parquet at all PAR1", "not a readable parquet"),
+        ("a.parquet", b"", "not a readable parquet"),
     ],
 )
 def test_content_that_cannot_be_read(tmp_path, name, content, says):
@@ -177,7 +223,10 @@ def test_gzip_in_name_only(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "says", "way_out"),
-    [(gzip.compress(b"some text"), "is gzip", "a.txt.gz"), (b"\x28\xb5\x2f\xfd \x00", "is zstd", "zstd -d")],
+    [
+        (gzip.compress(b"some text"), "is gzip", "mv a.txt a.txt.gz"),
+        (b"\x28\xb5\x2f\xfd \x00", "is zstd", "mv a.txt a.txt.zst"),
+    ],
     ids=["gzip", "zstd"],
 )
 def test_packed_whatever_the_name_says(tmp_path, content, says, way_out):
@@ -201,7 +250,7 @@ def test_parquet_with_a_damaged_page_is_to_be_written_again(tmp_path):
     damaged = bytearray(path.read_bytes())
     damaged[20:60] = b"\xff" * 40
     path.write_bytes(damaged)
-    assert refused(path, "DAT001", "no readable parquet").hint == "write it again"
+    assert refused(path, "DAT001", "not a readable parquet").hint == "write it again"
 
 
 def test_a_file_that_went_away(tmp_path):

@@ -1,0 +1,53 @@
+"""Pieces of a long document, cut at white space.
+
+The tokenizers library takes about 150 bytes of memory per character while it tokenises a text, so a long
+document is tokenised in pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+PIECE_CHARACTERS = 1 << 16
+MAX_PIECE_CHARACTERS = 1 << 20
+_SEARCHED_CHARACTERS = 4096
+_CONTEXT_CHARACTERS = 256
+_MAX_CANDIDATES = 8
+_GAP = re.compile(r"(?<=\S)\s(?=\S)")
+MayCut = Callable[[str, str], bool]
+
+
+def pieces_of(text: str, may_cut: MayCut) -> Iterator[str]:
+    """Yield pieces that join to the text, most of at most `PIECE_CHARACTERS`.
+
+    `may_cut` gets the text before and after a possible cut, up to 256 characters of each. Where it refuses
+    every cut that is tried, a piece is cut at `MAX_PIECE_CHARACTERS`.
+    """
+    start = 0
+    while len(text) - start > PIECE_CHARACTERS:
+        stop = _end_of_piece(text, start, may_cut)
+        yield text[start:stop]
+        start = stop
+    if start < len(text) or not text:
+        yield text[start:]
+
+
+def _end_of_piece(text: str, start: int, may_cut: MayCut) -> int:
+    length = PIECE_CHARACTERS
+    while length <= MAX_PIECE_CHARACTERS:
+        stop = start + length
+        if stop >= len(text):
+            return len(text)
+        for place in (*_gaps_before(text, start, stop), stop):
+            before = text[max(start, place - _CONTEXT_CHARACTERS) : place]
+            if may_cut(before, text[place : place + _CONTEXT_CHARACTERS]):
+                return place
+        length *= 4
+    return start + MAX_PIECE_CHARACTERS
+
+
+def _gaps_before(text: str, start: int, stop: int) -> list[int]:
+    """Return the last places of single white-space characters between words, the nearest to `stop` first."""
+    searched = _GAP.finditer(text, max(start + 1, stop - _SEARCHED_CHARACTERS), stop)
+    return [gap.start() for gap in searched][: -_MAX_CANDIDATES - 1 : -1]

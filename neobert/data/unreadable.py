@@ -1,0 +1,102 @@
+"""Files that are not read as text: what each of them is, and the command that converts it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from neobert.errors import ProjectError
+
+_UTF_16 = ("is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {name} > {stem}.utf8.txt")
+_ARROW = (
+    "is an Arrow file",
+    "set dataset.path to the folder that save_to_disk wrote, or convert the file: "
+    "python -c \"import datasets; datasets.Dataset.from_file('{name}').to_parquet('{stem}.parquet')\"",
+)
+_ZIP = ("is a zip archive", "unpack it and set dataset.path to the folder: unzip {name} -d {stem}")
+_TAR = (
+    "is a tar archive",
+    "unpack it and set dataset.path to the folder: mkdir {stem} && tar -xf {name} -C {stem}",
+)
+_HTML = ("is HTML", "extract its text into a .txt or .jsonl file, for example with trafilatura")
+_DOCUMENT = ("is a document with layout", "extract its text into a .txt or .jsonl file")
+_MARKUP = ("has markup or no known kind of text", "to read it as plain text: cp {name} {stem}.txt")
+_PICKLE = ("may run code when it is opened", "write its text as .jsonl or .parquet where you trust the file")
+
+PARQUET_MARK = b"PAR1"
+_MARKS = {
+    b"\xff\xfe": _UTF_16,
+    b"\xfe\xff": _UTF_16,
+    b"\x1f\x8b": ("is gzip, and its name does not say so", "rename it: mv {name} {name}.gz"),
+    b"\x28\xb5\x2f\xfd": ("is zstd, and its name does not say so", "rename it: mv {name} {name}.zst"),
+    b"\xfd7zXZ\x00": ("is xz, and its name does not say so", "rename it: mv {name} {name}.xz"),
+    b"BZh91AY&SY": ("is bzip2, and its name does not say so", "rename it: mv {name} {name}.bz2"),
+    PARQUET_MARK: ("is parquet, and its name does not say so", "rename it: mv {name} {stem}.parquet"),
+    b"ARROW1": _ARROW,
+    b"\xff\xff\xff\xff": _ARROW,
+    b"PK\x03\x04": _ZIP,
+    b"%PDF-": _DOCUMENT,
+}
+MARK_BYTES = 512
+_TAR_MARK, _TAR_MARK_OFFSET = b"ustar", 257
+
+_KINDS = {
+    **dict.fromkeys((".arrow", ".feather"), _ARROW),
+    **dict.fromkeys((".zip",), _ZIP),
+    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
+    **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
+    **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
+    **dict.fromkeys((".md", ".markdown", ".rst", ".text", ".log", ".tex", ""), _MARKUP),
+    **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
+    ".lz4": ("is lz4", "unpack it: lz4 -d {name}"),
+    ".7z": ("is a 7-Zip archive", "unpack it and set dataset.path to the folder: 7z x {name} -o{stem}"),
+    ".py": ("is a program", "programs are not run; write the text as .jsonl or .parquet"),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), ("is a spreadsheet", "save it as .csv")),
+}
+_TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\b\x1b")
+
+
+def unreadable(place: Path | str, message: str, hint: str) -> ProjectError:
+    """Return DAT001 for text that cannot be read."""
+    return ProjectError("DAT001", message, hint, str(place))
+
+
+def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
+    """Return (what files of this kind are, the command that converts `path`), or None for an unknown kind."""
+    found = _KINDS.get(suffix)
+    return None if found is None else (found[0], _for_file(found[1], path))
+
+
+def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
+    """Raise DAT001 where the first bytes are the mark of a format other than the expected one."""
+    if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):
+        raise unreadable(path, _TAR[0], _for_file(_TAR[1], path))
+    for mark, (message, hint) in _MARKS.items():
+        if mark != expected_mark and start.startswith(mark):
+            raise unreadable(path, message, _for_file(hint, path))
+
+
+def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> ProjectError:
+    """Return DAT001 for bytes that are not UTF-8; `raw` starts at `column` bytes of the line."""
+    where = f"{path}:{line}"
+    if _is_binary(raw):
+        return unreadable(
+            where,
+            "is binary data, not text",
+            "check dataset.path: the file is damaged or has another format than its name says",
+        )
+    return unreadable(
+        where,
+        f"is not UTF-8: byte 0x{raw[place]:02x} at column {column + place + 1}",
+        "convert it, for example: " + _for_file("iconv -f LATIN1 -t UTF-8 {name} > {stem}.utf8.txt", path),
+    )
+
+
+def _is_binary(raw: bytes) -> bool:
+    """Tell whether more than 1 in 100 bytes are control characters, which no encoding of text has."""
+    controls = sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in raw)
+    return 100 * controls > len(raw)
+
+
+def _for_file(hint: str, path: Path) -> str:
+    return hint.format(name=shlex.quote(path.name), stem=shlex.quote(path.name.partition(".")[0] or "text"))
