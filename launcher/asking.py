@@ -99,4 +99,6 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _failure(module: str, code: int, hint: str) -> ProjectError:
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    if code == -signal.SIGABRT:
+        how = "aborted (SIGABRT), as a library does when it cannot allocate memory"
     return ProjectError("child-failed", f"{module} {how}", hint, exit_code=EXIT_TRAINING_FAILED)

@@ -18,7 +18,6 @@ from profiles.registry import ResolvedRun
 
 PREPARE = "neobert.data.prepare"
 TRAIN_TOKENIZER = "neobert.data.train_tokenizer"
-HINT = "the reason stands above; with less memory, lower dataset.num_proc"
 
 
 def prepare(selection: Selection, output_format: str) -> int:
@@ -43,8 +42,17 @@ def _occupied(output: Path) -> ProjectError:
 
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
-    _deliver(ask(module, to_dict(resolved.config), arguments, hint=HINT), output_format)
+    hint = _hint(resolved.config.dataset.num_proc)
+    _deliver(ask(module, to_dict(resolved.config), arguments, hint=hint), output_format)
     return EXIT_OK
+
+
+def _hint(num_proc: int) -> str:
+    """Say what to do where the child left no error of its own."""
+    less = (
+        f"set dataset.num_proc below {num_proc}" if num_proc > 1 else "run it on a machine with more memory"
+    )
+    return f"see the output above; if memory ran out, {less}"
 
 
 def _deliver(report: dict[str, Any], output_format: str) -> None:

@@ -120,7 +120,7 @@ class DatasetConfig:
     config: str | None = key(None, "Configuration of the named data set.")
     path: str | None = key(
         None,
-        "Text, JSONL or parquet file (plain or .gz), a folder of them, or a saved `datasets` folder.",
+        "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",
         is_path=True,
         replaces=("name", "config"),
     )

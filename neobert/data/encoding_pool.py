@@ -69,7 +69,7 @@ def _check_program_has_a_file() -> None:
 
 def _broken(has_begun: bool) -> ProjectError:
     if has_begun:
-        message = "a tokenising process was killed, perhaps for want of memory"
+        message = "a tokenizer worker was killed, probably because memory ran out"
         return ProjectError("DAT009", message, "lower dataset.num_proc", "dataset.num_proc")
     message = "the tokenising processes ended before they had begun; what they said stands above"
     return ProjectError("DAT009", message, GUARD, "dataset.num_proc")

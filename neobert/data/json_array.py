@@ -46,7 +46,7 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
             raise taken.error or ValueError(f"an object is longer than {most_characters:,} characters")
     taken = _take(taken.rest, taken.expected)
     yield from taken.objects
-    if taken.expected != _END:
+    if taken.expected != _END or taken.rest:
         raise taken.error or ValueError(f"the text ends where {taken.expected} is expected")
 
 
@@ -66,7 +66,8 @@ def _take(text: str, expected: str) -> _Taken:
             objects.append(found)
             expected = _NEXT
         else:
-            raise ValueError(f"{text[place]!r} where {expected} is expected")
+            error = ValueError(f"{text[place]!r} where {expected} is expected")
+            return _Taken(objects, text[place:], expected, error)
         place = _after_space(text, place)
     return _Taken(objects, "", expected, None)
 

@@ -73,7 +73,7 @@ def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
     for file in _listed_files(root):
         kind = kind_of(file)
         if file.name.startswith(".") or kind is None:
-            others[file.suffix or file.name] += 1
+            others[_kind_in_words(file)] += 1
         elif _holds_something(file):
             found.setdefault(kind, []).append(file)
         else:
@@ -88,8 +88,16 @@ def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
     return files, others
 
 
+def _kind_in_words(file: Path) -> str:
+    """Return the suffix, with that of a compression after it; of a file without one, the name."""
+    suffix = suffix_of(file)
+    is_packed = file.suffix.lower() in COMPRESSIONS
+    return suffix + file.suffix * is_packed if suffix or is_packed else file.name
+
+
 def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
-    ways = [way_to_text(suffix, root / f"NAME{suffix}") for suffix, _ in _ranked(others)]
+    examples = [Path(f"NAME{kind}") for kind, _ in _ranked(others) if kind.startswith(".")]
+    ways = [way_to_text(suffix_of(example), example) for example in examples]
     hint = next((hint for _, hint in filter(None, ways)), "set dataset.path to a folder with text")
     seen = _listed(others) or "nothing"
     return unreadable(root, f"holds none of {READABLE}; it holds {seen}", hint)

@@ -142,6 +142,11 @@ def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretend
         (REFUSES, 1, "error: x.txt: no text is left [DAT004]\n  = hint: check the source\n"),
         ("import sys; sys.exit(7)", 4, "ended with exit code 7"),
         ("import os; os.kill(os.getpid(), 9)", 4, "killed by SIGKILL"),
+        (
+            "import os; os.abort()",
+            4,
+            "allocate memory [child-failed]\n  = hint: see the output above; if",
+        ),
     ],
 )
 def test_what_the_child_refuses_is_told_once(

@@ -1,0 +1,230 @@
+"""Formats of text: each is read or refused by a sentence of its own, with the command that converts it."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import DatasetConfig
+from neobert.data import lines, parquet_rows, table_rows
+from neobert.data.compression import COMPRESSIONS
+from neobert.data.json_array import array_objects
+from neobert.data.sources import open_corpus
+from neobert.data.text_files import column_of
+from neobert.errors import ProjectError
+from tests.data.test_text_files import put, read, refused
+
+TEXTS = ["one", "zwei \U0001f600", "", 'three "quoted", with\nlines']
+ROWS = [{"id": number, "text": text} for number, text in enumerate(TEXTS)]
+
+
+def csv_of(rows: list[dict[str, object]], delimiter: str) -> bytes:
+    quoted = (f'{row["id"]}{delimiter}"{str(row["text"]).replace(chr(34), chr(34) * 2)}"' for row in rows)
+    return "\r\n".join([f"id{delimiter}text", *quoted]).encode()
+
+
+SPELLED = {
+    "a.ndjson": "\n".join(map(json.dumps, ROWS)).encode(),
+    "lines.json": b"\n" + "\n".join(map(json.dumps, ROWS)).encode(),
+    "a.json": json.dumps(ROWS).encode(),
+    "pretty.json": b"\xef\xbb\xbf" + json.dumps(ROWS, indent=2, ensure_ascii=False).encode(),
+    "a.csv": csv_of(ROWS, ","),
+    "a.tsv": csv_of(ROWS, "\t"),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_rows_are_the_same_in_every_format(tmp_path, name):
+    path = put(tmp_path / name, SPELLED[name])
+    assert [text.replace("\r\n", "\n") for text in read(path)] == TEXTS
+    assert column_of(path, None) == "text"
+    assert column_of(path, "id") == "id"
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_each_compression_is_read_and_damage_named(tmp_path, compression):
+    content = random.Random(0).randbytes(5000).hex().encode()
+    path = put(tmp_path / f"a.txt{compression}", content)
+    assert read(path) == [content.decode()]
+    path.write_bytes(path.read_bytes()[:-20])
+    refused(path, "DAT001", f"the {COMPRESSIONS[compression]} data is broken or cut short")
+    path.write_bytes(b"plain text")
+    refused(path, "DAT001", COMPRESSIONS[compression])
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text(max_size=3), st.none() | st.text() | st.lists(st.integers()), max_size=3)
+    ),
+    st.sampled_from([None, 0, 2]),
+    st.lists(st.integers(1, 9), min_size=1),
+)
+def test_an_array_is_its_objects_wherever_it_is_cut(rows, indent, sizes):
+    text = f" {json.dumps(rows, indent=indent)} \n"
+    assert list(array_objects(chunks_of(text, sizes), 1 << 20)) == rows
+
+
+def chunks_of(text: str, sizes: list[int]) -> list[str]:
+    chunks, place = [], 0
+    while place < len(text):
+        size = sizes[len(chunks) % len(sizes)]
+        chunks.append(text[place : place + size])
+        place += size
+    return chunks
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "says"),
+    [
+        ('[{"text": "x"}, {"text": ', ", object 2", "not JSON: Expecting value"),
+        ('[{"text": "x"} {"text": "y"}]', ", object 2", "where a comma is expected"),
+        ('[{"text": "x"}, "y"]', ", object 2", "where an object is expected"),
+        ('[{"text": "x"}', ", object 2", "the text ends where a comma is expected"),
+        ("[]]", ", object 1", "where the end is expected"),
+        ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),
+        ('{\n "text": "x"\n}', ":1", "is not JSON"),
+        ('{"text": ["x", "y"]}', ":1", ""),
+    ],
+)
+def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):
+    path = put(tmp_path / "a.json", content.encode())
+    with pytest.raises(ProjectError) as caught:
+        read(path)
+    assert says in caught.value.message
+    assert caught.value.place == f"{path}{place}"
+
+
+def test_a_long_object_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(table_rows, "MAX_LINE_CHARACTERS", 200)
+    path = put(tmp_path / "a.json", b'[{"text": "' + b"x" * 1000 + b'"}]')
+    refused(path, "DAT001", "not JSON")
+
+
+def test_csv_that_is_broken_is_named_by_its_line(tmp_path):
+    error = refused(put(tmp_path / "a.csv", b"id,text\n1,x\n2,y,z\n"), "DAT001", "3 fields")
+    assert error.place.endswith("a.csv:3")
+    refused(put(tmp_path / "b.csv", b'id,text\n1,"x\n2,y\n'), "DAT001", "is not CSV")
+    refused(put(tmp_path / "c.csv", b"one text\nanother\n"), "DAT011", "none of the columns")
+    assert read(put(tmp_path / "d.csv", b"")) == []
+
+
+def arrow() -> bytes:
+    table, sink = pa.table({"text": ["x"]}), io.BytesIO()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def zipped() -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("a.txt", "text")
+    return sink.getvalue()
+
+
+def tarred() -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"), io.BytesIO())
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says", "way_out"),
+    [
+        ("a.parquet", arrow(), "is an Arrow file", "to_parquet('a.parquet')"),
+        ("a.jsonl", arrow(), "is an Arrow file", "save_to_disk"),
+        ("a.txt", b"PAR1....PAR1", "is parquet", "mv a.txt a.parquet"),
+        ("a.jsonl", zipped(), "is a zip archive", "unzip a.jsonl"),
+        ("a b.txt", tarred(), "is a tar archive", "tar -xf 'a b.txt'"),
+        ("a.jsonl", b"BZh91AY&SY....", "is bzip2", "a.jsonl.bz2"),
+        ("a.jsonl", b"\xfd7zXZ\x00....", "is xz", "a.jsonl.xz"),
+        (
+            "a.txt",
+            random.Random(1).randbytes(4096),
+            "is binary data",
+            "check dataset.path",
+        ),
+        ("a.txt", b"caf\xe9 " * 50, "is not UTF-8", "iconv -f LATIN1"),
+    ],
+)
+def test_content_of_another_format_than_the_name_says(tmp_path, name, content, says, way_out):
+    assert way_out in refused(put(tmp_path / name, content), "DAT001", says).hint
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "way_out"),
+    [
+        ("a.arrow", "is an Arrow file", "to_parquet"),
+        ("a.zip", "is a zip archive", "unzip a.zip -d a"),
+        ("a.tar.gz", "is a tar archive", "tar -xf a.tar.gz -C a"),
+        ("a.html", "is HTML", "extract its text"),
+        ("a.md", "has markup", "cp a.md a.txt"),
+        ("a.pdf", "is a document", "extract its text"),
+        ("a.py", "is a program", "not run"),
+        ("a.pkl", "may run code", ".jsonl"),
+        ("a.lz4", "is lz4", "lz4 -d a.lz4"),
+    ],
+)
+def test_a_file_that_is_not_read_has_its_own_way_out(tmp_path, name, says, way_out):
+    (tmp_path / "folder").mkdir()
+    path = put(tmp_path / "folder" / name, b"content")
+    errors = [opening_error(place) for place in (path, path.parent)]
+    assert [error.code for error in errors] == ["DAT001", "DAT001"]
+    assert says in errors[0].message
+    assert f"it holds 1 x {name[1:]}" in errors[1].message
+    assert way_out in errors[0].hint
+    assert way_out.split()[0] in errors[1].hint
+
+
+def opening_error(path: Path) -> ProjectError:
+    with pytest.raises(ProjectError) as caught:
+        open_corpus(DatasetConfig(path=str(path)))
+    return caught.value
+
+
+def test_rows_of_parquet_are_read_by_their_size(tmp_path, monkeypatch):
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(parquet_rows, "MOST_BYTES", 10_000)
+    texts = ["x" * 3000, *("y" * 10 for _ in range(50))]
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"text": texts}), path, row_group_size=10, compression="none", use_dictionary=False
+    )
+    assert parquet_rows._batch_rows(pq.ParquetFile(path).metadata) < 51
+    assert read(path) == texts
+
+
+def test_every_name_of_a_file_is_read_once(tmp_path):
+    """Links between siblings, to a parent and to a file; the text is known by its real name."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        put(tmp_path / name / "text.txt", name.encode())
+    (tmp_path / "a" / "0-sibling").symlink_to(tmp_path / "b")
+    (tmp_path / "b" / "sibling").symlink_to(tmp_path / "a")
+    (tmp_path / "b" / "parent").symlink_to(tmp_path)
+    (tmp_path / "b" / "0.txt").symlink_to(tmp_path / "b" / "text.txt")
+    train = open_corpus(DatasetConfig(path=str(tmp_path))).train
+    assert [path.relative_to(tmp_path).as_posix() for path in train.files] == ["a/text.txt", "b/text.txt"]
+    assert "1 x another name of a file that is read" in train.label
+
+
+def test_tables_next_to_text_are_left_out(tmp_path):
+    put(tmp_path / "metadata.csv", b"id\n1\n")
+    put(tmp_path / "info.json", b"{}")
+    put(tmp_path / "b.jsonl.zst", b'{"text": "x"}')
+    put(tmp_path / "a.ndjson", b'{"text": "y"}')
+    train = open_corpus(DatasetConfig(path=str(tmp_path))).train
+    assert list(train.open()) == ["y", "x"]
+    assert "not read: 1 x .csv, 1 x .json" in train.label
