@@ -1,9 +1,13 @@
 """Packing: which documents share a microbatch. On indices alone, never on tokens.
 
-Documents are taken in the order given until the next one does not fit; then every bin's gap is closed, best
-fit first, from a reserve cut off the end of the order. What the reserve has left is packed the same way.
+`pack` takes documents in the order given until the next one does not fit; then every bin's gap is closed,
+best fit first, from a reserve cut off the end of the order. What the reserve has left is packed the same way.
 All bins are closed at once: with gaps and reserve both sorted from long to short, the greedy match of
 gap k is `k + max(first_j - j, j <= k)`, `first_j` being the first document that fits gap j.
+
+That leaves gaps where bins hold few documents: too few short ones are left for the long ones. There
+`pack_densely` packs best fit, the longest first. It does so only there, because best fit puts documents of
+similar length together, and random company is what makes one microbatch like the next.
 
     N documents, B bins
 """
@@ -12,16 +16,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
+
+from neobert.data.best_fit import best_fit_decreasing
 
 Indices = NDArray[np.int64]
 
 # The reserve holds this many times what the gaps take on average, so that the last rounds have a choice.
 RESERVE_FACTOR = 6
 CLOSING_ROUNDS = 12
-# Below this many documents the order's tail is packed exactly, document by document.
+# Share of the bins' capacity that has to hold tokens for documents to stay in the order given.
+ENOUGH_FILL = 0.99
+# Mean documents a bin, as a share of the limit, at which bins filled in order rarely reach the limit.
+COMFORTABLE_SHARE = 0.5
+# Below this many documents the order's tail is packed best fit.
 SMALL = 512
 
 
@@ -66,13 +77,51 @@ def pack(
     pending = np.arange(len(sizes), dtype=np.int64)
     if keep_order:
         return _plan([_bins_in_order(pending, sizes, capacity, limit)], sizes, capacity)
-    parts = []
-    while len(pending) > SMALL:
-        size = _reserve_size(sizes[pending], capacity)
-        bins, pending = _pack_level(pending[:-size], pending[-size:], sizes, capacity, limit)
-        parts.append(bins)
-    parts.append(_best_fit_decreasing(pending, sizes, capacity, limit))
-    return _plan(parts, sizes, capacity)
+    return _plan(_pack_levels(pending, sizes, capacity, limit), sizes, capacity)
+
+
+def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
+    """Pack as `pack` does or, where that fills too little, best fit: whichever takes fewer bins.
+
+    A pure function of its arguments. Raises ValueError where a document is empty or longer than a bin.
+    """
+    in_order = pack(lengths, capacity, max_segments)
+    fewest = -(-in_order.num_tokens // capacity)
+    if in_order.num_bins * ENOUGH_FILL <= fewest:
+        return in_order
+    sizes = np.ascontiguousarray(lengths, dtype=np.int64)
+    best_fit = _pack_best_fit(sizes, capacity, len(sizes) if max_segments is None else max_segments)
+    return best_fit if best_fit.num_bins < in_order.num_bins else in_order
+
+
+def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
+    """Pack best fit as if there were no limit, then dissolve the bins beyond it and pack those in order.
+
+    The short documents that come last share bins with one another. With enough other bins dissolved too,
+    a bin holds few enough documents again, and there are short ones to close its gap.
+    """
+    whole = _best_fit(np.arange(len(lengths), dtype=np.int64), lengths, capacity, len(lengths))
+    is_dissolved = _dissolved(np.bincount(whole.bin_of, minlength=whole.num_bins), limit)
+    is_loose = is_dissolved[whole.bin_of]
+    numbers = np.cumsum(~is_dissolved) - 1
+    kept = _Bins(whole.documents[~is_loose], numbers[whole.bin_of[~is_loose]], int((~is_dissolved).sum()))
+    loose = np.sort(whole.documents[is_loose])
+    return _plan([kept, *_pack_levels(loose, lengths, capacity, limit)], lengths, capacity)
+
+
+def _dissolved(counts: Indices, limit: int) -> NDArray[np.bool_]:
+    """Choose the bins to dissolve: those over the limit, and others until the mean is comfortable."""
+    is_chosen = counts > limit
+    if not is_chosen.any():
+        return is_chosen
+    comfortable = COMFORTABLE_SHARE * limit
+    others = np.flatnonzero(~is_chosen)
+    excess = float((counts[is_chosen] - comfortable).sum())
+    spare = comfortable - float(counts[others].mean()) if len(others) else 0.0
+    num_others = min(len(others), ceil(excess / spare)) if spare > 0 else len(others)
+    # The first bins hold the longest documents: every n-th one is a fair sample.
+    is_chosen[others[np.arange(num_others) * len(others) // max(1, num_others)]] = True
+    return is_chosen
 
 
 def _check(lengths: Indices, capacity: int, limit: int) -> None:
@@ -125,6 +174,16 @@ def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
     return np.array(starts, dtype=np.int64)
 
 
+def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) -> list[_Bins]:
+    """Pack `pending` in order, then what the reserve has left, until that is small."""
+    parts = []
+    while len(pending) > SMALL:
+        size = _reserve_size(lengths[pending], capacity)
+        bins, pending = _pack_level(pending[:-size], pending[-size:], lengths, capacity, limit)
+        parts.append(bins)
+    return [*parts, _best_fit(pending, lengths, capacity, limit)]
+
+
 def _pack_level(
     main: Indices, reserve: Indices, lengths: Indices, capacity: int, limit: int
 ) -> tuple[_Bins, Indices]:
@@ -163,25 +222,11 @@ def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices
     return bins[found], match[found]
 
 
-def _best_fit_decreasing(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
-    """Put the longest document first, each into the fullest bin that still takes it."""
-    by_length = order[np.argsort(-lengths[order], kind="stable")]
-    gaps = np.empty(len(order), dtype=np.int64)
-    counts = np.zeros(len(order), dtype=np.int64)
-    bin_of = np.empty(len(order), dtype=np.int64)
-    num_bins = 0
-    for place, length in enumerate(lengths[by_length].tolist()):
-        fits = np.flatnonzero((gaps[:num_bins] >= length) & (counts[:num_bins] < limit))
-        if len(fits):
-            home = int(fits[np.argmin(gaps[fits])])
-        else:
-            home, num_bins = num_bins, num_bins + 1
-            gaps[home] = capacity
-        gaps[home] -= length
-        counts[home] += 1
-        bin_of[place] = home
+def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
+    """Pack the documents of `order` best fit, the longest first."""
+    placed, bin_of, num_bins = best_fit_decreasing(lengths[order], capacity, limit)
     by_bin = np.argsort(bin_of, kind="stable")
-    return _Bins(by_length[by_bin], bin_of[by_bin], num_bins)
+    return _Bins(order[placed[by_bin]], bin_of[by_bin], num_bins)
 
 
 def _plan(parts: list[_Bins], lengths: Indices, capacity: int) -> PackPlan:

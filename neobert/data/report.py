@@ -8,7 +8,7 @@ from typing import Any
 from neobert.config.schema import RunConfig
 from neobert.data.counter_hash import permuted
 from neobert.data.encoding import Counts
-from neobert.data.packing import pack
+from neobert.data.packing import pack_densely
 from neobert.data.shape import BatchShape
 from neobert.data.store import LengthStatistics, TokenStore
 from neobert.plan.derived import Derived
@@ -38,7 +38,7 @@ def fill_of(store: TokenStore, shape: BatchShape) -> float:
     sample = permuted(0, 0, min(FILL_SAMPLE_SEGMENTS, len(store)), len(store))
     lengths = store.lengths(sample)
     if shape.is_packed:
-        return round(pack(lengths, shape.capacity, shape.max_segments).fill, 4)
+        return round(pack_densely(lengths, shape.capacity, shape.max_segments).fill, 4)
     whole = lengths[: len(lengths) // shape.rows * shape.rows]
     rows = (whole if len(whole) else lengths).reshape(-1, min(shape.rows, len(lengths)))
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)

@@ -1,7 +1,7 @@
 """The global order of microbatches: windows of segments, shuffled and packed, one after the other.
 
-Window w of epoch e is a pure function of the seed, e, w and the text, so a `Cursor` is all that a resume
-needs.
+Window w of epoch e is a pure function of the seed, e, w, the packer and the text, so a `Cursor` is all that a
+resume needs.
 
     N segments of the text, n of a window
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from neobert.data.counter_hash import permuted, stream_key
 from neobert.data.masking import EVALUATION_EPOCH
-from neobert.data.packing import PackPlan, pack
+from neobert.data.packing import PackPlan, pack, pack_densely
 from neobert.data.prefetch import WorkerThreads
 from neobert.data.shape import BatchShape
 from neobert.data.store import TokenStore
@@ -28,6 +28,10 @@ from neobert.errors import ProjectError
 
 WINDOW_SEGMENTS = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
+# A run keeps the packer that it started with: another would make other microbatches. New runs take the last.
+PACKERS = {1: pack, 2: pack_densely}
+NEWEST_PACKER = 2
+Packer = Callable[[NDArray[np.int64], int, int], PackPlan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +39,14 @@ class Cursor:
     """Where the next microbatch is: number `index` of window `window` of epoch `epoch`.
 
     For a stream, `stream` says where that window starts: {"state": the source's position, "segment": the
-    number of its first segment}.
+    number of its first segment}. `packer` is the key in `PACKERS` of what packs every window of the run.
     """
 
     epoch: int = 0
     window: int = 0
     index: int = 0
     stream: dict[str, Any] | None = None
+    packer: int = NEWEST_PACKER
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
@@ -49,8 +54,24 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cursor:
-        """Read what `to_dict` returned."""
-        return cls(**data)
+        """Read what `to_dict` returned; a cursor without a packer is older than the second one.
+
+        Raises ProjectError CKP007 for a packer that this version does not have.
+        """
+        packer = data.get("packer", 1)
+        if packer not in PACKERS:
+            raise ProjectError(
+                "CKP007",
+                f"the checkpoint's microbatches come from packer {packer!r}, and this version has "
+                f"{', '.join(map(str, PACKERS))}",
+                "resume with the version of neobert-launch that wrote the checkpoint",
+                "trainer_state/state.json",
+            )
+        return cls(**data | {"packer": packer})
+
+    def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
+        """Return the start of another window of the same run."""
+        return Cursor(epoch, window, 0, stream, self.packer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +122,10 @@ class PreparedWindows:
         start, stop = (total * (cursor.window + step) // num_windows for step in (0, 1))
         segments = permuted(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
         is_last = cursor.window + 1 == num_windows
-        after = Cursor(cursor.epoch + 1) if is_last else Cursor(cursor.epoch, cursor.window + 1)
-        return _window(replace(cursor, index=0), self.store, segments, self.shape, self.seed, 0, after)
+        after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
+        packer = PACKERS[cursor.packer]
+        start = replace(cursor, index=0)
+        return _window(start, self.store, segments, self.shape, packer, self.seed, 0, after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,22 +143,23 @@ class StreamedWindows:
         if read is None and cursor.window == 0:
             raise ProjectError("DAT004", "has no document with text", "check the data set", self.stream.label)
         if read is None:
-            return self.load(Cursor(cursor.epoch + 1))
+            return self.load(cursor.at(cursor.epoch + 1, 0))
         places = np.arange(len(read.store), dtype=np.int64)
+        packer: Packer = partial(pack, keep_order=True)
         if not self.stream.keeps_order:
             key = stream_key(_ORDER_STREAM, self.seed, cursor.epoch, cursor.window)
             places = permuted(key, 0, len(places), len(places))
+            packer = PACKERS[cursor.packer]
         following = {"state": read.next_state, "segment": read.next_segment}
-        after = Cursor(cursor.epoch, cursor.window + 1, 0, following)
         return _window(
             replace(cursor, index=0),
             read.store,
             places,
             self.shape,
-            self.seed,
+            packer,
+            None if self.stream.keeps_order else self.seed,
             position["segment"],
-            after,
-            keep_order=self.stream.keeps_order,
+            cursor.at(cursor.epoch, cursor.window + 1, following),
         )
 
 
@@ -154,7 +178,8 @@ class FixedWindows:
         after = Cursor(EVALUATION_EPOCH, cursor.window + 1) if stop < len(self.store) else None
         segments = np.arange(start, stop, dtype=np.int64)
         window = replace(cursor, epoch=EVALUATION_EPOCH, index=0)
-        return _window(window, self.store, segments, self.shape, None, 0, after)
+        # Bins keep the order of the text here: dense ones would put the longest documents first.
+        return _window(window, self.store, segments, self.shape, pack, None, 0, after)
 
 
 def _window(
@@ -162,18 +187,18 @@ def _window(
     store: TokenStore,
     segments: NDArray[np.int64],
     shape: BatchShape,
+    packer: Packer,
     seed: int | None,
     first_sample: int,
     after: Cursor | None,
-    *,
-    keep_order: bool = False,
 ) -> Window:
+    """Pack the segments, and shuffle the microbatches by `seed`; without one they stay in order."""
     if shape.is_packed:
-        plan = pack(store.lengths(segments), shape.capacity, shape.max_segments, keep_order=keep_order)
+        plan = packer(store.lengths(segments), shape.capacity, shape.max_segments)
     else:
         plan = _rows(len(segments), shape)
     order = np.arange(plan.num_bins, dtype=np.int64)
-    if seed is not None and not keep_order:
+    if seed is not None:
         # The packer leaves its odd lots to the last bins.
         order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
     return Window(start, store, segments, plan, order, first_sample, after)

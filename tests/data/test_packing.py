@@ -1,12 +1,21 @@
 from __future__ import annotations
 
+from functools import partial
+from hashlib import sha256
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neobert.config.schema import RunConfig
 from neobert.data import packing
-from neobert.data.packing import pack
+from neobert.data.best_fit import best_fit_decreasing
+from neobert.data.packing import Indices, pack, pack_densely
+from neobert.data.shape import batch_shape
+from neobert.data.store import LengthStatistics
+
+PACKERS = {"pack": pack, "in order": partial(pack, keep_order=True), "dense": pack_densely}
 
 
 def mix(median: int, count: int, seed: int = 0) -> np.ndarray:
@@ -29,10 +38,10 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, int, int | None]:
     return lengths, capacity, draw(st.none() | st.integers(1, 40))
 
 
-@given(problems(), st.booleans())
-def test_every_document_is_packed_once_within_capacity_and_slots(problem, keep_order):
+@given(problems(), st.sampled_from(sorted(PACKERS)))
+def test_every_document_is_packed_once_within_capacity_and_slots(problem, packer):
     lengths, capacity, limit = problem
-    plan = pack(lengths, capacity, limit, keep_order=keep_order)
+    plan = PACKERS[packer](lengths, capacity, limit)
     assert np.array_equal(np.sort(plan.documents), np.arange(len(lengths)))
     counts = np.diff(plan.offsets)
     assert plan.offsets[0] == 0
@@ -44,9 +53,9 @@ def test_every_document_is_packed_once_within_capacity_and_slots(problem, keep_o
     assert plan.num_tokens == sum(sums)
 
 
-@given(problems())
-def test_a_plan_is_a_function_of_its_arguments(problem):
-    first, second = pack(*problem), pack(*problem)
+@given(problems(), st.sampled_from(sorted(PACKERS)))
+def test_a_plan_is_a_function_of_its_arguments(problem, packer):
+    first, second = PACKERS[packer](*problem), PACKERS[packer](*problem)
     assert np.array_equal(first.documents, second.documents)
     assert np.array_equal(first.offsets, second.offsets)
 
@@ -90,3 +99,71 @@ def test_at_most_one_bin_in_fifty_more_than_the_tokens_need(count):
 def test_what_cannot_be_packed_is_refused(lengths, limit, says):
     with pytest.raises(ValueError, match=says):
         pack(np.array(lengths), 8, limit)
+
+
+def short_and_long(draw: np.random.Generator, count: int) -> Indices:
+    return np.where(draw.random(count) < 0.3, draw.integers(600, 1025, count), draw.integers(8, 200, count))
+
+
+MIXES = {
+    "uniform": lambda draw, count: draw.integers(1, 1025, count),
+    "bimodal": short_and_long,
+    "lognormal": lambda draw, count: np.clip(draw.lognormal(5.0, 0.85, count), 3, 1024).astype(np.int64),
+    "short": lambda draw, count: draw.integers(3, 65, count),
+}
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("mix_name", MIXES)
+def test_microbatches_of_few_rows_are_full_too(mix_name, rows):
+    lengths = MIXES[mix_name](np.random.default_rng(0), 60_000)
+    shape = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths)).value
+    assert pack_densely(lengths, shape.capacity, shape.max_segments).fill >= 0.99
+
+
+def test_documents_keep_their_random_company_where_that_fills_the_bins():
+    lengths = mix(150, 20_000)
+    in_order, dense = (packer(lengths, 16 * 1024, 150) for packer in (pack, pack_densely))
+    assert np.array_equal(dense.documents, in_order.documents)
+
+
+@given(problems())
+def test_dense_packing_never_takes_more_bins(problem):
+    assert pack_densely(*problem).num_bins <= pack(*problem).num_bins
+
+
+@given(
+    st.lists(st.integers(1, 60), max_size=80),
+    st.integers(60, 150),
+    st.integers(1, 12),
+)
+def test_best_fit_places_each_document_in_the_fullest_bin_that_takes_it(lengths, capacity, limit):
+    gaps: list[int] = []
+    room: list[int] = []
+    expected = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [(gap, home) for home, gap in enumerate(gaps) if gap >= length and room[home] > 0]
+        home = min(fitting)[1] if fitting else len(gaps)
+        if not fitting:
+            gaps.append(capacity)
+            room.append(limit)
+        gaps[home] -= length
+        room[home] -= 1
+        expected.append(home)
+    documents, bin_of, num_bins = best_fit_decreasing(np.array(lengths, dtype=np.int64), capacity, limit)
+    assert documents.tolist() == sorted(range(len(lengths)), key=lambda each: -lengths[each])
+    assert (bin_of.tolist(), num_bins) == (expected, len(gaps))
+
+
+@pytest.mark.parametrize(
+    ("median", "capacity", "limit", "digest"),
+    [
+        (150, 16384, 130, "bd0b6bb51c964d8b"),
+        (400, 1024, 8, "11a55db38c761875"),
+        (150, 2048, None, "eda25cad34b67e4a"),
+    ],
+)
+def test_the_first_packer_packs_as_it_always_has(median, capacity, limit, digest):
+    """Runs that started with it resume with it, to the same bits."""
+    plan = pack(mix(median, 5000), capacity, limit)
+    assert sha256(plan.documents.tobytes() + plan.offsets.tobytes()).hexdigest()[:16] == digest

@@ -1,0 +1,80 @@
+"""Windows of packed text: any cursor resumes the order, with the packer that the run started with."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neobert.config.schema import RunConfig
+from neobert.data.prefetch import WorkerThreads
+from neobert.data.shape import batch_shape
+from neobert.data.store import LengthStatistics, TokenStore
+from neobert.data.windows import (
+    NEWEST_PACKER,
+    PACKERS,
+    Cursor,
+    FixedWindows,
+    PreparedWindows,
+    microbatch_places,
+)
+from neobert.errors import ProjectError
+
+LENGTHS = np.random.default_rng(0).integers(1, 1025, 3000)
+OFFSETS = np.concatenate(([0], np.cumsum(LENGTHS)))
+STORE = TokenStore(np.zeros(0, np.uint16), OFFSETS, LengthStatistics.of(LENGTHS))
+ONE_ROW = batch_shape(RunConfig(), 1, STORE.statistics).value
+SOURCE = PreparedWindows(STORE, ONE_ROW, seed=3, window_segments=750)
+
+
+def walk(cursor: Cursor, count: int) -> list[tuple[tuple[int, ...], Cursor]]:
+    """Read microbatches from a cursor on: (places in the store, cursor after it)."""
+    places = microbatch_places(SOURCE, cursor, WorkerThreads(0, "none"), lambda future: future.result())
+    return [(tuple(window.members(index)), after) for window, index, after in islice(places, count)]
+
+
+EPOCH = walk(Cursor(), sum(len(SOURCE.load(Cursor(0, window))) for window in range(4)))
+
+
+def test_an_epoch_holds_every_segment_once_in_full_microbatches():
+    assert sorted(place for members, _ in EPOCH for place in members) == list(range(len(LENGTHS)))
+    assert LENGTHS.sum() / (len(EPOCH) * ONE_ROW.capacity) > 0.96
+
+
+@settings(max_examples=20)  # each loads a window or two
+@given(st.integers(0, len(EPOCH) - 4))
+def test_any_cursor_resumes_a_dense_order(place):
+    assert walk(Cursor.from_dict(EPOCH[place][1].to_dict()), 3) == EPOCH[place + 1 : place + 4]
+
+
+def test_long_documents_are_spread_over_the_window():
+    longest = [max(LENGTHS[list(members)]) for members, _ in EPOCH[:240]]
+    assert abs(np.mean(longest[:120]) - np.mean(longest[120:])) < 0.15 * np.mean(longest)
+
+
+def test_a_run_that_started_with_the_first_packer_keeps_it():
+    saved = {"epoch": 0, "window": 1, "index": 5, "stream": None}
+    cursor = Cursor.from_dict(saved)
+    assert (cursor.packer, Cursor().packer) == (1, NEWEST_PACKER)
+    load = SOURCE.load(cursor)
+    segments = load.segments
+    expected = PACKERS[1](LENGTHS[segments], ONE_ROW.capacity, ONE_ROW.max_segments)
+    assert np.array_equal(load.plan.documents, expected.documents)
+    assert load.plan.fill < 0.9
+    assert {after.packer for _, after in walk(cursor, len(load) + 3)} == {1}
+
+
+@pytest.mark.parametrize("packer", [3, "2", None])
+def test_an_unknown_packer_is_refused(packer):
+    with pytest.raises(ProjectError, match=r"packer .*this version has 1, 2") as refused:
+        Cursor.from_dict({"epoch": 0, "window": 0, "index": 0, "stream": None, "packer": packer})
+    assert refused.value.code == "CKP007"
+
+
+def test_evaluation_reads_the_text_in_its_order():
+    """`trainer.eval_max_batches` takes the first microbatches: dense ones hold the longest documents."""
+    window = FixedWindows(STORE, ONE_ROW).load(Cursor())
+    assert np.array_equal(window.members(0), np.arange(len(window.members(0))))
