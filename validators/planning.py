@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from neobert.config.schema import RunConfig
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
+from neobert.plan.vocabulary import tokenizer_size
 from profiles.registry import Profile, ResolvedRun
 
 DEFAULT_MFU = 0.3
@@ -19,6 +20,11 @@ def plan_run(run: ResolvedRun, measured: Measured | None = None) -> Plan:
 
 
 def assumptions_of(run: ResolvedRun) -> Assumptions:
+    """Return what is taken for granted of the device, and the size of the tokenizer from its files."""
+    return replace(_assumptions_of_device(run), tokenizer=tokenizer_size(run.config.tokenizer))
+
+
+def _assumptions_of_device(run: ResolvedRun) -> Assumptions:
     """Return what the profile requires and expects; a run without one is planned for a CPU.
 
     A profile that names no GPU is planned at the speed of an A100; memory that it does not name is unknown.

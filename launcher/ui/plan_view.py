@@ -50,6 +50,9 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
         f"{model.num_hidden_layers} x {model.hidden_size}, {show_count(plan.num_parameters.value)} parameters"
     )
     yield _row("model", shape, plan.num_parameters)
+    tokenizer = plan.assumptions.tokenizer
+    if tokenizer is not None and tokenizer.is_assumed and model.vocab_size is None:
+        yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
     steps, each = run.config.trainer.max_steps, show_count(plan.tokens_per_step.value)
     tokens = f"{steps:,} steps x {each} = {show_count(plan.total_tokens.value)} tokens"
     yield _row("work", tokens, plan.total_tokens)

@@ -21,20 +21,11 @@ from neobert.data.sources import Corpus
 from neobert.data.wordpiece import marker_template, train_wordpiece
 from neobert.errors import ProjectError
 from neobert.plan.parameters import VOCAB_MULTIPLE, round_up
-from neobert.plan.size import ASSUMED_TOKENIZER_SIZE
+from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
-# Role -> spellings under which vocabularies of the BERT and RoBERTa families carry it.
-_CONVENTIONS = {
-    "pad_token": ("[PAD]", "<pad>"),
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]", "<s>"),
-    "sep_token": ("[SEP]", "</s>"),
-    "mask_token": ("[MASK]", "<mask>"),
-}
-_ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +97,7 @@ def is_trained(config: TokenizerConfig) -> bool:
 
 def trained_size(config: TokenizerConfig) -> int:
     """Return the size of the vocabulary to train."""
-    return config.vocab_size or ASSUMED_TOKENIZER_SIZE
+    return config.vocab_size or BERT_SIZE
 
 
 def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
@@ -226,10 +217,10 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     roles = {
         role: next((name for name in names if name in special), None)
-        for role, names in _CONVENTIONS.items()
+        for role, names in ROLE_SPELLINGS.items()
         if getattr(tokenizer, role) is None
     }
-    missing = [role for role in _ROLES_NEEDED if role in roles and roles[role] is None]
+    missing = [role for role in ROLES_NEEDED if role in roles and roles[role] is None]
     if missing and not may_add:
         raise ProjectError(
             "TOK002",
@@ -237,7 +228,7 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
             "set tokenizer.allow_special_token_rewrite to true to add what is missing",
             place,
         )
-    added = {role: _CONVENTIONS[role][0] for role in missing}
+    added = {role: ROLE_SPELLINGS[role][0] for role in missing}
     tokenizer.add_special_tokens({role: name for role, name in (roles | added).items() if name is not None})
 
 
@@ -260,7 +251,7 @@ def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewri
 def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     content |= {"truncation": None, "padding": None}  # settings of the last call, not of the tokenizer
-    roles = {role: getattr(tokenizer, role) for role in _CONVENTIONS}
+    roles = {role: getattr(tokenizer, role) for role in ROLE_SPELLINGS}
     canonical = json.dumps([content, roles], sort_keys=True, separators=(",", ":"))
     return sha256(canonical.encode("ascii")).hexdigest()
 

@@ -15,6 +15,7 @@ from neobert.plan.plan import Plan
 from neobert.plan.saves import plan_saves
 from neobert.plan.schedule import Schedule, learning_rate_at, schedule_of
 from neobert.plan.size import plan_batch, plan_size, plan_vocab_size
+from neobert.plan.vocabulary import configured_size
 
 NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 
@@ -22,7 +23,8 @@ NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured | None = None) -> Plan:
     """Derive everything that follows from `config` on the device that `assumptions` describes."""
     measured = measured or NO_MEASUREMENT
-    vocab_size = plan_vocab_size(config.model, config.tokenizer)
+    tokenizer = assumptions.tokenizer or configured_size(config.tokenizer)
+    vocab_size = plan_vocab_size(config.model, tokenizer)
     counts = count_parameters(model_of(config), vocab_size.value)
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     batch = plan_batch(config, counts)

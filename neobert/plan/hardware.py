@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan.units import MIB_PER_GIB
+from neobert.plan.vocabulary import TokenizerSize
 
 TERA = 1e12
 GIGA = 1e9
@@ -59,6 +60,7 @@ class Assumptions:
         device_memory_mib: memory of one device, or None where nobody said.
         mfu: share of the peak that useful FLOPs reach in training.
         source: where these come from.
+        tokenizer: the size of the run's tokenizer; None: as its config says without a look at any file.
     """
 
     device_name: str
@@ -69,6 +71,7 @@ class Assumptions:
     device_memory_mib: float | None
     mfu: float
     source: str
+    tokenizer: TokenizerSize | None = None
 
     @property
     def is_cuda(self) -> bool:

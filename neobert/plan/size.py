@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from neobert.config.schema import ModelConfig, RunConfig, TokenizerConfig
+from neobert.config.schema import ModelConfig, RunConfig
 from neobert.counting import counted
 from neobert.plan.derived import Derived, Values
 from neobert.plan.flops import ridge_width, segment_tokens
 from neobert.plan.hardware import Assumptions
 from neobert.plan.parameters import VOCAB_MULTIPLE, ParameterCount, round_up
+from neobert.plan.vocabulary import TokenizerSize
 
-ASSUMED_TOKENIZER_SIZE = 30_522
 PACKED_FILL = 0.99
 
 
-def plan_vocab_size(model: ModelConfig, tokenizer: TokenizerConfig) -> Derived[int]:
-    """Derive the rows of the embedding."""
+def plan_vocab_size(model: ModelConfig, tokenizer: TokenizerSize) -> Derived[int]:
+    """Derive the rows of the embedding, as the trainer does."""
     if model.vocab_size is not None:
         return Derived(model.vocab_size, "model.vocab_size as given")
-    if tokenizer.vocab_size is not None:
-        rounded = round_up(tokenizer.vocab_size, VOCAB_MULTIPLE)
-        return Derived(
-            rounded, f"tokenizer.vocab_size {tokenizer.vocab_size:,} rounded up to a multiple of 128"
-        )
-    rounded = round_up(ASSUMED_TOKENIZER_SIZE, VOCAB_MULTIPLE)
-    return Derived(
-        rounded, f"no vocab_size is given: BERT's {ASSUMED_TOKENIZER_SIZE:,} assumed, rounded up to 128"
-    )
+    rounded = round_up(tokenizer.num_tokens, VOCAB_MULTIPLE)
+    return Derived(rounded, f"{tokenizer.source}, rounded up to a multiple of {VOCAB_MULTIPLE}")
 
 
 def plan_size(model: ModelConfig, counts: ParameterCount, assumptions: Assumptions) -> Values:

@@ -1,0 +1,211 @@
+"""The number of tokens of the tokenizer that a config names, read from its files without loading it.
+
+A tokenizer that is not on this machine has an assumed size, which says so. Files are read as data, bounded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import TokenizerConfig
+
+BERT_SIZE = 30_522
+KNOWN_SIZES = {"bert-base-uncased": BERT_SIZE, "google-bert/bert-base-uncased": BERT_SIZE}
+MAX_FILE_MIB = 40
+TOKENIZER = "tokenizer.json"
+SETTINGS = "tokenizer_config.json"
+ROLE_SPELLINGS = {
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+"""Role to the spellings that vocabularies of the BERT and RoBERTa families use for it."""
+ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
+"""Roles that masked pretraining needs; tokenizer.allow_special_token_rewrite adds missing ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizerSize:
+    """How many tokens a tokenizer has, before the trainer rounds up. `source` reads as a reason."""
+
+    num_tokens: int
+    source: str
+    is_assumed: bool = False
+
+
+class _UnreadableError(Exception):
+    """The tokenizer's files do not say how many tokens it has."""
+
+
+def configured_size(config: TokenizerConfig) -> TokenizerSize:
+    """Return the size as far as the config alone says it: exact for a tokenizer that is to be trained."""
+    if config.path is None and config.name is None:
+        size = config.vocab_size or BERT_SIZE
+        return TokenizerSize(
+            size, f"tokenizer.vocab_size {size:,}{'' if config.vocab_size else ' by default'}"
+        )
+    if config.path is None and config.name in KNOWN_SIZES:
+        size = KNOWN_SIZES[config.name]
+        return TokenizerSize(size, f"{config.name} has {size:,} tokens")
+    return _assumed(config, f"{_label(config)} was not read")
+
+
+def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
+    """Return the size of the named tokenizer from its files, or of the one that will be trained."""
+    stated = configured_size(config)
+    if not stated.is_assumed:
+        return stated
+    try:
+        num_tokens = _count(_place(config), may_add=config.allow_special_token_rewrite)
+    except _UnreadableError as error:
+        return _assumed(config, f"{_label(config)} {error}")
+    return TokenizerSize(num_tokens, f"{_label(config)} has {num_tokens:,} tokens")
+
+
+def _label(config: TokenizerConfig) -> str:
+    return f"tokenizer.path {config.path}" if config.path else f"tokenizer.name {config.name}"
+
+
+def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
+    """A folder that is not there yet may get a tokenizer of `tokenizer.vocab_size` tokens."""
+    to_train = config.vocab_size if config.path is not None else None
+    size, origin = (to_train, "tokenizer.vocab_size") if to_train else (BERT_SIZE, "the size of BERT's")
+    source = f"{because}: vocabulary assumed {size:,} ({origin})"
+    return TokenizerSize(size, source, is_assumed=True)
+
+
+def _place(config: TokenizerConfig) -> Path:
+    """Find the folder or file. Raises _UnreadableError where it is not on this machine."""
+    if config.path is not None:
+        place = os.path.expanduser(config.path)
+        if not os.path.exists(place):
+            raise _UnreadableError("does not exist yet")
+        return Path(place)
+    assert config.name is not None
+    return Path(config.name) if os.path.isdir(config.name) else _snapshot(config.name, config.revision)
+
+
+def hub_cache() -> Path:
+    """Return the folder in which the hub's client keeps what it downloaded."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
+    return Path(os.path.expanduser(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
+
+
+def _snapshot(name: str, revision: str | None) -> Path:
+    repository = hub_cache() / f"models--{name.replace('/', '--')}"
+    revision = revision or "main"
+    branch = repository / "refs" / revision
+    try:
+        commit = branch.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):  # the revision is a commit
+        commit = revision
+    snapshot = repository / "snapshots" / commit
+    if not os.path.isdir(snapshot):
+        raise _UnreadableError("is not in the local hub cache")
+    return snapshot
+
+
+def _count(place: Path, *, may_add: bool) -> int:
+    """Count the tokens of a folder or a tokenizer.json as the trainer's loader does.
+
+    A folder counts with its settings, and without a tokenizer.json by the vocabulary that one is made from.
+    """
+    if os.path.isfile(place):
+        return _count_files((place,), _versions((place,)), may_add)
+    is_whole = os.path.isfile(place / TOKENIZER)
+    names = (TOKENIZER, SETTINGS) if is_whole else ("vocab.json", "added_tokens.json", SETTINGS)
+    files = tuple(place / name for name in names if os.path.isfile(place / name))
+    if not files or files[0].name != names[0]:
+        raise _UnreadableError(f"has no {TOKENIZER}")
+    return _count_files(files, _versions(files), may_add)
+
+
+def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
+    """Return size and time of change of each file: what a cached count holds for."""
+    try:
+        return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
+    except OSError as error:
+        raise _UnreadableError(f"cannot be read: {error.strerror}") from None
+
+
+@lru_cache(maxsize=64)
+def _count_files(files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], may_add: bool) -> int:
+    if sum(size for size, _ in versions) > MAX_FILE_MIB * 2**20:
+        raise _UnreadableError(f"is larger than {MAX_FILE_MIB} MiB")
+    contents = {file.name: _read(file) for file in files}
+    settings = contents.pop(SETTINGS, {})
+    special = set(_declared(settings))
+    names = set(special)
+    for content in contents.values():
+        names.update(_vocabulary(content))
+        special.update(_added(content, only_special=True))
+    if not names:
+        raise _UnreadableError("holds no vocabulary")
+    if may_add:
+        names.update(_missing_roles(settings, special))
+    return len(names)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            content = json.loads(opened.read(MAX_FILE_MIB * 2**20))
+    except (OSError, ValueError, RecursionError):
+        raise _UnreadableError("cannot be read") from None
+    if not isinstance(content, dict):
+        raise _UnreadableError("cannot be read")
+    return content
+
+
+def _vocabulary(content: dict[str, Any]) -> Iterator[str]:
+    """Yield the tokens of a tokenizer.json, or of a file that maps tokens to numbers."""
+    model = content.get("model")
+    if not isinstance(model, dict):
+        yield from content
+        return
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        yield from vocabulary
+    elif isinstance(vocabulary, list):  # of a unigram model: pairs of token and score
+        yield from (str(pair[0]) for pair in vocabulary if isinstance(pair, list) and pair)
+    yield from _added(content, only_special=False)
+
+
+def _added(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
+    added = content.get("added_tokens")
+    for token in added if isinstance(added, list) else ():
+        if isinstance(token, dict) and (token.get("special") or not only_special):
+            yield from _text(token)
+
+
+def _declared(settings: dict[str, Any]) -> Iterator[str]:
+    """Yield the tokens that a tokenizer's settings name; the loader adds those that the vocabulary lacks."""
+    for key, value in settings.items():
+        if key.endswith("_token"):
+            yield from _text(value)
+        elif key in ("additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"):
+            for token in (
+                value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            ):
+                yield from _text(token)
+
+
+def _text(token: object) -> Iterator[str]:
+    content = token.get("content") if isinstance(token, dict) else token
+    if isinstance(content, str):
+        yield content
+
+
+def _missing_roles(settings: dict[str, Any], special: set[str]) -> Iterator[str]:
+    for role in ROLES_NEEDED:
+        if settings.get(role) is None and special.isdisjoint(ROLE_SPELLINGS[role]):
+            yield ROLE_SPELLINGS[role][0]
