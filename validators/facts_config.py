@@ -18,10 +18,12 @@ SECTIONS_APART = ("guard", "profile", "variables", "waivers", "wandb", "watchdog
 KEYS_APART = (
     "trainer.eval_steps",
     "trainer.logging_steps",
+    "trainer.memory_snapshot_step",
     "trainer.metric_for_best_model",
     "trainer.greater_is_better",
     "trainer.output_dir",
     "trainer.overwrite_output_dir",
+    "trainer.profile_steps",
     "trainer.resume_from_checkpoint",
     "trainer.save_keep_every",
     "trainer.save_steps",

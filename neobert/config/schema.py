@@ -284,6 +284,16 @@ class TrainerConfig:
     timing_breakdown: bool = key(
         False, "Tell in every line of metrics which parts of a step its time went to."
     )
+    profile_steps: tuple[PositiveInt, PositiveInt] | None = key(
+        None,
+        "First and last step to trace with torch's profiler, into profile/ of the run directory (a Chrome "
+        "trace per rank); null: none.",
+    )
+    memory_snapshot_step: PositiveInt | None = key(
+        None,
+        "Step whose CUDA allocations are recorded, into profile/ of the run directory (a snapshot per rank "
+        "for pytorch.org/memory_viz); null: none.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ from neobert.training.outcome import Status, clear_outcome, has_outcome, write_o
 from neobert.training.plateau import PlateauWatch
 from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
 from neobert.training.signals import STOP_BY_ENV, Signals, StopRequested
+from neobert.training.traces import tracing
 from neobert.training.tracker import open_tracker
 from neobert.training.trainer import Trainer
 
@@ -199,9 +200,9 @@ def train(
         heartbeat.beat(trainer, START)
         saver = Saver(trainer, line.sync)
         try:
-            with collecting_between_steps():
-                hooks = build_hooks(trainer, heartbeat, line, saver, directory)
-                is_complete = fit(trainer, [*hooks, *more])
+            hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *more]
+            with tracing(trainer, hooks) as hooks, collecting_between_steps():
+                is_complete = fit(trainer, hooks)
             trainer.pulse.enter(SAVE)
             save(trainer, heartbeat, saver, directory)
             saver.finish(trainer, is_complete=is_complete)
@@ -281,7 +282,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         if superseded:
             log.warning("checkpoints of later steps were set aside: %s", superseded)
         trim_metrics(run_dir, progress)
-        stack.callback(write_metric_files, run_dir)
+        stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
         journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
         tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
         if tracker is not None:

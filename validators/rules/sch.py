@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neobert.config.schema import TrainerConfig
 from neobert.plan import Plan
 from neobert.plan.schedule import Schedule
 from profiles.registry import ResolvedRun
@@ -17,6 +18,9 @@ MOST_AT_FLOOR, MOST_AT_ZERO = 0.1, 0.01
 """Shares of the run's steps."""
 ZERO_FLOOR = 1e-3
 """Share of the peak. Below it a step moves no weight by anything that a loss shows."""
+
+MOST_PROFILED = 100
+"""Steps; each has thousands of events, and a viewer opens no trace of gigabytes."""
 
 
 @rule("SCH001", "schedule-beyond-run", severity=Severity.FAIL, level=Level.STATIC)
@@ -107,11 +111,13 @@ def _of_the_end(run: ResolvedRun, schedule: Schedule) -> Violations:
 
 @rule("SCH004", "evaluation-never-due", severity=Severity.WARN, level=Level.STATIC)
 def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation cadence beyond the end of the run, or a logging cadence.
+    """An evaluation or logging cadence, or a trace, beyond the end of the run.
 
     ## What it does
     Warns where `trainer.eval_steps` is above `trainer.max_steps`. 0 asks for the final evaluation only
-    and says so. In a production run it warns likewise of `trainer.logging_steps`.
+    and says so. In a production run it warns likewise of `trainer.logging_steps`. It warns of
+    `trainer.profile_steps` and `trainer.memory_snapshot_step` that the run never reaches, and of a profile of
+    more than 100 steps.
 
     ## Why is this bad?
     Somebody wanted to see a curve and will see one point. Heartbeats tell no loss and no speed before the
@@ -144,4 +150,27 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"a line of metrics every {trainer.logging_steps:,} steps never comes due in "
             f"{trainer.max_steps:,}",
             "lower it: a line costs milliseconds",
+        )
+    yield from _of_traces(trainer)
+
+
+def _of_traces(trainer: TrainerConfig) -> Violations:
+    first, last = trainer.profile_steps or (1, 1)
+    if not first <= last <= trainer.max_steps:
+        yield Violation(
+            "trainer.profile_steps",
+            f"no step is profiled: {first:,} to {last:,} is no range within {trainer.max_steps:,} steps",
+            "set the first and the last step to profile, such as [20, 22]",
+        )
+    elif last - first >= MOST_PROFILED:
+        yield Violation(
+            "trainer.profile_steps",
+            f"{last - first + 1:,} steps are profiled (limit {MOST_PROFILED}): events stay in host memory",
+            "profile fewer steps: three show what repeats",
+        )
+    if (trainer.memory_snapshot_step or 0) > trainer.max_steps:
+        yield Violation(
+            "trainer.memory_snapshot_step",
+            f"step {trainer.memory_snapshot_step:,} is never reached in {trainer.max_steps:,} steps",
+            "lower memory_snapshot_step",
         )
