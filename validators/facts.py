@@ -15,6 +15,8 @@ from validators.facts_rehearsal import RehearsalFacts
 from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
 
 SCHEMA_VERSION = 1
+FOREIGN_TREE = "model_checkpoints"
+"""Where earlier NeoBERT trainers kept their checkpoints, below the output directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,10 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFacts:
-    """What output_dir holds already. Of its checkpoints some may have been set aside, under other names."""
+    """What output_dir holds already. Of its checkpoints some may have been set aside, under other names.
+
+    `foreign_checkpoint`: the newest folder of an earlier trainer's `model_checkpoints/<step>`, or empty.
+    """
 
     path: str
     exists: bool
@@ -119,6 +124,7 @@ class OutputFacts:
     config_digest: str
     checkpoint_steps: tuple[int, ...]
     num_set_aside: int = 0
+    foreign_checkpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from launcher.probes.data import WEIGHTS
 from launcher.probes.probe import Subject
 from launcher.records import read_json
 from neobert.config.canonical import sha256
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, set_aside_in
-from validators.facts import OutputFacts
+from validators.facts import FOREIGN_TREE, OutputFacts
 
 
 def probe_output(subject: Subject) -> OutputFacts:
@@ -23,4 +26,19 @@ def probe_output(subject: Subject) -> OutputFacts:
         config_digest=sha256(resolved) if resolved else "",
         checkpoint_steps=tuple(checkpoint_steps(checkpoints)),
         num_set_aside=len(set_aside_in(checkpoints)),
+        foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
     )
+
+
+def _foreign_checkpoint(tree: Path) -> str:
+    """The newest `<step>` folder with weights that a run can start from; empty where there is none."""
+    if not tree.is_dir():
+        return ""
+    steps = {
+        int(path.parent.name): path.parent for path in tree.glob(f"*/{WEIGHTS}") if _is_step(path.parent)
+    }
+    return str(steps[max(steps)]) if steps else ""
+
+
+def _is_step(folder: Path) -> bool:
+    return folder.name.isascii() and folder.name.isdecimal()

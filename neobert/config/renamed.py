@@ -14,18 +14,22 @@ MASKED_LOSS = "the loss path is trainer.masked_logits_only_loss"
 STATIC = "remove the line; shapes are static"
 BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
 PREPARED = "remove the line; text is tokenised once and kept under dataset.cache_dir"
-NOT_OFFERED = "not offered; remove the line"
-FLOAT8 = "not offered: at this width float8 products were measured slower than bf16; remove the section"
+NGPT = "not offered: nGPT is another architecture, which nothing that reads NeoBERT can load; remove the line"
+FINE_TUNING = "not offered: it belongs to fine-tuning, and the only task is pretrain; remove the line"
+EVALUATION = "not offered: checkpoints are evaluated by other programs, which load them; remove the line"
+IN_BF16 = "the kernels here read the weights themselves, in bf16, so converted layers would have no effect"
+LOW_PRECISION = f"not offered: {IN_BF16}; remove the section"
 
 SECTIONS = {
-    "torchao": FLOAT8,
-    "float8": FLOAT8,
-    "fp8": FLOAT8,
-    "transformer_engine": "not offered: its recipes need Blackwell hardware or gain nothing at this width; "
+    "torchao": LOW_PRECISION,
+    "float8": LOW_PRECISION,
+    "fp8": LOW_PRECISION,
+    "transformer_engine": LOW_PRECISION,
+    "quartet2": f"not offered: it needs an sm120a device, and {IN_BF16}; remove the section",
+    "contrastive": "not offered: the only task is pretrain; sentence-transformers trains on its checkpoints; "
     "remove the section",
-    "quartet2": "not offered: it needs an sm120a device; remove the section",
-    "contrastive": "not offered for task: pretrain; remove the section",
-    "glue": "not offered for task: pretrain; remove the section",
+    "glue": "not offered: the only task is pretrain; AutoModelForSequenceClassification loads a checkpoint; "
+    "remove the section",
     "nsa": DECODER,
     "accelerate": SHARDING,
     "deepspeed": SHARDING,
@@ -66,7 +70,7 @@ KEYS = {
     "dataset.pre_tokenize_output": PREPARED,
     "dataset.load_all_from_disk": "write dataset.path",
     "dataset.force_redownload": "remove the line; HF_HUB_CACHE names another cache",
-    "dataset.alpha": NOT_OFFERED,
+    "dataset.alpha": FINE_TUNING,
     "datacollator.return_packed_seqlens": "remove the line; every batch carries its boundaries",
     "dataset.trust_remote_code": "remove the line; data sets with code are not loaded",
     "tokenizer.padding": "remove the line; packed batches have no padding, padded rows what they need",
@@ -75,7 +79,7 @@ KEYS = {
     "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
     "model.from_hub": "write model.pretrained_checkpoint to start from a checkpoint folder",
     "model.pad_token_id": "remove the line; it is the tokenizer's",
-    "model.base_scale": NOT_OFFERED,
+    "model.base_scale": NGPT,
     "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
     "scheduler.num_cycles": "remove the line; the decay is one half of a cosine",
     "scheduler.decay_ratio": "write scheduler.decay_percent",
@@ -119,6 +123,7 @@ NAMES = {
     "mlm_prob": "write datacollator.mlm_probability",
     "mask_prob": "write datacollator.mlm_probability",
     "packing": "write datacollator.pack_sequences",
+    "pack_sequences_mode": "remove the line; packed documents are always isolated from each other",
     "learning_rate": "write optimizer.lr",
     "max_lr": "write optimizer.lr",
     "min_lr": "write scheduler.final_lr_ratio, the floor as a share of optimizer.lr",
@@ -152,7 +157,7 @@ NAMES = {
     "num_key_value_heads": DECODER,
     "d_k": DECODER,
     "d_v": DECODER,
-    "ngpt": NOT_OFFERED,
+    "ngpt": NGPT,
     "layer_norm_eps": "write model.norm_eps",
     "rms_norm_eps": "write model.norm_eps",
     "activation": "write model.hidden_act",
@@ -192,18 +197,19 @@ NAMES = {
     "n_gpus": "write distributed.nproc_per_node",
     "accelerate_config_file": SHARDING,
     "use_deepspeed": SHARDING,
-    "mteb_task_type": NOT_OFFERED,
-    "mteb_batch_size": NOT_OFFERED,
-    "mteb_pooling": NOT_OFFERED,
-    "mteb_overwrite_results": NOT_OFFERED,
-    "pretraining_metadata": NOT_OFFERED,
+    "mteb_task_type": EVALUATION,
+    "mteb_batch_size": EVALUATION,
+    "mteb_pooling": EVALUATION,
+    "mteb_overwrite_results": EVALUATION,
+    "pretraining_metadata": FINE_TUNING,
     "config_path": "remove the line; --config names the file",
     "dataloader_num_workers": "write dataset.num_workers",
     "tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "debug": "remove the line; pass --verbose to a command",
 }
 
-ADAMW = "not offered; write adamw"
+ADAM = "not offered: with optimizer.weight_decay: 0 AdamW is Adam; write adamw"
+ADAMW_8BIT = "not offered: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
 PLATEAU = "write cosine or linear: with scheduler.decay_percent the rate stays at its peak until the decay"
 VALUES: dict[tuple[str, str | bool], str] = {
     (
@@ -217,7 +223,7 @@ VALUES: dict[tuple[str, str | bool], str] = {
     (
         "trainer.mixed_precision",
         "fp8",
-    ): "not offered: at this width float8 products were measured slower; write bf16",
+    ): "not offered: the kernels here compute in bf16; write bf16",
     ("trainer.mixed_precision", "bfloat16"): "write bf16",
     ("trainer.mixed_precision", "float32"): "write fp32",
     ("task", "pretraining"): "write pretrain",
@@ -229,9 +235,9 @@ VALUES: dict[tuple[str, str | bool], str] = {
     ("trainer.resume_from_checkpoint", False): "write never",
     ("trainer.mixed_precision", True): "write bf16",
     ("trainer.mixed_precision", False): "write fp32",
-    ("optimizer.name", "adam"): ADAMW,
-    ("optimizer.name", "adamw_8bit"): ADAMW,
-    ("optimizer.name", "soap"): ADAMW,
+    ("optimizer.name", "adam"): ADAM,
+    ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
+    ("optimizer.name", "soap"): "not offered; write adamw or muon",
     ("scheduler.name", "wsd"): PLATEAU,
     ("scheduler.name", "constant"): PLATEAU,
     ("wandb.mode", "disabled"): "write wandb.enabled: false",

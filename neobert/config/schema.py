@@ -118,6 +118,7 @@ class DatasetConfig:
         replaces=("path",),
     )
     config: str | None = key(None, "Configuration of the named data set.")
+    revision: str | None = key(None, "Hub revision of the named data set; null: its newest.")
     path: str | None = key(
         None,
         "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",

@@ -47,11 +47,16 @@ def hub_splits(config: DatasetConfig) -> dict[str, Callable[[], TextSource]]:
 
     name = str(config.name)
     place = f"{name}/{config.config}" if config.config else name
+    place = f"{place}@{config.revision}" if config.revision else place
     is_cut_off = not Path(name).exists() and hub.is_out_of_reach()
-    hint = CUT_OFF if is_cut_off else "check dataset.name and dataset.config"
+    hint = CUT_OFF if is_cut_off else "check dataset.name, dataset.config and dataset.revision"
     with hub.quiet_client(), _offline(is_cut_off):
         loaded: Any = _attempt(
-            lambda: datasets.load_dataset(name, config.config, streaming=config.streaming), place, hint
+            lambda: datasets.load_dataset(
+                name, config.config, revision=config.revision, streaming=config.streaming
+            ),
+            place,
+            hint,
         )
     make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
     return {

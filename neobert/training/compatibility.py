@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+
 POSITIONS = "model.max_position_embeddings"
 MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node x distributed.nnodes"
 
@@ -81,9 +84,10 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterat
 def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten to dotted keys, and add the microbatches of a step: their factors may be split differently.
 
-    Rotary positions have no weights: how many tokens a row may hold is then no part of the model.
+    Rotary positions have no weights: how many tokens a row may hold is then no part of the model. A key
+    that an older version had not was what it is by default.
     """
-    flat = dict(_leaves(config))
+    flat = DEFAULTS | dict(_leaves(config))
     if flat.get("model.rope", True):
         flat.pop(POSITIONS, None)
     elif flat.get(POSITIONS) is None:
@@ -100,3 +104,6 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+DEFAULTS = dict(_leaves(to_dict(RunConfig())))

@@ -92,7 +92,7 @@ ONE_ISSUE = [
     ("waivers: {}\n", "CFG003", "waivers", 1, 10, "a list, each item a mapping of code", ""),
     ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "this is a mapping", ""),
     ("trainer:\n  save_every: 0\n", "CFG007", "trainer.save_every", 2, 3, "", "trainer.save_steps"),
-    ("torchao: {enable: true}\n", "CFG007", "torchao", 1, 1, "", "measured slower"),
+    ("torchao: {enable: true}\n", "CFG007", "torchao", 1, 1, "", "no effect"),
     ("model:\n  seed: $variables.s\n", "CFG012", "model.seed", 2, 9, "no variable s", "under variables:"),
 ]
 

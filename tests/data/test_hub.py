@@ -66,16 +66,16 @@ def test_a_data_set_is_looked_for_in_the_cache_only(server, monkeypatch):
     asked = []
 
     def load_dataset(*args, **options):
-        asked.append(datasets.config.HF_HUB_OFFLINE)
+        asked.append((datasets.config.HF_HUB_OFFLINE, options["revision"]))
         raise ConnectionError("not there")
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     with pytest.raises(ProjectError) as caught:
-        open_corpus(DatasetConfig(name="nobody/nothing"))
-    assert caught.value.code == "DAT001"
+        open_corpus(DatasetConfig(name="nobody/nothing", revision="0ff1ce"))
+    assert (caught.value.code, caught.value.place) == ("DAT001", "nobody/nothing@0ff1ce")
     assert "dataset.path, and set dataset.name to null" in caught.value.hint
-    assert (asked, datasets.config.HF_HUB_OFFLINE) == ([True], False)
+    assert (asked, datasets.config.HF_HUB_OFFLINE) == ([(True, "0ff1ce")], False)
 
 
 def test_the_client_is_quiet_while_it_loads_and_not_after(caplog):

@@ -170,7 +170,7 @@ def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch
             yield {"sentence": text}
 
     stream = datasets.IterableDatasetDict(train=datasets.IterableDataset.from_generator(rows))
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, streaming: stream)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision, streaming: stream)
     source = hub_splits(DatasetConfig(name="some/name", streaming=True))["train"]()
     assert list(source.open()) == TEXTS
     with pytest.raises(ProjectError, match="DAT011"):

@@ -157,3 +157,24 @@ def test_the_cuda_of_torch_is_read_as_text(line: str, expected: str, tmp_path: P
     assert software.read_cuda_version(file) == expected
     assert software.read_cuda_version(tmp_path / "absent.py") == ""
     assert isinstance(software.cuda_of_torch(), str)
+
+
+def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(
+    command: Any, tmp_path: Path
+) -> None:
+    for step in ("500", "1000", "notes"):
+        (tmp_path / "run" / "model_checkpoints" / step).mkdir(parents=True)
+    for step in ("500", "notes"):
+        (tmp_path / "run" / "model_checkpoints" / step / "model.safetensors").touch()
+    asked = ("preflight", "-p", "cpu-demo", "--level", "host", "--output-format", "json", "--set")
+    newest = tmp_path / "run" / "model_checkpoints" / "500"
+    (fresh,) = (
+        found
+        for found in command(*asked, "trainer.output_dir=run").json["findings"]
+        if found["code"] == "CKP008"
+    )
+    assert "holds model_checkpoints of another trainer, which cannot be resumed here" in fresh["message"]
+    assert fresh["hint"].endswith(f"model.pretrained_checkpoint: {newest}")
+    resumed = command(*asked, "trainer.output_dir=new", "--set", f"trainer.resume_from_checkpoint={newest}")
+    (refused,) = (found for found in resumed.json["findings"] if found["code"] == "CKP007")
+    assert refused["hint"].endswith(f"model.pretrained_checkpoint: {newest}")

@@ -74,6 +74,13 @@ def test_a_key_that_only_one_side_has_counts():
     assert difference.saved == "absent"
 
 
+def test_a_key_that_an_older_version_had_not_was_its_default():
+    assert "revision" not in SAVED["dataset"]
+    assert structural_differences(SAVED, changed("dataset.revision", None)) == ()
+    (difference,) = structural_differences(SAVED, changed("dataset.revision", "0ff1ce"))
+    assert (difference.key, difference.saved) == ("dataset.revision", None)
+
+
 def test_the_microbatches_of_a_step_may_be_split_anew_over_processes():
     two_ranks = changed("trainer.gradient_accumulation_steps", 1) | {
         "distributed": {"nproc_per_node": 2, "nnodes": 1}

@@ -93,6 +93,8 @@ ROWS: list[Row] = [
      "config.trainer.gradient_checkpointing", False, True, "no block is recomputed"),
     ("CFG013", {"config.model.attn_backend": "torch_varlen"},
      "config.datacollator.pack_sequences", False, True, "padded rows go through sdpa"),
+    ("CFG013", {"config.dataset.revision": "0ff1ce"},
+     "config.dataset.name", "builtin:python-docs", "some/text", "dataset.revision has no effect"),
     ("CFG013", {"config.dataset.validation_split": 0.02},
      "config.dataset.eval_samples", 256, None, "used instead"),
     ("CFG005", FAST, "profile", None, "a100-prod", "names no profile"),

@@ -10,6 +10,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.rules.dat_prepared import BUILTIN
 
 
 @rule("CFG013", "idle-key", severity=Severity.WARN, level=Level.STATIC)
@@ -20,8 +21,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Names `datacollator.pad_to_multiple_of` where documents are packed, a kernel of packed documents in
     `model.attn_backend` where they are not,
     `trainer.gradient_checkpointing_every_n` where nothing is recomputed, `trainer.greater_is_better`
-    without a metric for the best checkpoint, and `dataset.validation_split`
-    where `dataset.eval_samples` is taken instead.
+    without a metric for the best checkpoint, `dataset.revision` where the text is no data set of the hub, and
+    `dataset.validation_split` where `dataset.eval_samples` is taken instead.
 
     ## Why is this bad?
     Whoever wrote the key believes that it works, and reads the results that way.
@@ -59,6 +60,9 @@ def _idle(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
         path = "trainer.greater_is_better"
         yield path, "no checkpoint is told to be the best", "set trainer.metric_for_best_model"
+    is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
+    if dataset.revision is not None and not is_on_hub:
+        yield "dataset.revision", "the text is no data set of the hub", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is used instead", "set dataset.eval_samples to null"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from shlex import quote
 
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
 from profiles.registry import ResolvedRun
-from validators.facts import DiskFacts, Facts, ResumeFacts
+from validators.facts import FOREIGN_TREE, DiskFacts, Facts, ResumeFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
@@ -202,8 +203,14 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(path, message, "restore it from a copy first, to lose nothing", Severity.WARN)
 
 
+def _start_from(checkpoint: str) -> str:
+    return f"start from its weights: model.pretrained_checkpoint: {checkpoint}"
+
+
 def _way_on(resume: ResumeFacts) -> str:
     """Name what can be gone on from; auto may lead to what this user may not read, or to nothing."""
+    if resume.exists and FOREIGN_TREE in PurePath(resume.target).parts:
+        return f"set trainer.resume_from_checkpoint to never, and {_start_from(resume.target)}"
     if resume.alternative:
         return f"go on from the newest that verifies: --resume {quote(resume.alternative)}"
     if not resume.exists:
@@ -226,7 +233,8 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     Asks that `trainer.output_dir` is new or empty. Where it holds a run, the new one has to resume it, or to
     say `trainer.overwrite_output_dir: true`, which moves the old content aside. A run that starts from a
     checkpoint of another folder does not resume the one that is there. A folder that holds anything else is
-    somebody's, and is refused in any case.
+    somebody's, and is refused in any case; of `model_checkpoints/<step>`, as other NeoBERT trainers write it,
+    the hint says how to start from its weights.
 
     ## Why is this bad?
     Two runs in one directory overwrite each other's checkpoints, and their metrics read as one.
@@ -252,6 +260,9 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         return
     if not output.is_directory:
         yield Violation(path, f"{output.path} is a file", "name a folder")
+    elif not is_run and output.foreign_checkpoint:
+        message = f"{output.path} holds {FOREIGN_TREE} of another trainer, which cannot be resumed here"
+        yield Violation(path, message, f"name a new folder, and {_start_from(output.foreign_checkpoint)}")
     elif not is_run:
         yield Violation(path, f"{output.path} holds files that are no run's", "name a new folder")
     elif not (resumes_it or trainer.overwrite_output_dir):
