@@ -1,4 +1,4 @@
-"""The batch script of the examples, with a launcher and a scheduler that pretend."""
+"""The batch scripts of the examples, with a launcher and a scheduler that pretend."""
 
 from __future__ import annotations
 
@@ -13,27 +13,37 @@ import pytest
 
 from launcher.probes.scheduler import probe_scheduler
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "slurm.sbatch"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPT, FOR_NODES = EXAMPLES / "slurm.sbatch", EXAMPLES / "slurm-nodes.sbatch"
+SCRIPTS = pytest.mark.parametrize("script", [SCRIPT, FOR_NODES], ids=["node", "nodes"])
 LAUNCHER = """#!/bin/bash
 echo "$@" > arguments
+echo $$ > pid
 trap 'sleep 0.3; touch saved; exit 75' TERM
 touch ready
 [ -n "$CODE" ] && exit "$CODE"
 while :; do sleep 0.05; done
 """
+SCHEDULER = {
+    "scontrol": 'if [ "$1" = show ]; then echo node-a; echo node-b; else echo "$@" > requeued; fi',
+    "srun": 'while [[ "$1" == -* ]]; do shift; done; exec "$@"',
+    "scancel": 'echo "$@" > cancelled; kill -TERM "$(cat pid)"',
+}
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, str]:
-    for name, text in (("neobert-launch", LAUNCHER), ("scontrol", "#!/bin/bash\necho $@ > requeued\n")):
+    commands = {name: f"#!/bin/bash\n{text}\n" for name, text in SCHEDULER.items()}
+    for name, text in (commands | {"neobert-launch": LAUNCHER}).items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "17"}
+    nodes = {"SLURM_JOB_NODELIST": "node-[a-b]", "SLURM_JOB_NUM_NODES": "2"}
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "17", **nodes}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_job_that_is_warned_saves_and_queues_itself_again(number: int, job: dict[str, str]) -> None:
-    with subprocess.Popen(["bash", str(SCRIPT), "run.yaml", "--strict"], env=job) as batch:
+def warn(script: Path, number: int, job: dict[str, str]) -> None:
+    """Start a job, warn it once its launcher runs, and wait for its end."""
+    with subprocess.Popen(["bash", str(script), "run.yaml", "--strict"], env=job) as batch:
         while not Path("ready").exists():
             assert batch.poll() is None
             time.sleep(0.01)
@@ -41,18 +51,32 @@ def test_a_job_that_is_warned_saves_and_queues_itself_again(number: int, job: di
         assert batch.wait(timeout=30) == 0
     assert Path("saved").exists()
     assert Path("requeued").read_text() == "requeue 17\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_that_is_warned_saves_and_queues_itself_again(number: int, job: dict[str, str]) -> None:
+    warn(SCRIPT, number, job)
     assert Path("arguments").read_text() == "train --config run.yaml --resume auto --strict\n"
 
 
+def test_all_launchers_of_a_job_on_several_nodes_are_warned(job: dict[str, str]) -> None:
+    warn(FOR_NODES, signal.SIGTERM, job)
+    assert Path("cancelled").read_text() == "--signal=TERM 17\n"
+    words = "train --config run.yaml --resume auto --nnodes 2 --rdzv-endpoint node-a:20017 --strict\n"
+    assert Path("arguments").read_text() == words
+
+
+@SCRIPTS
 @pytest.mark.parametrize("code", [0, 1, 4, 93])
-def test_any_other_end_is_the_end_of_the_job(code: int, job: dict[str, str]) -> None:
-    done = subprocess.run(["bash", str(SCRIPT), "run.yaml"], env={**job, "CODE": str(code)}, check=False)
+def test_any_other_end_is_the_end_of_the_job(script: Path, code: int, job: dict[str, str]) -> None:
+    done = subprocess.run(["bash", str(script), "run.yaml"], env={**job, "CODE": str(code)}, check=False)
     assert done.returncode == code
     assert not Path("requeued").exists()
 
 
-def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
-    text = SCRIPT.read_text(encoding="utf-8")
+@SCRIPTS
+def test_the_lead_that_the_script_declares_is_the_one_it_asks_for(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
     asked, declared = re.search(r"B:TERM@(\d+)", text), re.search(r"NEOBERT_SIGNAL_LEAD_S=(\d+)", text)
     assert asked
     assert declared
