@@ -180,6 +180,7 @@ class DataFacts:
     """Whether the text, the tokenizer and the weights to start from are there.
 
     `weights_reason` says why a run cannot start from `weights`; empty where it can, or starts from none.
+    `cache_reason` says why there is no folder to keep prepared text in.
     """
 
     source: str
@@ -192,6 +193,7 @@ class DataFacts:
     reason: str = ""
     weights: str = ""
     weights_reason: str = ""
+    cache_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 from launcher.probes.hub import is_available
 from launcher.probes.probe import Subject
 from neobert.config.schema import DatasetConfig, TokenizerConfig
+from neobert.data.cache_folder import cache_folder
+from neobert.errors import ProjectError
 from validators.facts import DataFacts
 
 BUILTIN = "builtin:"
@@ -44,6 +46,7 @@ def probe_data(subject: Subject) -> DataFacts:
         tokenizer_exists=has_tokenizer,
         reason=text.reason,
         weights=weights or "",
+        cache_reason=_why_no_cache(subject.config.dataset),
         weights_reason="" if weights is None else _why_no_weights(Path(weights)),
     )
 
@@ -67,10 +70,15 @@ def _text(dataset: DatasetConfig) -> Text:
 
 def _expanded(text: str) -> Path:
     """A home of nobody (`~nouser`) is a path that is not there."""
+    return Path(os.path.expanduser(text))
+
+
+def _why_no_cache(dataset: DatasetConfig) -> str:
     try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        return Path(text)
+        cache_folder(dataset)
+    except ProjectError as error:
+        return error.message
+    return ""
 
 
 def _local(path: Path) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -27,7 +28,7 @@ def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
 
 
 def _cached(kind: Kind, name: str, environment: Mapping[str, str]) -> Iterator[Path]:
-    home = Path(environment.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    home = Path(environment.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"))
     hub = Path(environment.get("HF_HUB_CACHE") or home / "hub")
     yield hub / f"{kind}--{name.replace('/', '--')}" / "snapshots"
     if kind == "datasets":

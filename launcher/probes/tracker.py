@@ -5,7 +5,6 @@ from __future__ import annotations
 import netrc
 import os
 import socket
-from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -33,9 +32,9 @@ def probe_tracker(subject: Subject) -> TrackerFacts:
 
 
 def _is_logged_in(server: str) -> bool:
-    login_file = os.environ.get("NETRC") or Path.home() / ".netrc"
+    login_file = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
     try:
-        return urlsplit(server).hostname in netrc.netrc(str(login_file)).hosts
+        return urlsplit(server).hostname in netrc.netrc(login_file).hosts
     except (OSError, netrc.NetrcParseError):
         return False
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.build import TOKENIZER_FOLDER, Request, build, encoder_for
 from neobert.data.build_lock import build_lock
+from neobert.data.cache_folder import cache_folder
 from neobert.data.encoding_pool import check_not_a_child
 from neobert.data.entry import report_to_stdout
 from neobert.data.readers import HashShare
@@ -25,8 +25,6 @@ from neobert.data.store import MANIFEST, TokenStore, open_split, read_manifest
 from neobert.data.streaming import DocumentStream, open_stream
 from neobert.data.tokenizers import TokenizerBundle, is_trained, load_tokenizer
 from neobert.errors import ProjectError
-
-CACHE_ENV = "NEOBERT_CACHE"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +63,7 @@ def prepare(config: RunConfig, on_progress: Callable[[], None] = lambda: None) -
     _check_evaluation(config, corpus)
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
     request = Request(config, corpus, tokenizer)
-    folder = cache_folder(config) / request.key()
+    folder = cache_folder(config.dataset) / request.key()
     if not (folder / MANIFEST).exists():
         check_not_a_child()
         with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
@@ -77,15 +75,6 @@ def prepare(config: RunConfig, on_progress: Callable[[], None] = lambda: None) -
             if not (folder / MANIFEST).exists():
                 build(folder, request, tell)
     return _open(folder, request)
-
-
-def cache_folder(config: RunConfig) -> Path:
-    """Return where prepared data is kept."""
-    if config.dataset.cache_dir is not None:
-        return Path(config.dataset.cache_dir).expanduser()
-    if CACHE_ENV in os.environ:
-        return Path(os.environ[CACHE_ENV]).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neobert"
 
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,7 +79,7 @@ def _splits(config: DatasetConfig) -> Splits:
         if not config.path:
             hint = "give a file or a folder; the shell may have filled in a variable that is not set"
             raise ProjectError("DAT001", "is empty", hint, "dataset.path")
-        path = Path(config.path).expanduser()
+        path = Path(os.path.expanduser(config.path))
         if is_saved_dataset(path):
             return saved_splits(path, config.text_column)
         return local_splits(path, config.text_column)

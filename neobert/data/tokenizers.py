@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from dataclasses import dataclass
 from hashlib import sha256
@@ -77,7 +78,7 @@ def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Tok
     """
     place = config.path or config.name or "tokenizer"
     if config.path is not None:
-        tokenizer = _from_path(Path(config.path).expanduser(), config)
+        tokenizer = _from_path(Path(os.path.expanduser(config.path)), config)
     elif config.name is not None:
         tokenizer = _from_hub(config.name, config)
     else:

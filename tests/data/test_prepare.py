@@ -19,7 +19,8 @@ from neobert.config.schema import RunConfig
 from neobert.data import build, build_lock, store
 from neobert.data import prepare as preparing
 from neobert.data.build_lock import build_lock as hold_lock
-from neobert.data.prepare import PreparedData, cache_folder, prepare
+from neobert.data.cache_folder import cache_folder
+from neobert.data.prepare import PreparedData, prepare
 from neobert.data.store import MANIFEST, TokenStore
 from neobert.errors import ProjectError
 from tests.data.conftest import Configure, sentences, write_jsonl
@@ -43,7 +44,7 @@ def segments(text: TokenStore) -> list[list[int]]:
 
 def left_behind(config: RunConfig) -> list[str]:
     """Names in the cache, locks aside."""
-    folder = cache_folder(config)
+    folder = cache_folder(config.dataset)
     return [path.name for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
 
 
@@ -321,7 +322,7 @@ def test_a_process_killed_half_way_leaves_nothing_that_counts(configure: Configu
     config = configure()
     arguments = [config.dataset.cache_dir, config.tokenizer.path, config.dataset.path]
     with subprocess.Popen([sys.executable, "-c", SLOW_CHILD, *map(str, arguments)], cwd=ROOT) as process:
-        folder = cache_folder(config)
+        folder = cache_folder(config.dataset)
         deadline = time.monotonic() + 60
         while not list(folder.glob(".*.partial/train.tokens")) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -406,13 +407,13 @@ def test_where_prepared_data_is_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
     config = RunConfig()
     named = replace(config, dataset=replace(config.dataset, cache_dir=str(tmp_path / "c")))
-    assert cache_folder(named) == tmp_path / "c"
-    assert cache_folder(config) == tmp_path / "a"
+    assert cache_folder(named.dataset) == tmp_path / "c"
+    assert cache_folder(config.dataset) == tmp_path / "a"
     monkeypatch.delenv("NEOBERT_CACHE")
-    assert cache_folder(config) == tmp_path / "b" / "neobert"
+    assert cache_folder(config.dataset) == tmp_path / "b" / "neobert"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_folder(config) == tmp_path / ".cache" / "neobert"
+    assert cache_folder(config.dataset) == tmp_path / ".cache" / "neobert"
 
 
 def test_the_report_is_json_and_says_what_a_person_asks(shared: tuple[Configure, PreparedData]):

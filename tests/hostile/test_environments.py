@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
+import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,3 +120,58 @@ def test_a_link_under_the_name_of_a_temporary_file_is_not_followed(tmp_path: Pat
     write_text(target, "facts")
     assert (victim.read_text(), target.read_text()) == ("precious", "facts")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["facts.json", "victim"]
+
+
+NO_HOME = ("HOME", "XDG_CACHE_HOME", "NEOBERT_CACHE", "HF_HOME")
+
+
+def homeless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that runs under any user id: no HOME, no line in /etc/passwd."""
+    for name in NO_HOME:
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number: int) -> Any:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+
+def test_no_home_directory_is_found_by_preflight(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homeless(monkeypatch)
+    words = ("preflight", "-p", "cpu-demo", "--level", "host", "--output-format", "json")
+    answer = command(*words)
+    checks = {check["id"]: check["status"] for check in answer.json["checks"]}
+    assert (answer.code, checks["DAT009"]) == (1, "fail")
+    assert "unknown" not in checks.values()
+    (finding,) = (each for each in answer.json["findings"] if each["code"] == "DAT009")
+    assert finding["hint"] == "set NEOBERT_CACHE or dataset.cache_dir to a folder that can be written to"
+    monkeypatch.setenv("NEOBERT_CACHE", "cache")
+    assert command(*words).code == 0
+
+
+UNSHARE = ("unshare", "--user", "--map-user=12345", "--map-group=12345")
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(
+    bool(
+        shutil.which("unshare") is None or subprocess.run([*UNSHARE, "true"], capture_output=True).returncode
+    ),
+    reason="this machine lets nobody take another user id",
+)
+def test_no_home_directory_is_one_sentence(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in NO_HOME}
+    answer = subprocess.run(
+        [*UNSHARE, sys.executable, "-m", "launcher", "data", "prepare", "-p", "cpu-demo"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(
+        "error: the default cache folder is ~/.cache/neobert, and there is no such home"
+    )
+    assert answer.stderr.count("\n") == 2

@@ -64,6 +64,35 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
+@rule("DAT009", "no-cache-folder", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
+def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """No folder to keep prepared text in.
+
+    ## What it does
+    Fails where the cache folder would be below a home directory, and the user has none. Training and
+    `data prepare` report with the same code a cache folder that cannot be written to, or that another
+    process holds.
+
+    ## Why is this bad?
+    A container that runs under any user id often has no HOME: preparing the text would fail after the queue.
+
+    ## Example
+    ```text
+    docker run --user 12345 IMAGE neobert-launch train --profile cpu-demo
+    ```
+
+    ## Use instead
+    ```text
+    docker run --user 12345 -e NEOBERT_CACHE=/scratch/cache IMAGE neobert-launch train --profile cpu-demo
+    ```
+    """
+    data = facts.data
+    assert data is not None
+    if data.cache_reason:
+        hint = "set NEOBERT_CACHE or dataset.cache_dir to a folder that can be written to"
+        yield Violation("dataset.cache_dir", data.cache_reason, hint)
+
+
 def _streams(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.dataset.streaming else "the text is prepared, not streamed"
 

@@ -1,0 +1,33 @@
+"""The folder that prepared text is kept in. Imports nothing heavy: preflight looks for it too."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from neobert.config.schema import DatasetConfig
+from neobert.errors import ProjectError
+
+CACHE_ENV = "NEOBERT_CACHE"
+
+
+def cache_folder(config: DatasetConfig) -> Path:
+    """Return where prepared data is kept. Raises ProjectError DAT009 where that depends on a missing home."""
+    if config.cache_dir is not None:
+        return _expanded(config.cache_dir, "dataset.cache_dir")
+    if named := os.environ.get(CACHE_ENV):
+        return _expanded(named, CACHE_ENV)
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache) / "neobert"
+    return _expanded("~/.cache/neobert", "the default cache folder")
+
+
+def _expanded(text: str, source: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ProjectError(
+            "DAT009",
+            f"{source} is {text}, and there is no such home directory (HOME is not set for this user)",
+            "set NEOBERT_CACHE or dataset.cache_dir to a folder that can be written to",
+        ) from None
