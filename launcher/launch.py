@@ -29,7 +29,7 @@ class Launch:
     Attributes:
         folder: the run directory as it was named.
         held: the descriptor that claims the run directory; the trainer keeps it open.
-        deadline: when it has to have stopped by itself; None where no end is known.
+        deadlines: when it has to have stopped by itself.
         stages: steps at which the run is judged; None where none were asked for.
         owns_run: whether this launch keeps the run directory, and may begin the run again.
     """
@@ -40,7 +40,7 @@ class Launch:
     limits: WatchdogConfig
     error_file: Path
     held: tuple[int, ...] = ()
-    deadline: Deadline | None = None
+    deadlines: tuple[Deadline, ...] = ()
     stages: Stages | None = None
     owns_run: bool = True
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
+from launcher.deadline import environment_of, nearest
 from launcher.ending import Ending, conclude, read_error, saved_step
 from launcher.files import write_json
 from launcher.forwarding import Forwarder
@@ -97,12 +98,13 @@ def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     """Leave the verdict on a run that stopped itself before an end behind which it is not to go on."""
     outcome = read_outcome(launch.location)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_asked_to_stop(forwarder)
-    if not (is_by_the_clock and launch.deadline and launch.deadline.verdict and launch.owns_run):
+    deadline = nearest(launch.deadlines)
+    if not (is_by_the_clock and deadline and deadline.verdict and launch.owns_run):
         return None
     told = outcome | {
         "status": "failed",
         "exit_code": EXIT_DO_NOT_REQUEUE,
-        "message": launch.deadline.verdict,
+        "message": deadline.verdict,
     }
     _leave_verdict(launch, told)
     return told
@@ -125,7 +127,7 @@ def run_session(
         launch.error_file,
         launch.held,
         launch.topology.nproc_per_node,
-        launch.deadline.environment if launch.deadline else {},
+        environment_of(launch.deadlines),
     )
     forwarder.adopt(child)
     if launch.owns_run:

@@ -13,6 +13,7 @@ from launcher.rundir import MANIFEST, METRICS, is_alive, is_run_directory
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_number
 from launcher.watch import LOSS
+from neobert.clock import boot_id, since_boot_s
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.training.outcome import FILE_NAME as OUTCOME
@@ -100,6 +101,10 @@ def _last_loss(folder: Path) -> float | None:
 
 
 def _age_s(beat: Record, now: datetime) -> float | None:
+    """Prefer the clock that nobody sets; times of day compare with those of another boot, or host."""
+    boot_s = beat.get("boot_s")
+    if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
+        return max(0.0, since_boot_s() - boot_s)
     try:
         return max(0.0, (now - datetime.fromisoformat(str(beat["ts_utc"]))).total_seconds())
     except (KeyError, ValueError, TypeError):

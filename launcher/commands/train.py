@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from launcher import console
 from launcher.continuation import goes_on, is_finished
-from launcher.deadline import deadline_of
+from launcher.deadline import deadlines_of
 from launcher.devices import keep_to_its_device
 from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.formats import deliver
@@ -50,6 +49,7 @@ from launcher.supervision import supervise
 from launcher.ui.preflight_view import preflight_text
 from launcher.views import View, make_view
 from launcher.watch import Watch
+from neobert.clock import since_boot_s
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.printable import printable
@@ -87,7 +87,7 @@ class Order:
 
     Attributes:
         folder: the run directory.
-        begun_s: when the command was given, in seconds since the epoch.
+        begun_s: when the command was given, in seconds since boot.
     """
 
     asked: Asked
@@ -110,7 +110,7 @@ def run(asked: Asked, output_format: str) -> int:
     """Launch one run and stay with it to its end."""
     try:
         with forwarding() as forwarder:
-            return _run(asked, output_format, time.time(), forwarder)
+            return _run(asked, output_format, since_boot_s(), forwarder)
     except StoppedEarlyError:
         again = same_again(has_checkpoint=False)
         message = "asked to stop before the trainer was started: nothing is lost"
@@ -242,7 +242,7 @@ def _launch(order: Order, error_file: Path, held: tuple[int, ...] = ()) -> Launc
         limits=order.resolved.config.watchdog,
         error_file=error_file,
         held=held,
-        deadline=deadline_of(order.resolved, os.environ, order.begun_s),
+        deadlines=deadlines_of(order.resolved, os.environ, order.begun_s),
         owns_run=bool(held),
     )
 

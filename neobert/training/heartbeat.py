@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from neobert.clock import boot_id, since_boot_s
 from neobert.model.record import summarize
 from neobert.plan.evaluation import evaluations_after
 from neobert.training.journal import Journal
@@ -90,6 +91,8 @@ class Heartbeat:
             "schema_version": SCHEMA_VERSION,
             "config_digest": self._config_digest or None,
             "ts_utc": _utc(time.time()),
+            "boot_id": boot_id() or None,
+            "boot_s": round(since_boot_s(), 3),
             "seq": self._seq,
             "rank": self._rank,
             "phase": last.phase,

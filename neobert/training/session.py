@@ -42,7 +42,7 @@ from neobert.training.metrics import MetricsLine, TrainingLog
 from neobert.training.outcome import Status, clear_outcome, has_outcome, write_outcome
 from neobert.training.plateau import PlateauWatch
 from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
-from neobert.training.signals import STOP_BY_ENV, Signals, StopRequested
+from neobert.training.signals import STOP_CLOCKS, Signals, StopRequested
 from neobert.training.traces import tracing
 from neobert.training.tracker import open_tracker
 from neobert.training.trainer import Trainer
@@ -186,8 +186,9 @@ def assemble(
     task = build_pretraining(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
     trainer.pulse = pulse
-    if STOP_BY_ENV in os.environ:
-        signals.stop_by(float(os.environ[STOP_BY_ENV]), pulse.stopping_s)
+    for name, clock in STOP_CLOCKS.items():
+        if name in os.environ:
+            signals.stop_by(float(os.environ[name]), pulse.stopping_s, clock)
     return trainer
 
 

@@ -14,12 +14,15 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Literal
 
+from neobert.clock import since_boot_s
 from neobert.errors import EXIT_INTERRUPTED, EXIT_PREEMPTED
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
 # A scheduler's early warning asks for the same as the signal that follows.
 WARNING = signal.SIGUSR1
-STOP_BY_ENV = "NEOBERT_STOP_BY"
+# When the launch has to have stopped: by the time of day, as Slurm ends jobs; by a clock that nobody sets.
+STOP_BY_ENV, STOP_SINCE_BOOT_ENV = "NEOBERT_STOP_BY", "NEOBERT_STOP_SINCE_BOOT"
+STOP_CLOCKS: dict[str, Callable[[], float]] = {STOP_BY_ENV: time.time, STOP_SINCE_BOOT_ENV: since_boot_s}
 LEAD_SHARE = 0.1
 AGAIN = b"asked to stop once more: the save under way goes on, a third Ctrl-C at the launcher ends it\n"
 
@@ -38,7 +41,7 @@ class Signals:
         self.requested: signal.Signals | None = None
         self._is_waiting = False
         self._owner = os.getpid()
-        self._is_late: Callable[[], bool] = lambda: False
+        self._is_late: list[Callable[[], bool]] = []
 
     @contextmanager
     def installed(self) -> Iterator[Signals]:
@@ -51,16 +54,16 @@ class Signals:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def stop_by(self, end_s: float, lead_s: Callable[[], float]) -> None:
+    def stop_by(self, end_s: float, lead_s: Callable[[], float], clock: Callable[[], float]) -> None:
         """Ask for a stop by the clock, as a scheduler would by SIGTERM.
 
         Args:
-            end_s: when the job is killed, in seconds since the epoch.
+            end_s: when the job is killed, in seconds of the clock.
             lead_s: how long before that the loop has to hear of it; of a short job a tenth is enough, lest
                 it stops before it has done anything.
         """
-        most_s = LEAD_SHARE * (end_s - time.time())
-        self._is_late = lambda: time.time() + min(lead_s(), most_s) >= end_s
+        most_s = LEAD_SHARE * (end_s - clock())
+        self._is_late.append(lambda: clock() + min(lead_s(), most_s) >= end_s)
 
     def request(self, kind: signal.Signals) -> None:
         """Ask for a stop from within this process; the first request counts."""
@@ -84,7 +87,7 @@ class Signals:
     @property
     def votes(self) -> list[int]:
         """One for each kind of stop that this process was asked for, in the order of `STOPS`."""
-        if self.requested is None and self._is_late():
+        if self.requested is None and any(is_late() for is_late in self._is_late):
             self.requested = signal.SIGTERM
         return [int(self.requested == kind) for kind in STOPS]
 

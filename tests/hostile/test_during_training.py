@@ -7,12 +7,15 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launcher.commands.status import look_at
 from launcher.ending import conclude
 from neobert.config import from_dict
 from neobert.errors import ProjectError
@@ -63,6 +66,34 @@ def test_a_reader_that_takes_nothing_delays_neither_a_restart_nor_the_end(
         pytest.fail("the launcher waits for its reader")
     (restart,) = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))["restarts"]
     assert restart["why"].startswith("rank 0 was killed by SIGKILL")
+
+
+@pytest.fixture
+def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What a launch of a smoke profile tells its trainer of the hour that it has."""
+    environments: list[dict[str, str]] = []
+
+    def start(*arguments: Any) -> None:
+        environments.append(arguments[5])
+        raise ProjectError("enough", "the environment is known")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("launcher.supervision.start", start)
+        command(*TRAIN)
+    return environments[0]
+
+
+def test_a_clock_that_is_set_forward_ends_no_run(
+    limits: dict[str, str], make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in limits.items():
+        monkeypatch.setenv(name, value)
+    run_dir, now = make_run("shifted"), time.time
+    code = train_until(run_dir, 6, lambda: monkeypatch.setattr(time, "time", lambda: now() + 7200))
+    assert code == 0
+    age_s = look_at(run_dir, datetime.fromtimestamp(now() + 7200, UTC)).heartbeat_age_s
+    assert age_s is not None
+    assert age_s < 3600
 
 
 @pytest.mark.e2e

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.commands import train
-from launcher.deadline import deadline_of
+from launcher.deadline import deadlines_of, environment_of, nearest
 from launcher.launch import Launch
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
@@ -33,11 +33,17 @@ A100, SMOKE = "a100-prod", "gpu-smoke"
     ],
 )
 def test_the_earliest_end_counts(
-    profile: str, hours: float | None, job_end: str, expected: float | None
+    profile: str,
+    hours: float | None,
+    job_end: str,
+    expected: float | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("launcher.deadline.since_boot_s", lambda: 1000.0)
+    monkeypatch.setattr("launcher.deadline.time", SimpleNamespace(time=lambda: 1000.0))
     limit = "null" if hours is None else str(hours)
     run = resolve_run(profile, (), [f"guard.walltime_limit_hours={limit}"])
-    found = deadline_of(run, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0)
+    found = nearest(deadlines_of(run, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0))
     assert (found and found.at_s) == expected
     assert bool(found and found.verdict) == (profile == SMOKE and expected == 4600)
 
@@ -52,10 +58,10 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
         return check(*arguments, **named)
 
     def supervise(launch: Launch, *_: Any) -> Any:
-        told.append(launch.deadline and launch.deadline.environment)
+        told.append(environment_of(launch.deadlines))
         raise ProjectError("enough", "what it was told is known")
 
-    monkeypatch.setattr(train, "time", SimpleNamespace(time=lambda: now_s[0]))
+    monkeypatch.setattr(train, "since_boot_s", lambda: now_s[0])
     monkeypatch.setattr(train, "examine", examine)
     monkeypatch.setattr(train, "supervise", supervise)
     monkeypatch.setattr(train, "wait_for_first_node", lambda *_: None)
@@ -63,4 +69,4 @@ def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
     command("train", *run)
     now_s[0] = 1000.0
     command("train", *run, "--nnodes", "2", "--node-rank", "1", "--master-addr", "a")
-    assert told == [{"NEOBERT_STOP_BY": "2800"}] * 2
+    assert told == [{"NEOBERT_STOP_SINCE_BOOT": "2800"}] * 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.deadline import deadline_of
+from launcher.deadline import deadlines_of
 from launcher.probes import hub
 from launcher.probes.data import probe_data
 from launcher.probes.probe import IncompleteError, Subject
@@ -89,7 +89,7 @@ def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     found = probe_scheduler({"SLURM_JOB_ID": "7"})
     assert (found.walltime_left_s, found.end_is_known) == (3600.0, False)
-    assert deadline_of(resolve_run("a100-prod"), {"SLURM_JOB_ID": "7"}, 0.0) is None
+    assert deadlines_of(resolve_run("a100-prod"), {"SLURM_JOB_ID": "7"}, 0.0) == ()
 
 
 @pytest.mark.parametrize(

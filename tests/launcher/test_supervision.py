@@ -66,7 +66,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
         program: str,
         *,
         limits: WatchdogConfig = TIGHT,
-        deadline: Deadline | None = None,
+        deadlines: tuple[Deadline, ...] = (),
         owns_run: bool = True,
         **how: Any,
     ) -> Ending:
@@ -77,7 +77,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
             topology=Topology(**how),
             limits=limits,
             error_file=tmp_path / "error.json",
-            deadline=deadline,
+            deadlines=deadlines,
             owns_run=owns_run,
         )
         with forwarding() as forwarder:
@@ -239,8 +239,9 @@ def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(
     verdict: str, stop: str, expected: tuple[str, int, str], launched: Callable[..., Ending], tmp_path: Path
 ) -> None:
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)"
-    program = f"{hears}; assert os.environ['NEOBERT_STOP_BY'] == '7'; beat(5); {stop} end('preempted', 75, 5)"
-    ending = launched(program, deadline=Deadline(7.0, verdict))
+    told = "assert os.environ['NEOBERT_STOP_SINCE_BOOT'] == '7'"
+    program = f"{hears}; {told}; beat(5); {stop} end('preempted', 75, 5)"
+    ending = launched(program, deadlines=(Deadline(7.0, verdict),))
     assert (ending.status, ending.exit_code) == expected[:2]
     assert expected[2] in ending.message
     assert read_json(tmp_path / "outcome.json")["exit_code"] == expected[1]

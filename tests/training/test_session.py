@@ -43,6 +43,8 @@ BEAT_FIELDS = [
     "schema_version",
     "config_digest",
     "ts_utc",
+    "boot_id",
+    "boot_s",
     "seq",
     "rank",
     "phase",

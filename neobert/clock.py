@@ -1,0 +1,26 @@
+"""A clock that nobody sets: seconds since this machine was booted, time in suspension included."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def since_boot_s() -> float:
+    """Return the seconds since boot, the same for every process of a machine."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@cache
+def boot_id() -> str:
+    """Return what tells this boot from others, so that times of different processes can be compared.
+
+    Empty where the kernel does not tell.
+    """
+    with suppress(OSError):
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    return ""
