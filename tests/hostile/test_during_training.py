@@ -128,7 +128,7 @@ def test_a_run_whose_directory_is_moved_saves_there_and_resumes_when_it_is_back(
 def test_a_run_whose_directory_is_deleted_says_what_is_lost_and_makes_no_other(
     make_run: Callable[..., Path],
 ) -> None:
-    run_dir = make_run()
+    run_dir = make_run(trainer={"async_save": False})  # else files come while they are deleted
     with pytest.raises(ProjectError, match="deleted, or moved to another file system") as caught:
         train_until(run_dir, 7, lambda: shutil.rmtree(run_dir))
     assert (caught.value.code, caught.value.exit_code) == ("TRN002", 4)
