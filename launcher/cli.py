@@ -178,9 +178,10 @@ def _plan(
     output_format: options.Format = "text",
     verbose: options.Verbose = False,
 ) -> None:
-    """Say what the run will be and cost: size, memory, time.
+    """Estimate size, memory, time and cost of a run.
 
-    Also work at risk, checkpoints and money, each derived from the config; --verbose gives the reasons.
+    Also work at risk and checkpoints, each derived from the config; --verbose gives the reasons. A config
+    that lint refuses is planned, and ends with its findings and exit code 1.
     """
     from launcher.commands import plan
 

@@ -116,7 +116,7 @@ Stages = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool, Option("--dry-run", help="Print the command and what would be written; start nothing.")
+    bool, Option("--dry-run", help="Check config and run directory, print command and files; start nothing.")
 ]
 NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", help="Processes per node.")]
 Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Nodes.")]

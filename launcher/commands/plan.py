@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
+import validators.rules  # noqa: F401  registers every rule
 from launcher import console
 from launcher.formats.json import to_json
+from launcher.formats.text import render
+from launcher.report import report_of_run
 from launcher.selection import Selection
 from launcher.ui.plan_view import plan_text
 from neobert.errors import EXIT_OK
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
+from validators.core import judge
+from validators.finding import Level
 from validators.planning import plan_run
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
-    """Derive the plan and print it; nothing is judged, so a plan that a rule would refuse exits with 0."""
+    """Derive the plan, judge it by the static rules as `lint` does, print both; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
+    report = report_of_run(resolved, *judge(resolved, plan, levels=(Level.STATIC,)))
     if output_format == "json":
-        console.write(to_json(as_json(resolved, plan)))
+        judged = {key: report.as_json()[key] for key in ("verdict", "exit_code", "findings")}
+        console.write(to_json({**as_json(resolved, plan), **judged}))
     else:
-        console.write(plan_text(resolved, plan, verbose=verbose))
-    return EXIT_OK
+        parts = [plan_text(resolved, plan, verbose=verbose)]
+        parts += [] if report.exit_code == EXIT_OK else [render(report)]
+        console.write("\n\n".join(parts))
+    return report.exit_code
 
 
 def as_json(resolved: ResolvedRun, plan: Plan) -> dict[str, Any]:

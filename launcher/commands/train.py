@@ -14,6 +14,7 @@ from launcher import console
 from launcher.continuation import goes_on, is_finished
 from launcher.deadline import deadlines_of
 from launcher.devices import keep_to_its_device
+from launcher.dry_run import judge_dry_run
 from launcher.ending import Ending, already_finished, same_again, summary_text
 from launcher.formats import deliver
 from launcher.formats.json import to_json
@@ -59,6 +60,7 @@ from validators.finding import Level
 
 # Beside the run it would be lost when the run's disk is full, which is one of the errors it has to tell.
 ERROR = "error.json"
+DRY = "checked: config and run directory; `neobert-launch preflight` checks machine, GPUs and data too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,12 @@ def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder)
     topology = _topology(resolved, asked.meeting)
     folder = run_directory(resolved)
     order = Order(asked, resolved, topology, folder, output_format, begun_s, forwarder)
-    if asked.dry_run:
-        return _dry_run(order)
     if is_finished(resolved, folder):
         if output_format == "text":
             console.write("this run is finished: nothing is left to do")
         return _deliver(already_finished(folder), output_format)
+    if asked.dry_run:
+        return _dry_run(order)
     return _join(order) if topology.node_rank else _lead(order)
 
 
@@ -279,19 +281,23 @@ def _command(order: Order) -> list[str]:
 
 
 def _dry_run(order: Order) -> int:
-    """Judge the static rules only: nothing is probed, written or started."""
-    report = examine(order.resolved, (Level.STATIC,), folder=None, strict=order.asked.strict).report
+    """Judge what needs no look at the machine; nothing is written or started."""
+    refuse_halted(order.folder)
+    leads = not order.topology.node_rank
+    report = judge_dry_run(order.resolved, order.folder, leads=leads, strict=order.asked.strict)
     command = _command(order)
     would_write = [f"{order.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
     if order.output_format == "json":
         told: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
         console.write(to_json(told))
-    else:
+    elif report.exit_code == EXIT_OK:
         lines = [
             "would write:",
             *(printable(f"  {name}") for name in would_write),
             "would run:",
             printable(f"  {shlex.join(command)}"),
         ]
-        console.write("\n".join([*lines, findings_text(report)]))
+        console.write("\n".join([*lines, findings_text(report), DRY]))
+    else:
+        console.write(f"{findings_text(report)}\ntrain would refuse this run: nothing would be written")
     return report.exit_code

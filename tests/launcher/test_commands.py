@@ -81,6 +81,18 @@ def test_plan_has_reasons(command: Callable[..., Any]) -> None:
         assert f"\n  {name}: " in text
 
 
+def test_plan_refuses_what_lint_refuses(command: Callable[..., Any]) -> None:
+    words = ("plan", "-p", "cpu-demo", "--set", "model.num_attention_heads=7")
+    refused = command(*words)
+    assert refused.code == 1
+    assert "fail MOD002 illegal-shape" in refused.out
+    report = command(*words, *JSON).json
+    assert (report["verdict"], report["exit_code"]) == ("fail", 1)
+    assert [finding["code"] for finding in report["findings"]] == ["MOD002"]
+    assert report["plan"]["num_parameters"]["value"] > 0
+    assert "MOD" not in command("plan", "-p", "cpu-demo").out
+
+
 def test_plan_follows_overrides(command: Callable[..., Any]) -> None:
     def eta(steps: int) -> float:
         words = ("plan", "-p", "a100-prod", "--trainer.max_steps", str(steps), *JSON)

@@ -198,6 +198,25 @@ def test_a_dry_run_prints_the_command_and_writes_nothing(run_child: Callable[...
     assert refused.code == 2
 
 
+def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    words = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run", "--dry-run")
+    saved = tmp_path / "run" / "checkpoints" / "20"
+    saved.mkdir(parents=True)
+    for more, code, finding in (
+        ((), 1, "CKP008"),
+        (("--trainer.overwrite_output_dir", "true"), 0, ""),
+        (("--resume", "auto"), 1, "CKP007"),
+        (("--node-rank", "1", "--nnodes", "2", "--rdzv-endpoint", "a:1"), 0, ""),
+    ):
+        answer = command(*words, *more)
+        is_refused = "train would refuse this run: nothing would be written" in answer.out
+        assert (answer.code, finding in answer.out, is_refused) == (code, True, bool(code)), answer.out
+        assert ("would run:" in answer.out) is not bool(code)
+    assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]
+
+
 def test_two_processes_under_torchrun_have_a_log_each(run_child: Callable[..., Any]) -> None:
     answer = run_child(*TRAIN, "--nproc-per-node", "2", fake="finish")
     assert answer.code == 0, answer.out + answer.err
