@@ -357,12 +357,13 @@ def _data_prepare(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
+    output: options.PreparedFolder = None,
     output_format: options.Format = "text",
 ) -> None:
     """Tokenise the text of a run once, where train looks for it."""
     from launcher.commands import data
 
-    _end(data.prepare(_selection(profile, config, overrides), output_format))
+    _end(data.prepare(_selection(profile, config, overrides), output, output_format))
 
 
 @tokenizer_app.command(

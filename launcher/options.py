@@ -149,8 +149,17 @@ Baseline = Annotated[
 ]
 BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Keep the report as JSON.")]
 
-# status, tokenizer train
+# status, data prepare, tokenizer train
 RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
+PreparedFolder = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder to write, empty or new; a run uses it as dataset.cache_dir. Default: the cache.",
+    ),
+]
 TokenizerFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Folder to write; it must be empty or new.")
 ]

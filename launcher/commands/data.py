@@ -17,28 +17,34 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import ResolvedRun
 
 PREPARE = "neobert.data.prepare"
+PREPARED = "manifest.json"
 TRAIN_TOKENIZER = "neobert.data.train_tokenizer"
 
 
-def prepare(selection: Selection, output_format: str) -> int:
-    """Tokenise the text of a run and print what became of it."""
-    return _answer(PREPARE, selection.require(), (), output_format)
+def prepare(selection: Selection, output: Path | None, output_format: str) -> int:
+    """Tokenise the text of a run, into the cache or a folder, and print what became of it."""
+    resolved = selection.require()
+    if output is None:
+        return _answer(PREPARE, resolved, (), output_format)
+    if not (output / PREPARED).exists():
+        _check_new(output, "prepared text")
+    return _answer(PREPARE, resolved, (str(output.absolute()),), output_format)
 
 
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
     """Train a tokenizer into a new folder."""
     resolved = selection.require()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise _occupied(output)
+    _check_new(output, "a tokenizer")
     make_folder(output.absolute().parent)
     return _answer(TRAIN_TOKENIZER, resolved, (str(output),), output_format)
 
 
-def _occupied(output: Path) -> ProjectError:
-    is_file = "this is a file, and a tokenizer is a folder"
-    in_use = "the folder is not empty, and a tokenizer that others use may lie in it"
-    message = in_use if output.is_dir() else is_file
-    return ProjectError("occupied-folder", message, "name a new folder", str(output), EXIT_USAGE)
+def _check_new(output: Path, content: str) -> None:
+    """Refuse a folder that holds anything: others may use it."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return
+    message = "the folder is not empty" if output.is_dir() else f"this is a file, and {content} is a folder"
+    raise ProjectError("occupied-folder", message, "name a new folder", str(output), EXIT_USAGE)
 
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
-from neobert.counting import counted
 from neobert.data.copies import Copies
-from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder
+from neobert.data.encoding import Counts, Encoded, SegmentEncoder, check_maskable, encode_all, segment_encoder
 from neobert.data.patience import PatientReader
-from neobert.data.readers import TextSource
+from neobert.data.readers import Part, TextSource
 from neobert.data.report import split_report
 from neobert.data.shape import row_length, segment_length
 from neobert.data.sources import Corpus
@@ -88,16 +87,22 @@ def encoder_for(config: RunConfig, tokenizer: TokenizerBundle) -> SegmentEncoder
     return segment_encoder(tokenizer, segment_length(config), dataset.min_length, dataset.long_documents)
 
 
-def build(folder: Path, request: Request, report_progress: Callable[[], None]) -> None:
-    """Write the folder of a request; the caller holds its lock. What goes wrong leaves nothing behind."""
+def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:
+    """Write the folder of a request, whose key is `key`; the caller holds its lock.
+
+    What goes wrong leaves nothing behind.
+    """
+    _check_documents(request)
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         with writing(partial):
             shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
             if partial.is_symlink():
                 partial.unlink()
-            if folder.exists():
+            if folder.name == key and folder.exists():
                 shutil.rmtree(folder)  # one without a manifest, so not whole: something cleaned up in it
+            elif folder.exists():
+                folder.rmdir()  # of a name that a person chose: only an empty one
             partial.mkdir(parents=True)
         tokenizer = request.tokenizer or load_tokenizer(request.config.tokenizer, request.corpus)
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
@@ -114,7 +119,7 @@ def build(folder: Path, request: Request, report_progress: Callable[[], None]) -
         if splits.keys() >= {"train", "eval"}:
             splits["train"]["counts"]["copies_of_evaluation"] = copies.count
         content = request.content()
-        _check_unchanged(folder, content, request.corpus.label)
+        _check_unchanged(key, content, request.corpus.label)
         write_manifest(partial, _manifest(content, tokenizer, splits))
         with writing(folder):
             partial.rename(folder)
@@ -147,7 +152,8 @@ def _write_split(
     finally:
         writer.abandon()
     if counts.segments == 0:
-        raise _empty(source.label, counts, config.dataset.eval_samples)
+        raise _empty(source.label, counts)
+    check_maskable(source.label, counts)
     return described | {"counts": split_report(source.label, counts)}
 
 
@@ -190,9 +196,9 @@ def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[
     }
 
 
-def _check_unchanged(folder: Path, content: dict[str, Any], label: str) -> None:
-    """Refuse text that is no longer what it was when the folder got its name."""
-    if hash_of(content) != folder.name:
+def _check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
+    """Refuse text that is no longer what it was when its key was computed."""
+    if hash_of(content) != key:
         raise ProjectError(
             "DAT001",
             "changed while it was being prepared",
@@ -201,12 +207,32 @@ def _check_unchanged(folder: Path, content: dict[str, Any], label: str) -> None:
         )
 
 
-def _empty(label: str, counts: Counts, eval_samples: int | None) -> ProjectError:
+def _check_documents(request: Request) -> None:
+    """Refuse a split without documents before any work is done. A stream is not opened for it."""
+    dataset = request.config.dataset
+    for _, source, _ in () if dataset.streaming else request.splits():
+        if next(iter(PatientReader.of(source, dataset)), None) is None:
+            raise _no_documents(source, request)
+
+
+def _no_documents(source: TextSource, request: Request) -> ProjectError:
+    num_held_out, evaluation = request.config.dataset.eval_samples, request.corpus.evaluation
+    if num_held_out and source is request.corpus.train and isinstance(evaluation, Part):
+        total = evaluation.source.count()
+        return ProjectError(
+            "DAT004",
+            f"no training documents left: {num_held_out:,} go to evaluation (dataset.eval_samples), "
+            f"the text has {total:,}",
+            "lower dataset.eval_samples, or add text",
+            evaluation.source.label,
+        )
+    hint = "check the source, and the slice or share of it that is taken"
+    return ProjectError("DAT004", "holds no documents", hint, source.label)
+
+
+def _empty(label: str, counts: Counts) -> ProjectError:
     if counts.documents == 0:
-        hint = "check the source, and what slice or share of it is taken"
-        if eval_samples:
-            hint += f"; dataset.eval_samples holds out its first {counted(eval_samples, 'document')}"
-        return ProjectError("DAT004", "holds no documents", hint, label)
+        return ProjectError("DAT004", "holds no documents", "check the source", label)
     return ProjectError(
         "DAT004",
         f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "

@@ -60,6 +60,11 @@ class Counts:
             setattr(self, item.name, total)
 
     @property
+    def maskable(self) -> int:
+        """Tokens that may be masked: neither markers nor special or unknown tokens."""
+        return self.tokens - NUM_MARKERS * self.segments - self.special - self.unknown
+
+    @property
     def truncation_share(self) -> float:
         """Share of the tokens read that truncating and dropping lost."""
         return self.tokens_lost / max(1, self.tokens + self.tokens_lost)
@@ -196,6 +201,18 @@ def segment_encoder(
         None if unknown_id in (bundle.cls_id, bundle.sep_id) else unknown_id,
         bundle.is_maskable,
     )
+
+
+def check_maskable(label: str, counts: Counts) -> None:
+    """Raise DAT004 for text from which nothing can be learned: no token of it may be masked."""
+    if counts.maskable == 0:
+        raise ProjectError(
+            "DAT004",
+            f"none of {counts.tokens - NUM_MARKERS * counts.segments:,} tokens can be masked: "
+            f"{counts.special:,} are special tokens, {counts.unknown:,} unknown to the tokenizer",
+            "check the text, dataset.text_column and the tokenizer",
+            label,
+        )
 
 
 def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:

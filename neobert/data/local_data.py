@@ -15,6 +15,7 @@ from pathlib import Path
 
 from neobert.counting import counted
 from neobert.data.compression import COMPRESSIONS
+from neobert.data.file_digests import DescribeFile
 from neobert.data.readers import FileSource, TextSource
 from neobert.data.splits import ALIASES
 from neobert.data.text_files import KINDS, kind_of, suffix_of
@@ -26,13 +27,15 @@ TABLES = {".csv", ".tsv", ".json"}
 ALREADY_READ = "another name of a file that is read"
 
 
-def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], TextSource]]:
+def local_splits(
+    path: Path, text_column: str | None, describe: DescribeFile
+) -> dict[str, Callable[[], TextSource]]:
     """Sort a file or the files of a folder into splits. Raises DAT001 where there is nothing to read."""
     if not path.exists():
         raise unreadable(path, "does not exist", "give the path of a file or a folder in dataset.path")
     if not path.is_dir():
         _check_file(path)
-        return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column)}
+        return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column, describe)}
     members: dict[str, list[Path]] = {}
     found, others = _files_below(path)
     for file in found:
@@ -45,6 +48,7 @@ def local_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], 
             path,
             tuple(files),
             text_column,
+            describe,
         )
         for name, files in sorted(members.items())
     }

@@ -1,6 +1,7 @@
 """Prepare text once: tokenise it, cut it to the context, keep it as a memory map; then open that.
 
-`python -m neobert.data.prepare RESOLVED.json` prepares what a resolved config names and prints a JSON report.
+`python -m neobert.data.prepare RESOLVED.json [FOLDER]` prepares what a resolved config names, and prints a
+JSON report.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig, TokenizerConfig
-from neobert.data.build import TOKENIZER_FOLDER, Request, build, encoder_for
+from neobert.data.build import TOKENIZER_FOLDER, Request, build, encoder_for, hash_of
 from neobert.data.build_lock import build_lock
 from neobert.data.cache_folder import cache_folder
 from neobert.data.encoding_pool import check_not_a_child
 from neobert.data.entry import report_to_stdout
+from neobert.data.file_digests import FOLDER as DIGESTS
+from neobert.data.file_digests import FileDigests, described_by_ends
 from neobert.data.readers import HashShare
 from neobert.data.report import epochs_needed, fill_of, shape_report, split_report
 from neobert.data.shape import BatchShape, batch_shape, segment_length
@@ -53,27 +56,33 @@ class PreparedData:
         return self.folder / TOKENIZER_FOLDER
 
 
-def prepare(config: RunConfig, on_progress: Callable[[], None] = lambda: None) -> PreparedData:
+def prepare(
+    config: RunConfig, on_progress: Callable[[], None] = lambda: None, *, output: Path | None = None
+) -> PreparedData:
     """Prepare the text that a config names, or open what was prepared before.
 
+    It is kept in `output`, a new folder, else in the cache. A cache folder that was an `output` is opened.
     Whichever process comes first does the work, and calls `on_progress` as it goes; the others wait for it.
     Raises ProjectError with a DAT or TOK code, or CKP010.
     """
-    corpus = open_corpus(config.dataset)
+    cache = cache_folder(config.dataset)
+    describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
+    corpus = open_corpus(config.dataset, describe)
     _check_evaluation(config, corpus)
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
     request = Request(config, corpus, tokenizer)
-    folder = cache_folder(config.dataset) / request.key()
+    key = request.key()
+    folder = output or (cache if (cache / MANIFEST).exists() else cache / key)
     if not (folder / MANIFEST).exists():
         check_not_a_child()
-        with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
+        with build_lock(cache / f".{key}.lock") as report_progress:
 
             def tell() -> None:
                 report_progress()
                 on_progress()
 
             if not (folder / MANIFEST).exists():
-                build(folder, request, tell)
+                build(folder, request, key, tell)
     return _open(folder, request)
 
 
@@ -102,6 +111,7 @@ def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
 
 def _open(folder: Path, request: Request) -> PreparedData:
     manifest, config = read_manifest(folder), request.config
+    _check_request(folder, manifest, request)
     _check_tokenizer_is_there(folder)
     tokenizer = request.tokenizer or load_tokenizer(TokenizerConfig(path=str(folder / TOKENIZER_FOLDER)))
     _check_manifest(folder, manifest, tokenizer, segment_length(config))
@@ -168,6 +178,19 @@ def _check_tokenizer_is_there(folder: Path) -> None:
         raise ProjectError("DAT001", "has no tokenizer.json", hint, str(folder / TOKENIZER_FOLDER))
 
 
+def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
+    """Refuse a folder of a name of its own that was prepared from another text or with other settings."""
+    there, here = manifest["request"], request.content()
+    if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
+        return
+    raise ProjectError(
+        "DAT002",
+        "was prepared with another " + ", ".join(name for name in here if there.get(name) != here[name]),
+        "set dataset.cache_dir to another folder, or prepare this text: data prepare --output NEW",
+        str(folder),
+    )
+
+
 def _check_manifest(
     folder: Path, manifest: dict[str, Any], tokenizer: TokenizerBundle, max_length: int
 ) -> None:
@@ -188,4 +211,5 @@ def _check_manifest(
 
 
 if __name__ == "__main__":
-    sys.exit(report_to_stdout(lambda config: prepare(config).report, sys.argv[1:]))
+    target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    sys.exit(report_to_stdout(lambda config: prepare(config, output=target).report, sys.argv[1:2]))

@@ -13,8 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from neobert.data.file_digests import DescribeFile, described_by_ends
 from neobert.data.splits import SplitSlice
-from neobert.data.text_files import column_of, digest_of_ends, read_documents
+from neobert.data.text_files import column_of, read_documents
 
 State = dict[str, Any]
 _FETCH = 1024
@@ -47,7 +48,7 @@ class TextSource(Protocol):
         """Count the documents; None where only the end of the stream would tell."""
 
     def identity(self) -> Any:
-        """Describe the content, JSON-able and without reading it all: equal means the same documents."""
+        """Describe the content, JSON-able: equal means the same documents."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class FileSource:
     root: Path
     files: tuple[Path, ...]
     text_column: str | None
+    describe: DescribeFile = described_by_ends
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading; files before the state's are not opened, documents before it are skipped."""
@@ -78,12 +80,8 @@ class FileSource:
         return sum(1 for path in self.files for _ in read_documents(path, self.text_column))
 
     def identity(self) -> Any:
-        """List names, sizes, times of change and hashes of both ends: archives may set all times to one."""
-        stats = [(path, path.stat()) for path in self.files]
-        return [
-            [path.relative_to(self.root).as_posix(), s.st_size, s.st_mtime_ns, digest_of_ends(path)]
-            for path, s in stats
-        ]
+        """List the names of the files, each with its description."""
+        return [[path.relative_to(self.root).as_posix(), *self.describe(path)] for path in self.files]
 
 
 class _FileReader:

@@ -9,8 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
 from neobert.config.schema import DatasetConfig
 from neobert.data import python_docs
+from neobert.data.file_digests import DescribeFile, described_by_ends
 from neobert.data.hub_data import hub_splits, is_saved_dataset, saved_splits
 from neobert.data.local_data import local_splits
 from neobert.data.patience import PatientReader
@@ -55,16 +57,16 @@ class Corpus:
         }
 
 
-def open_corpus(config: DatasetConfig) -> Corpus:
-    """Open the text that a config names.
+def open_corpus(config: DatasetConfig, describe: DescribeFile = described_by_ends) -> Corpus:
+    """Open the text that a config names; `describe` tells one content of a file from another.
 
     Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the
     first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
     a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
     Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
-    overlap, DAT011 for columns and DAT013 for two places or none.
+    overlap, DAT011 for columns and DAT013 for two places, none, or the name of a format.
     """
-    splits = _splits(config)
+    splits = _splits(config, describe)
     wanted = parse_split(config.train_split, TRAIN_KEY)
     train = _documents(splits, wanted, config, TRAIN_KEY)
     evaluation = _evaluation_of_its_own(splits, wanted, config)
@@ -73,7 +75,7 @@ def open_corpus(config: DatasetConfig) -> Corpus:
     return Corpus(train, evaluation, config)
 
 
-def _splits(config: DatasetConfig) -> Splits:
+def _splits(config: DatasetConfig, describe: DescribeFile) -> Splits:
     _check_one_place(config)
     if config.path is not None:
         if not config.path:
@@ -82,10 +84,12 @@ def _splits(config: DatasetConfig) -> Splits:
         path = Path(os.path.expanduser(config.path))
         if is_saved_dataset(path):
             return saved_splits(path, config.text_column)
-        return local_splits(path, config.text_column)
+        return local_splits(path, config.text_column, describe)
     assert config.name is not None
     if config.name.startswith("builtin:"):
         return {"train": lambda: _builtin(str(config.name))}
+    if config.name in BUILDER_NAMES:
+        raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")
     return hub_splits(config)
 
 

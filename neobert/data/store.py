@@ -27,7 +27,7 @@ from neobert.errors import ProjectError
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
-_MANIFEST_NEEDS = {"fingerprint", "splits", "tokenizer_digest"}
+_MANIFEST_NEEDS = {"fingerprint", "request", "splits", "tokenizer_digest"}
 CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from neobert.config.schema import DatasetConfig
-from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all
+from neobert.data.encoding import Counts, Encoded, SegmentEncoder, check_maskable, encode_all
 from neobert.data.patience import PatientReader
 from neobert.data.readers import State, TextSource
 from neobert.data.store import LengthStatistics, TokenStore
@@ -79,6 +79,7 @@ def open_stream(
             "check dataset.text_column, dataset.min_length and dataset.long_documents",
             source.label,
         )
+    check_maskable(f"{source.label}, the first {len(texts):,} documents", counts)
     window = config.shuffle_buffer_size or ORDERED_WINDOW_DOCUMENTS
     statistics = TokenStore.of(encoded).statistics
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, statistics), counts

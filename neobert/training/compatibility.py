@@ -1,8 +1,8 @@
 """Which keys a run must share with the checkpoint that it resumes from.
 
 Structural keys shape the weights, the order of the samples or the loss: a change makes it another run. The
-others may change between sessions and are only logged. Where the tokenizer comes from is not compared here,
-its digest is: that sees what is in the files.
+others may change between sessions and are only logged. The places of text and tokenizer are not compared
+here; the fingerprint of the text and the digest of the tokenizer are, which see what is in the files.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ RUNTIME = (
     "model.attn_backend",
     "model.kernel_backend",
     "model.pretrained_checkpoint",
+    "dataset.path",
     "dataset.num_proc",
     "dataset.num_workers",
     "dataset.prefetch_factor",

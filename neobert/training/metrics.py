@@ -6,6 +6,7 @@ import logging
 import math
 from typing import Any
 
+from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.optim.qk_clip import QKClip
 from neobert.training.journal import Journal
 from neobert.training.memory import allocator_fields
@@ -15,6 +16,9 @@ from neobert.training.tracker import Tracker
 from neobert.training.trainer import Reading, Trainer
 
 log = logging.getLogger(__name__)
+
+# With this many targets expected, none at all has a probability of 2e-9 in text that can be masked.
+EXPECTED_TARGETS = 20
 
 LOSS = "train/loss"
 # An evaluation tells its own time, in its own line.
@@ -27,6 +31,7 @@ class TrainingLog:
     def __init__(self, trainer: Trainer, peak_flops: float | None) -> None:
         self._peak_flops = peak_flops
         self._breakdown = Breakdown() if trainer.config.trainer.timing_breakdown else None
+        self._untargeted = 0
         self._note(trainer)
         trainer.stopwatch.read()  # setting up is no training
 
@@ -37,6 +42,7 @@ class TrainingLog:
             return
         weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
         trainer.guard.check()
+        self._check_targets(trainer)
         loss, grad_norm = progress.loss.take(), float(trainer.last_grad_norm)
         times = trainer.stopwatch.read()
         trainer.reading = self._reading(trainer, times, loss, grad_norm)
@@ -51,6 +57,20 @@ class TrainingLog:
         """Remember what the next line is counted from."""
         self._step, self._flops = trainer.progress.step, trainer.flops
         self._tokens = trainer.progress.tokens_total
+
+    def _check_targets(self, trainer: Trainer) -> None:
+        """Raise `ProjectError` DAT004 after many tokens in a row without a target."""
+        progress = trainer.progress
+        tokens = progress.tokens_total - self._tokens
+        self._untargeted = 0 if progress.loss.num_targets else self._untargeted + tokens
+        if self._untargeted * trainer.config.datacollator.mlm_probability > EXPECTED_TARGETS:
+            raise ProjectError(
+                "DAT004",
+                f"the last {self._untargeted:,} tokens had no target: none of them can be masked",
+                "check the text for special and unknown tokens: neobert-launch data prepare counts both",
+                "dataset",
+                EXIT_DO_NOT_REQUEUE,
+            )
 
     def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
         waits_ms = [step["data_wait"] for step in times.steps]

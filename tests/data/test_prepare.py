@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 from neobert.config.schema import RunConfig
-from neobert.data import build, build_lock, store
+from neobert.data import build, build_lock, file_digests, store
 from neobert.data import prepare as preparing
 from neobert.data.build_lock import build_lock as hold_lock
 from neobert.data.cache_folder import cache_folder
+from neobert.data.file_digests import FileDigests
 from neobert.data.prepare import PreparedData, prepare
 from neobert.data.store import MANIFEST, TokenStore
 from neobert.errors import ProjectError
@@ -43,9 +44,10 @@ def segments(text: TokenStore) -> list[list[int]]:
 
 
 def left_behind(config: RunConfig) -> list[str]:
-    """Names in the cache, locks aside."""
+    """Names in the cache, locks and remembered digests aside."""
     folder = cache_folder(config.dataset)
-    return [path.name for path in folder.iterdir() if path.suffix != ".lock"] if folder.exists() else []
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return [name for name in names if not name.endswith(".lock") and name != ".digests"]
 
 
 def test_the_prepared_text_is_the_text(configure: Configure):
@@ -150,6 +152,90 @@ def test_texts_of_one_name_size_and_time_are_two(configure: Configure, tmp_path,
     assert folders[0] != folders[1]
 
 
+def edit_in_place(path: Path) -> None:
+    """Change the middle of a file, and set its time back as `rsync --inplace -t` and `tar` do."""
+    times, content = path.stat(), path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + content[middle:].replace(b"ba", b"go", 1))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("settled_s", [2.0, -1.0], ids=["new file", "remembered digest"])
+def test_text_that_was_edited_in_place_is_prepared_again(
+    configure: Configure, tmp_path, monkeypatch, settled_s
+):
+    monkeypatch.setattr(file_digests, "SETTLED_S", settled_s)
+    path = write_jsonl(tmp_path / "a.jsonl", sentences(4000))
+    config = configure(dataset__path=str(path))
+    before = prepare(config)
+    edit_in_place(path)
+    after = prepare(config)
+    assert after.folder != before.folder
+    assert after.fingerprint != before.fingerprint
+
+
+def test_a_file_is_read_again_only_after_it_changed(tmp_path, monkeypatch):
+    path, digests, reads = tmp_path / "a.txt", FileDigests(tmp_path / "digests"), []
+    path.write_text("text", encoding="utf-8")
+    read = file_digests.hashlib.file_digest
+    monkeypatch.setattr(file_digests.hashlib, "file_digest", lambda *args: reads.append(1) or read(*args))
+
+    def described(num_reads: int) -> list[object]:
+        reads.clear()
+        found = digests.describe(path)
+        assert len(reads) == num_reads
+        return found
+
+    first = described(1)
+    assert described(1) == first, "a file as new as this one may change within the resolution of its times"
+    monkeypatch.setattr(file_digests, "SETTLED_S", -1)
+    assert described(1) == described(0) == first
+    path.chmod(0o600)
+    assert described(1) == described(0) == first
+    (entry,) = (tmp_path / "digests").iterdir()
+    entry.write_text("[]", encoding="ascii")
+    assert described(1) == first
+    edit_in_place(path)
+    monkeypatch.setattr(file_digests.Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(OSError))
+    assert described(1) == first, "nothing to replace was in it"
+    path.unlink()
+    with pytest.raises(ProjectError, match="cannot be read"):
+        digests.describe(path)
+
+
+def test_text_is_prepared_into_a_folder_of_its_own(configure: Configure, tmp_path, monkeypatch):
+    output = tmp_path / "deep" / "prepared"
+    first = prepare(configure(), output=output)
+    assert first.folder == output
+    assert left_behind(configure()) == []
+    assert [path.name for path in output.parent.iterdir()] == ["prepared"]
+    monkeypatch.setattr(preparing, "build", None)
+    assert prepare(configure(), output=output).fingerprint == first.fingerprint
+    assert prepare(configure(dataset__cache_dir=str(output))).folder == output
+    other = refused(
+        configure(dataset__cache_dir=str(output), dataset__max_seq_length=16), "DAT002", "max_length"
+    )
+    assert other.place == str(output)
+
+
+def test_an_output_that_holds_anything_is_left_alone(configure: Configure, tmp_path):
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "thesis.tex").touch()
+    with pytest.raises(ProjectError, match=r"not empty.*\[DAT009\]"):
+        prepare(configure(), output=mine)
+    assert (mine / "thesis.tex").exists()
+
+
+def test_text_without_a_token_to_mask_is_refused(configure: Configure, tmp_path):
+    """Training on it would change nothing but decay the weights."""
+    path = write_jsonl(tmp_path / "a.jsonl", ["[MASK] [SEP] \u4f60"] * 60)
+    for streaming in (False, True):
+        options = {"dataset__streaming": streaming, "dataset__eval_samples": 5 if streaming else None}
+        error = refused(configure(dataset__path=str(path), **options), "DAT004", "tokens can be masked")
+        assert "unknown to the tokenizer" in error.message
+    assert left_behind(configure()) == []
+
+
 def test_the_fingerprint_is_of_the_content_alone(configure: Configure, corpus_file, tmp_path):
     copy = tmp_path / "elsewhere.jsonl"
     shutil.copyfile(corpus_file, copy)
@@ -195,7 +281,7 @@ def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, na
         (MANIFEST, b"{", "no manifest"),
         (MANIFEST, b"[]", "no manifest"),
         (MANIFEST, b'{"format_version": 0}', "has format 0"),
-        (MANIFEST, b'{"format_version": 2, "splits": {}}', "has no fingerprint, tokenizer_digest"),
+        (MANIFEST, b'{"format_version": 2, "splits": {}}', "has no fingerprint, request, tokenizer_digest"),
         ("tokenizer/tokenizer.json", None, "has no tokenizer"),
     ],
 )
@@ -261,8 +347,9 @@ def test_too_little_text(configure: Configure, tmp_path):
     refused(of(["", " "]), "DAT004", "2 empty")
     refused(of(["ba"] * 9, dataset__min_length=20), "DAT004", "9 too short")
     refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
-    held_out = refused(of(["ba"] * 9, dataset__eval_samples=9), "DAT004", "holds no documents")
-    assert held_out.hint.endswith("dataset.eval_samples holds out its first 9 documents")
+    says = "9 go to evaluation (dataset.eval_samples), the text has 7"
+    refused(of(["ba"] * 7, dataset__eval_samples=9), "DAT004", f"no training documents left: {says}")
+    refused(of(["ba"] * 9, dataset__train_split="train[9:]"), "DAT004", "holds no documents")
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 

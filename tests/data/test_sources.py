@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neobert.config.builder_names import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data import python_docs
 from neobert.data.readers import HashShare, IndexedSource, Part, TextSource
@@ -181,6 +182,20 @@ def test_saved_datasets(tmp_path):
 
 def test_a_name_that_datasets_cannot_find():
     refused("DAT001", "cannot be opened", name="nobody/nothing-of-this-name")
+
+
+def test_the_name_of_a_format_reads_no_file_of_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "stray.json", TEXTS)
+    for name in ("json", "csv", "parquet", "text"):
+        error = refused("DAT013", f"dataset.name {name} is a file format", name=name)
+        assert "dataset.path" in error.hint
+
+
+def test_the_names_of_formats_are_those_of_the_library():
+    from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES
+
+    assert set(_PACKAGED_DATASETS_MODULES) <= BUILDER_NAMES
 
 
 def test_bad_places(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from neobert.errors import ProjectError
@@ -51,6 +53,25 @@ def test_resumed_twice_with_other_workers_it_is_one_run(make_run, run, run_to, e
     make_run(dataset={**dataset, "num_workers": 3, "prefetch_factor": 2}, trainer=saved_at_once)
     assert run(run_dir) == 0
     assert exact(run_dir) == expected
+
+
+def test_the_same_text_in_another_place_is_the_same_run(make_run, run, run_to, exact, corpus, tmp_path):
+    """What is compared is the fingerprint of the text; other text is refused wherever it is."""
+    expected = exact(whole) if run(whole := make_run("whole")) == 0 else None
+    run_dir = make_run(trainer={**SAVED_OFTEN, "async_save": False})
+    run_to(run_dir, 4)
+    text = Path(corpus["path"]).read_text(encoding="utf-8")
+    for moved, content in (("moved", text), ("other", text.replace("a", "e", 1))):
+        (tmp_path / moved).mkdir()
+        path = tmp_path / moved / "other name.jsonl"
+        path.write_text(content, encoding="utf-8")
+        make_run(dataset={"path": str(path)}, trainer={**SAVED_OFTEN, "async_save": False})
+        if moved == "other":
+            with pytest.raises(ProjectError, match=r"data fingerprint: .* \[CKP007\]"):
+                run(run_dir)
+        else:
+            assert run(run_dir) == 0
+            assert exact(run_dir) == expected
 
 
 def test_another_text_buffer_is_another_order_and_refused(make_run, run, run_to):

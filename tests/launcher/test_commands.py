@@ -185,6 +185,6 @@ def test_prepare_for_true(run_child: Callable[..., Any], tmp_path: Path) -> None
         "dataset.eval_samples=10",
     ]
     options = [part for word in words for part in ("--set", word)]
-    answer = run_child("data", "prepare", "-p", "cpu-demo", *options, *JSON)
+    answer = run_child("data", "prepare", "-p", "cpu-demo", *options, "-o", "prepared", *JSON)
     assert answer.code == 0, answer.err
-    assert json.loads(answer.out)
+    assert json.loads(answer.out)["folder"] == str(tmp_path / "prepared")

@@ -58,6 +58,7 @@ def test_structural_keys_are_named(key, value):
         ("model.attn_backend", "sdpa"),
         ("model.pretrained_checkpoint", "elsewhere"),
         ("tokenizer.path", "b"),
+        ("dataset.path", "b.txt"),
         ("dataset.num_workers", 4),
         ("dataset.streaming_read_retries", 9),
         ("variables", {}),

@@ -205,6 +205,19 @@ def test_steps_without_a_target_have_no_loss(make_run, run, metrics, caplog):
     assert "step 12/12  no target to predict" in caplog.text
 
 
+def test_text_that_cannot_be_masked_ends_the_run(make_run, run, outcome, tmp_path):
+    """One document in a hundred has a token to predict: enough for preparation, nothing to learn from."""
+    text = tmp_path / "special.jsonl"
+    documents = ["ba", *(" ".join(["[MASK]", "[SEP]"] * 20) for _ in range(100))]
+    text.write_text("\n".join(json.dumps({"text": each}) for each in documents), encoding="utf-8")
+    dataset = {"path": str(text), "cache_dir": str(tmp_path), "eval_samples": None, "validation_split": None}
+    run_dir = make_run(dataset=dataset, trainer={"eval_steps": 0})
+    with pytest.raises(ProjectError, match=r"tokens had no target.*\[DAT004\]") as caught:
+        run(run_dir)
+    assert caught.value.exit_code == outcome(run_dir)["exit_code"] == 93
+    assert outcome(run_dir)["status"] == "failed"
+
+
 def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics, caplog):
     run_dir = make_run(dataset={"eval_samples": None})
     assert run(run_dir) == 0
@@ -230,7 +243,7 @@ def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, tm
     source = make_run("source")
     run(source)
     text = tmp_path / "other.jsonl"
-    documents = [" ".join(f"{a}{b}" for b in "xyz") for a in "qwvzj" for _ in range(60)]
+    documents = [" ".join(f"{a}{b}" for b in "xyz") + " ba" for a in "qwvzj" for _ in range(60)]
     text.write_text("\n".join(json.dumps({"text": each}) for each in documents), encoding="utf-8")
     weights = {"pretrained_checkpoint": str(source / "checkpoints" / spelling)}
     run_dir = make_run("next", model=weights, dataset={"path": str(text), "cache_dir": str(tmp_path)})

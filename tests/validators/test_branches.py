@@ -218,6 +218,7 @@ ROWS: list[Row] = [
     ("SCH004", {}, "config.trainer.profile_steps", (50_000, 50_001), (50_000, 50_000), "no step is profiled"),
     ("SCH004", {}, "config.trainer.profile_steps", (7, 107), (7, 106), "101 steps are profiled (limit 100)"),
     ("SCH004", {}, "config.trainer.memory_snapshot_step", 50_001, 50_000, "is never reached in 50,000 steps"),
+    ("DAT013", {}, "config.dataset.name", "json", "me/json", "dataset.name json is a file format"),
     ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "neither"),
     ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),
     ("MOD001", {}, "config.dataset.max_seq_length", 255, 256, "255 tokens"),

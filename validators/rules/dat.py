@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -169,6 +170,8 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Asks for exactly one of `dataset.path` and `dataset.name`. Where a profile gives one and the run file the
     other, the run file's holds; this is about a single file, or a single command line, that gives both.
+    Names of file formats such as `json` and `csv` are no data sets: for these, the `datasets` library reads
+    every such file below the current directory.
 
     ## Why is this bad?
     Neither is more likely to be meant than the other, and the trainer takes no guess.
@@ -192,6 +195,8 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if dataset.path is not None and dataset.name is not None:
         message = f"dataset.path {dataset.path} and dataset.name {dataset.name} are both set"
         yield Violation("dataset.path", message, "remove one of them")
+    elif dataset.name in BUILDER_NAMES:
+        yield Violation("dataset.name", describe_builder(dataset.name), USE_PATH)
     elif dataset.path is None and dataset.name is None:
         yield Violation("dataset", "neither dataset.path nor dataset.name says where the text is", "set one")
 
