@@ -15,7 +15,7 @@ from neobert.clock import boot_id, since_boot_s
 from neobert.model.record import summarize
 from neobert.plan.evaluation import evaluations_after
 from neobert.training.journal import Journal
-from neobert.training.memory import memory_fields
+from neobert.training.memory import memory_fields, peak_percent
 from neobert.training.pulse import Pulse
 from neobert.training.trainer import Trainer
 
@@ -118,6 +118,7 @@ def _told(trainer: Trainer) -> Line:
         "learning_rate": reading.learning_rate,
         "grad_norm": reading.grad_norm,
         **memory_fields(world.device),
+        "gpu_mem_peak_percent": peak_percent(world.device),
         "attention_kernel": summarize(trainer.task.attention_ran),
         "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
         "recompiles": trainer.recompiles,

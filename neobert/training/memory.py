@@ -13,10 +13,8 @@ Reading = dict[str, int | float | None]
 
 def memory_fields(device: torch.device) -> Reading:
     """Read what the process holds. Where there is no GPU its fields are None, which is not zero."""
-    return gpu_fields(*gpu_bytes(device)) | {
-        "gpu_mem_peak_percent": peak_percent(device),
-        "host_rss_mib": psutil.Process().memory_info().rss // BYTES_PER_MIB,
-    }
+    host_rss_mib = psutil.Process().memory_info().rss // BYTES_PER_MIB
+    return gpu_fields(*gpu_bytes(device)) | {"host_rss_mib": host_rss_mib}
 
 
 def allocator_fields(device: torch.device) -> Reading:
