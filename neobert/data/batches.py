@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from neobert.config.schema import DatasetConfig, RunConfig
+from neobert.data.encoding_pool import PARALLELISM_ENV
 from neobert.data.masking import EVALUATION_EPOCH, MaskingRule
 from neobert.data.microbatch import Assembler, Microbatch
 from neobert.data.patience import PatientReader
@@ -64,7 +66,7 @@ class _Stream:
     ) -> None:
         self._loader = WorkerThreads(min(1, dataset.num_workers), "neobert-window")
         self._builders = WorkerThreads(dataset.num_workers, "neobert-batch")
-        self._depth = max(1, dataset.num_workers * dataset.prefetch_factor)
+        self._depth = prefetch_depth(dataset)
         self._reader, self._on_sign = reader, on_sign
         pin_on = torch.cuda.current_device() if torch.cuda.is_available() else None
         self._tasks = _share(places(self._loader, self._wait), assembler, *ranks, pin_on)
@@ -119,6 +121,23 @@ class _Stream:
                     EXIT_TRAINING_FAILED,
                 )
         return future.result()
+
+
+def prefetch_depth(dataset: DatasetConfig) -> int:
+    """Return how many microbatches are built ahead; 1 where none is."""
+    return max(1, dataset.num_workers * dataset.prefetch_factor)
+
+
+def describe_loader(dataset: DatasetConfig, *, is_stream: bool) -> str:
+    """Return the resolved settings of the loader in words, for the log."""
+    parts = [
+        f"num_workers {dataset.num_workers}",
+        f"{prefetch_depth(dataset)} microbatches ahead",
+        "pinned memory" if torch.cuda.is_available() else "no pinned memory (no CUDA device)",
+    ]
+    if is_stream:
+        parts.append(f"{PARALLELISM_ENV} {os.environ.get(PARALLELISM_ENV, 'unset')}")
+    return ", ".join(parts)
 
 
 class TrainStream(_Stream):

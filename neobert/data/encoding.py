@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from neobert.data.encoding_pool import encode_in_processes
+from neobert.data.encoding_pool import PARALLELISM_ENV, encode_in_processes
 from neobert.data.long_texts import pieces_of
 from neobert.errors import ProjectError
 
@@ -242,7 +243,11 @@ def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, lab
 
 
 def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int) -> Iterator[Encoded]:
-    return map(encoder.encode, batches) if num_proc == 1 else encode_in_processes(batches, encoder, num_proc)
+    if num_proc > 1:
+        return encode_in_processes(batches, encoder, num_proc)
+    # Unset, the library falls back to one core after a fork, and warns. A user's value stays.
+    os.environ.setdefault(PARALLELISM_ENV, "true")
+    return map(encoder.encode, batches)
 
 
 def _batched(

@@ -16,6 +16,7 @@ from neobert.errors import ProjectError
 if TYPE_CHECKING:
     from neobert.data.encoding import Encoded, SegmentEncoder
 
+PARALLELISM_ENV = "TOKENIZERS_PARALLELISM"
 GUARD = "put what the program does under `if __name__ == '__main__':`, or set dataset.num_proc to 1"
 
 
@@ -80,7 +81,7 @@ _encoder_of_process: SegmentEncoder | None = None
 
 def _start_process(encoder: SegmentEncoder) -> None:
     global _encoder_of_process
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ[PARALLELISM_ENV] = "false"  # there is a process per core already
     _encoder_of_process = encoder
 
 

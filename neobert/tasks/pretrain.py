@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches import EvalStream, Microbatch, TrainStream
+from neobert.data.batches import EvalStream, Microbatch, TrainStream, describe_loader
 from neobert.data.prepare import PreparedData
 from neobert.data.store import TokenStore
 from neobert.data.streaming import DocumentStream
@@ -55,6 +55,8 @@ def build_pretraining(
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
     if prepared.eval is None:
         log.warning("no evaluation: the text has no split for it, and none of it is held out")
+    is_stream = isinstance(prepared.train, DocumentStream)
+    log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
     data = PretrainingData(config, prepared, world, model.config.vocab_size, on_sign)
     objective = build_objective(config, model, kernels, world.device.type, num_ranks=world.size)
     return Task(

@@ -155,6 +155,15 @@ def test_a_document_that_may_not_be_long_is_named(bundle):
     assert "the context holds 16" in error.message
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "true"), ("false", "false")])
+def test_the_library_uses_all_cores_unless_the_user_forbids_it(bundle, monkeypatch, given, expected):
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", given or "")
+    if given is None:
+        monkeypatch.delenv("TOKENIZERS_PARALLELISM")
+    list(encode_all(["a b"], encoder(bundle), 1, "text"))
+    assert os.environ["TOKENIZERS_PARALLELISM"] == expected
+
+
 def test_processes_change_nothing(bundle):
     texts = sentences(2000, longest=20)
     one, two = (list(encode_all(texts, encoder(bundle), count, "text")) for count in (1, 2))

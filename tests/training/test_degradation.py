@@ -138,7 +138,9 @@ def test_a_smoke_run_that_falls_back_trains_on(make_run, run, beats):
     assert beats(run_dir)[-1]["kernel_fallbacks"] == 4
 
 
-def test_a_retried_read_is_in_metrics_and_heartbeat(make_run, run, metrics, beats, monkeypatch):
+def test_a_retried_read_is_in_metrics_and_heartbeat(make_run, run, metrics, beats, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM")
     real = PatientReader._read
 
     def read(self, *args):
@@ -154,3 +156,6 @@ def test_a_retried_read_is_in_metrics_and_heartbeat(make_run, run, metrics, beat
     assert run(run_dir) == 0
     assert metrics(run_dir)[-1]["data/read_retries"] == 2
     assert beats(run_dir)[-1]["read_retries"] == 2
+    (settings,) = [each.message for each in caplog.records if each.message.startswith("data loader: ")]
+    assert settings.startswith("data loader: num_workers 1, 4 microbatches ahead, ")
+    assert settings.endswith(", TOKENIZERS_PARALLELISM true")
