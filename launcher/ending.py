@@ -31,7 +31,7 @@ from neobert.errors import (
 )
 from neobert.printable import printable
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
-from neobert.training.checkpoint.manifest import CODE as BROKEN_RESUME
+from neobert.training.checkpoint.refusal import CODE as BROKEN_RESUME
 from neobert.training.location import HALT
 
 TAIL_BYTES = 8192

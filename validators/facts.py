@@ -136,7 +136,9 @@ class ResumeFacts:
         passed_by: newer checkpoints that do not verify, each with its step and why.
         alternative: where `selector` leads to none, the newest that verifies, in the folder that it names or
             of the run's own; or empty.
+        learning_rate: of the next step, under the schedule that the checkpoint was saved with; None for none.
         is_elsewhere: whether `target` belongs to another folder than `trainer.output_dir`.
+        way_out: what to do about `reason`, where the checkpoint itself is whole; or empty.
     """
 
     selector: str
@@ -148,7 +150,9 @@ class ResumeFacts:
     structural_differences: tuple[str, ...]
     passed_by: tuple[str, ...] = ()
     alternative: str = ""
+    learning_rate: float | None = None
     is_elsewhere: bool = False
+    way_out: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

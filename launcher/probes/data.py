@@ -129,5 +129,5 @@ def _why_no_weights(path: Path) -> str:
         return _why_unreadable(path)
     if not path.is_dir():
         return "there is no such file or folder"
-    found = [path / name for name in (INDEX, WEIGHTS) if (path / name).is_file()]
+    found = [path / name for name in (WEIGHTS, INDEX) if (path / name).is_file()]
     return _why_unreadable(found[0]) if found else f"it holds no {WEIGHTS}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -14,10 +15,13 @@ from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.folders import CHECKPOINTS, belongs_to, holders, newest_usable, search
 from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
+from neobert.training.checkpoint.refusal import StrayEntryError
+from neobert.training.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.training.compatibility import structural_differences
 from validators.facts import ResumeFacts
 
-SAVED_CONFIG = Path("trainer_state", "resolved.json")
+SAVED_CONFIG = Path(STATE_DIR, CONFIG)
+SAVED_STATE = Path(STATE_DIR, STATE)
 MIB = 2**20
 # A crowded network disk; whoever reads more slowly than that hangs.
 SLOWEST_MIB_PER_S = 50
@@ -38,6 +42,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
             exists=_is_there(error.place),
             reason=error.message,
             alternative=alternative,
+            way_out=error.hint if isinstance(error, StrayEntryError) else "",
         )
     if found is None:
         return _facts(selector, "", exists=False)
@@ -51,6 +56,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         step=manifest.step,
         differences=_differences(saved, to_dict(subject.config)),
         passed_by=tuple(map(str, passed_by)),
+        learning_rate=_learning_rate(folder),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
     )
 
@@ -83,6 +89,11 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[
     return tuple(map(str, structural_differences(saved, current))) if saved else ()
 
 
+def _learning_rate(folder: Path) -> float | None:
+    rate = read_json(folder / SAVED_STATE).get("learning_rate")
+    return rate if isinstance(rate, float) and math.isfinite(rate) else None
+
+
 def _facts(
     selector: str,
     target: str,
@@ -94,7 +105,9 @@ def _facts(
     differences: tuple[str, ...] = (),
     passed_by: tuple[str, ...] = (),
     alternative: str = "",
+    learning_rate: float | None = None,
     is_elsewhere: bool = False,
+    way_out: str = "",
 ) -> ResumeFacts:
     return ResumeFacts(
         selector=selector,
@@ -106,5 +119,7 @@ def _facts(
         structural_differences=differences,
         passed_by=passed_by,
         alternative=alternative,
+        learning_rate=learning_rate,
         is_elsewhere=is_elsewhere,
+        way_out=way_out,
     )

@@ -16,6 +16,7 @@ from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
 from neobert.model.modeling_neobert import NeoBERTLMHead
 from neobert.parallel.sharding import part_like
+from neobert.printable import printable
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -74,25 +75,30 @@ def read_weights(path: Path) -> StateDict:
 
 
 def _files_in(folder: Path) -> list[Path]:
+    """List the one file, or else the shards of the index: next to whole weights an index is never read."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
         return _shards(folder / INDEX)
-    if not (folder / WEIGHTS).is_file():
-        raise ProjectError(
-            "EXP004",
-            f"There is no {WEIGHTS} here.",
-            "Give a checkpoint folder; pickled weights (.bin, .pt) are not read.",
-            place=str(folder),
-        )
-    return [folder / WEIGHTS]
+    raise ProjectError(
+        "EXP004",
+        f"There is no {WEIGHTS} here.",
+        "Give a checkpoint folder; pickled weights (.bin, .pt) are not read.",
+        place=str(folder),
+    )
 
 
 def _shards(index: Path) -> list[Path]:
     try:
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        return [index.parent / name for name in sorted(set(names))]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        outside = sorted(name for name in names if Path(name).name != name or name == "..")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         message = f"This index names no shards: {error!r}."
         raise ProjectError("EXP004", message, ANOTHER, place=str(index)) from error
+    if outside:
+        message = f"This index names a file outside of its folder: {printable(outside[0])}."
+        raise ProjectError("EXP004", message, ANOTHER, place=str(index))
+    return [index.parent / name for name in sorted(names)]
 
 
 def _without_tied_copy(state: StateDict, path: Path) -> StateDict:

@@ -20,12 +20,12 @@ from neobert.receipt import read_receipt
 from neobert.training.checkpoint import folders
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
-    read_state,
     refuse_other_data,
     refuse_other_run,
     restore,
     resumed_progress,
 )
+from neobert.training.checkpoint.state import read_state
 from neobert.training.checkpoint.verified_start import refuse_other_start
 from neobert.training.finite import FiniteGuard
 from neobert.training.progress import LossWindow, Progress
@@ -60,10 +60,11 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     if found is None:
         return None
     folder, manifest = found
-    quarantine(root, rejected, folder.name)
+    state = read_state(folder, manifest.step)
     refuse_other_run(folder, config)
+    quarantine(root, rejected, folder.name)
     log.info("resuming from %s, step %d", folder, manifest.step)
-    return Start(folder, read_state(folder))
+    return Start(folder, state)
 
 
 def _refuse_used(run_dir: Path) -> None:

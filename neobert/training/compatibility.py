@@ -7,6 +7,7 @@ here; the fingerprint of the text and the digest of the tokenizer are, which see
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -93,9 +94,8 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
         flat.pop(POSITIONS, None)
     elif flat.get(POSITIONS) is None:
         flat[POSITIONS] = flat.get("datacollator.max_length") or flat.get("dataset.max_seq_length")
-    product = 1
-    for factor in FACTORS:
-        product *= flat.get(factor, 1)
+    factors = [flat.get(factor, 1) for factor in FACTORS]
+    product = math.prod(factors) if all(type(factor) is int for factor in factors) else ABSENT
     return flat | {MICROBATCHES: product}
 
 

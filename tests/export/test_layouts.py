@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
@@ -193,3 +195,11 @@ def test_a_folder_of_pickles_and_no_folder(make_model, tmp_path):
         with pytest.raises(ProjectError) as caught:
             load_weights(make_model(), path)
         assert "pickled weights" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../model.safetensors", "..", "a/b.safetensors"])
+def test_an_index_names_nothing_outside_of_its_folder(make_model, tmp_path, name):
+    index = {"weight_map": {"model.encoder.weight": name}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ProjectError, match="outside of its folder"):
+        load_weights(make_model(), tmp_path)

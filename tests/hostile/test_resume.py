@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +96,8 @@ def test_a_checkpoint_behind_a_link_resumes(folder, resume, place, selector, is_
     link_away(run_dir / place, folder / "disk" / "moved", is_relative=is_relative)
     answer = resume("--resume", selector)
     assert answer.code == 0, answer.out + answer.err
+    rates = re.search(r"SCH005.* step 5 changes from (\S+) .* to (\S+) \(this run's", answer.out)
+    assert float(rates[1]) < float(rates[2]), "a finished run resumes for more steps"
     assert not list(folder.glob("run.old*"))
     assert (run_dir / "metrics.jsonl").read_text().startswith(before)
     assert steps_of(run_dir) == [0, 1, 2, 3, 4, 5, 6]
@@ -178,3 +181,15 @@ def test_a_checkpoint_behind_a_link_is_removed_as_a_link(tmp_path):
     remove(tmp_path / "5")
     assert [path.name for path in tmp_path.iterdir()] == ["disk"]
     assert (tmp_path / "disk" / "5").is_dir()
+
+
+def test_a_file_that_was_not_saved_costs_no_step(folder, resume):
+    stray = folder / "run" / "checkpoints" / "4" / "notes.txt"
+    stray.write_text("good")
+    refused = resume("--resume", "auto")
+    assert refused.code == 1
+    assert "does not verify: its manifest does not name notes.txt" in refused.out
+    assert "move that out of the checkpoint folder" in refused.out
+    stray.unlink()
+    assert resume("--resume", "auto").code == 0
+    assert (folder / "run" / "checkpoints" / "4").is_dir()

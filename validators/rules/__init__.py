@@ -36,5 +36,6 @@ from validators.rules import (  # noqa: F401
     prf,
     sch,
     sch_counted,
+    sch_resumed,
     tel,
 )

@@ -211,6 +211,8 @@ def _way_on(resume: ResumeFacts) -> str:
     """Name what can be gone on from; auto may lead to what this user may not read, or to nothing."""
     if resume.exists and FOREIGN_TREE in PurePath(resume.target).parts:
         return f"set trainer.resume_from_checkpoint to never, and {_start_from(resume.target)}"
+    if resume.way_out:
+        return resume.way_out
     if resume.alternative:
         return f"go on from the newest that verifies: --resume {quote(resume.alternative)}"
     if not resume.exists:

@@ -17,11 +17,9 @@ from torch import Tensor
 from neobert import __version__
 from neobert.config import to_dict
 from neobert.export import write_hf_folder
+from neobert.training.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.training.trainer import Trainer
 
-STATE_DIR = "trainer_state"
-STATE = "state.json"
-CONFIG = "resolved.json"
 OPTIMIZER_FILE = "optimizer.safetensors"
 SHARDS = "optimizer"
 SCHEMA_VERSION = 1

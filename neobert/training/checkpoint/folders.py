@@ -14,6 +14,7 @@ Whatever else lies there is somebody's, and is left alone: `0100`, `100.bak`, `.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.manifest import Manifest, broken, verify
+from neobert.training.checkpoint.manifest import Manifest, verify
+from neobert.training.checkpoint.refusal import StrayEntryError, broken
 
 CHECKPOINTS = "checkpoints"
 LATEST = "latest"
@@ -125,9 +127,9 @@ def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
     root = run_dir / CHECKPOINTS
     steps = (root / str(step) for step in checkpoint_steps(root))
     kept = (path for _, path in set_aside_in(root))
-    places = {place.resolve() for place in (run_dir, root, *steps, *kept)}
-    resolved = checkpoint.resolve()
-    return not places.isdisjoint((resolved, *resolved.parents))
+    places = {Path(os.path.realpath(place)) for place in (run_dir, root, *steps, *kept)}
+    target = Path(os.path.realpath(checkpoint))
+    return not places.isdisjoint((target, *target.parents))
 
 
 def latest(root: Path) -> Path | None:
@@ -156,6 +158,8 @@ def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Re
     for step in reversed(checkpoint_steps(root)):
         try:
             manifest = verify(root / str(step))
+        except StrayEntryError:
+            raise  # it is whole: older steps would be trained again for a file that somebody has to move
         except ProjectError as error:
             rejected.append(Rejected(step, error.message))
             continue

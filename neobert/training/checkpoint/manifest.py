@@ -14,13 +14,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from neobert.errors import ProjectError
+from neobert.printable import printable
+from neobert.training.checkpoint.entries import entries, refuse_link_out, refuse_strays
+from neobert.training.checkpoint.refusal import broken
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "checkpoint.json"
+PARTIAL_NAME = f".{FILE_NAME}"  # what a kill leaves of a manifest that was being rewritten
 SCHEMA_VERSION = 1
-CODE = "CKP007"
 # What network and FUSE file systems answer that know no sync of a folder.
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
 
@@ -34,11 +36,6 @@ class Manifest:
     created_utc: str
     size_bytes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
-    """Build the error for a checkpoint that cannot be resumed from."""
-    return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
 
 
 def seal(
@@ -76,7 +73,7 @@ def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
     content = _read(folder)
     if content.get("metrics") == metrics:
         return
-    partial = folder / f".{FILE_NAME}"
+    partial = folder / PARTIAL_NAME
     try:
         _write(partial, content | {"metrics": dict(metrics)})
         partial.replace(folder / FILE_NAME)
@@ -89,11 +86,17 @@ def verify(folder: Path) -> Manifest:
     """Check every file of a checkpoint against its manifest.
 
     Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content,
+    or a link out of the folder; `StrayEntryError` where all that is whole and something else is there, too;
     and `PermissionError` where this user may not look: nothing is known to be wrong then.
     """
     content = _read(folder)
+    present = _entries(folder)
     for name, expected in content["files"].items():
+        if name not in present:
+            raise broken(folder, f"{printable(name)} is missing")
+        refuse_link_out(folder, name)
         _verify_file(folder, name, expected)
+    refuse_strays(folder, present - {FILE_NAME, PARTIAL_NAME}, content["files"])
     return _summary(content)
 
 
@@ -167,35 +170,77 @@ def _digest_of(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def _entries(folder: Path) -> set[str]:
+    try:
+        return set(entries(folder))
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise broken(folder, f"the folder cannot be read: {error}") from error
+
+
 def _read(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise broken(folder, "there is no such checkpoint folder")
+    refuse_link_out(folder, FILE_NAME)
     try:
-        content = json.loads((folder / FILE_NAME).read_bytes())
+        content = _object_in(folder / FILE_NAME)
         declared = content.pop("sha256")
     except FileNotFoundError:
         raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save never ended") from None
     except PermissionError:
         raise
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise broken(folder, f"{FILE_NAME} is damaged") from None
-    if declared != _digest_of(content) or content["schema_version"] != SCHEMA_VERSION:
+    if declared != _digest_of(content) or content.get("schema_version") != SCHEMA_VERSION:
         raise broken(folder, f"{FILE_NAME} is damaged, or another version wrote it")
-    return dict(content)
+    if not _is_well_formed(content):
+        raise broken(folder, f"{FILE_NAME} holds values of other types than a manifest has")
+    return content
+
+
+def _object_in(path: Path) -> dict[str, Any]:
+    """Read a JSON object. A pipe in the file's place is not opened: nobody would ever write to it."""
+    if path.exists() and not path.is_file():
+        raise ValueError("this is no file")
+    content = json.loads(path.read_bytes())
+    if not isinstance(content, dict):
+        raise TypeError("this is no object")
+    return content
+
+
+def _is_well_formed(content: Mapping[str, Any]) -> bool:
+    files, metrics = content.get("files"), content.get("metrics", {})
+    return (
+        _is_count(content.get("step"))
+        and all(isinstance(content.get(name), str) for name in ("config_digest", "created_utc"))
+        and isinstance(files, dict)
+        and all(map(_is_description, files.values()))
+        and isinstance(metrics, dict)
+        and all(type(value) in (int, float) for value in metrics.values())
+    )
+
+
+def _is_description(value: Any) -> bool:
+    return isinstance(value, dict) and _is_count(value.get("size")) and isinstance(value.get("sha256"), str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
-    path = folder / name
+    path, shown = folder / name, printable(name)
     try:
         size = path.stat().st_size
         is_intact = path.is_file() and size == expected["size"] and _sha256(path) == expected["sha256"]
     except FileNotFoundError:
-        raise broken(folder, f"{name} is missing") from None
+        raise broken(folder, f"{shown} is missing") from None
     except PermissionError:
         raise
     except OSError as error:
-        raise broken(folder, f"{name} cannot be read: {error}") from error
+        raise broken(folder, f"{shown} cannot be read: {error}") from error
     if size != expected["size"]:
-        raise broken(folder, f"{name} has {size} bytes in place of {expected['size']}")
+        raise broken(folder, f"{shown} has {size} bytes in place of {expected['size']}")
     if not is_intact:
-        raise broken(folder, f"the content of {name} is not what was saved")
+        raise broken(folder, f"the content of {shown} is not what was saved")

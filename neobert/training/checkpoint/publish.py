@@ -20,7 +20,8 @@ from neobert.training.checkpoint.folders import (
     Rejected,
     checkpoint_steps,
 )
-from neobert.training.checkpoint.manifest import Manifest, seal, sync, verify
+from neobert.training.checkpoint.manifest import Manifest, read_manifest, seal, sync, verify
+from neobert.training.checkpoint.refusal import StrayEntryError
 
 log = logging.getLogger(__name__)
 
@@ -151,6 +152,9 @@ def refused(root: Path, step: int, reason: str) -> ProjectError:
 def _read_back(folder: Path) -> Manifest:
     try:
         return verify(folder)
+    except StrayEntryError as error:
+        log.warning("checkpoint %s is whole, and cannot be resumed as it is: %s", folder.name, error)
+        return read_manifest(folder)
     except ProjectError as error:
         quarantine(folder.parent, [Rejected(int(folder.name), error.message)])
         raise OSError(f"it reads back differently: {error.message}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +16,14 @@ from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
-from neobert.export.weights import load_weights
+from neobert.export.weights import WEIGHTS, load_weights
 from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
-from neobert.training.checkpoint.content import CONFIG, OPTIMIZER_FILE, SHARDS, STATE, STATE_DIR, rng_file
-from neobert.training.checkpoint.manifest import CODE, broken
-from neobert.training.checkpoint.shards import read_shards, shapes_in
+from neobert.printable import printable
+from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
+from neobert.training.checkpoint.refusal import CODE, broken
+from neobert.training.checkpoint.shards import ShardReader, read_shards
+from neobert.training.checkpoint.state import STATE_DIR, read_config
 from neobert.training.checkpoint.tensors import (
     optimizer_targets,
     restore_random_state,
@@ -37,15 +38,9 @@ log = logging.getLogger(__name__)
 HINT = "give the run back what it had, or start another one in another trainer.output_dir"
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """Read what a verified checkpoint says besides tensors."""
-    return dict(json.loads((folder / STATE_DIR / STATE).read_text(encoding="utf-8")))
-
-
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
     """Raise `ProjectError` CKP007 where a structural key differs; log the keys that may."""
-    saved = json.loads((folder / STATE_DIR / CONFIG).read_text(encoding="utf-8"))
-    current = to_dict(config)
+    saved, current = read_config(folder), to_dict(config)
     _refuse(folder, [str(each) for each in structural_differences(saved, current)])
     for difference in runtime_differences(saved, current):
         log.info("differs from the checkpoint, as it may: %s", difference)
@@ -65,15 +60,25 @@ def refuse_other_data(folder: Path, state: Mapping[str, Any], identity: Mapping[
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
-    """Load weights, optimizer, schedule and generators, and take the progress up."""
-    load_weights(trainer.task.model, folder)
+    """Load weights, optimizer, schedule and generators, and take the progress up.
+
+    Only files that the checkpoint's manifest names are read: what else is in the folder is not the run's.
+    """
+    load_weights(trainer.task.model, folder / WEIGHTS)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
     fast_forward(trainer.scheduler, state["step"])
     trainer.guard.resume(state.get("mean_loss"))  # earlier versions kept none
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
     if generators.exists():
-        restore_random_state(generators.read_bytes())
+        _restore_generators(generators)
     _warn_where_sums_may_round_differently(state, trainer.world.size)
+
+
+def _restore_generators(path: Path) -> None:
+    try:
+        restore_random_state(path.read_bytes())
+    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise broken(path, f"the state of the random generators cannot be used: {error}") from error
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
@@ -82,8 +87,9 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> N
     Raises `ProjectError` CKP007 where it is not there, cannot be read, or is that of another model.
     """
     if (state_dir / SHARDS).is_dir():
-        targets = optimizer_targets(model, optimizer, shapes_in(state_dir / SHARDS))
-        read_shards(state_dir / SHARDS, targets)
+        reader = ShardReader(state_dir / SHARDS)
+        targets = optimizer_targets(model, optimizer, reader.shapes())
+        read_shards(reader, targets)
     elif (state_dir / OPTIMIZER_FILE).is_file():
         targets = _read_whole(model, optimizer, state_dir / OPTIMIZER_FILE)
     else:
@@ -121,7 +127,7 @@ def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: 
 
 def _refuse(folder: Path, differences: list[str]) -> None:
     if differences:
-        message = f"the checkpoint is another run's: {'; '.join(differences)}"
+        message = printable(f"the checkpoint is another run's: {'; '.join(differences)}")
         raise ProjectError(CODE, message, HINT, str(folder))
 
 

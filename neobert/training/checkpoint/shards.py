@@ -13,7 +13,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.tensor import DTensor
+
+from neobert.printable import printable
+from neobert.training.checkpoint.refusal import broken
+from neobert.training.checkpoint.shard_metadata import FILE_NAME, read_shard_metadata
 
 
 def stage(copy: Tensor, original: Tensor) -> Tensor:
@@ -33,12 +38,34 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> Non
         raise OSError(reasons) from error
 
 
-def shapes_in(folder: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
-    """Return the shape and type of each whole tensor."""
-    saved = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-    return {name: (each.size, each.properties.dtype) for name, each in saved.items()}
+class ShardReader(dcp.FileSystemReader):
+    """A reader that takes metadata for data: torch's own runs what an altered file says."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        try:
+            self._metadata = read_shard_metadata(folder)
+        except (OSError, ValueError) as error:
+            raise broken(folder, f"{FILE_NAME} cannot be used: {printable(str(error))}") from error
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """Return the metadata that was checked."""
+        return self._metadata
+
+    def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        """Return the shape and type of each whole tensor."""
+        saved = self._metadata.state_dict_metadata
+        return {name: (each.size, each.properties.dtype) for name, each in saved.items()}
 
 
-def read_shards(folder: Path, targets: Mapping[str, Tensor]) -> None:
-    """Fill tensors, whole or in parts, by name. Each rank reads by itself."""
-    dcp.load(dict(targets), storage_reader=dcp.FileSystemReader(folder), no_dist=True)
+def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
+    """Fill tensors, whole or in parts, by name. Each rank reads by itself.
+
+    Raises `ProjectError` CKP007 where a shard does not hold what the metadata says.
+    """
+    try:
+        dcp.load(dict(targets), storage_reader=reader, no_dist=True)
+    except CheckpointException as error:
+        causes = "; ".join(f"{type(cause).__name__}: {cause}" for cause, _ in error.failures.values())
+        reason = f"the optimizer's shards cannot be read: {printable(causes)}"
+        raise broken(Path(reader.path), reason) from error

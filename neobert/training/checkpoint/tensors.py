@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.manifest import CODE
+from neobert.printable import printable
+from neobert.training.checkpoint.refusal import CODE
 
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
@@ -37,9 +38,9 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
     parameters = dict(_trained(model))
     targets: Tensors = {}
     for full_name, (shape, dtype) in saved.items():
-        parameter = parameters.get(full_name.split("/", 1)[-1])
+        parameter = parameters.get(full_name.partition("/")[2])
         if parameter is None:
-            raise _mismatch(f"there is state for unknown parameters, such as {full_name}")
+            raise _mismatch(f"there is state for unknown parameters, such as {printable(full_name)}")
         if len(shape) and shape != parameter.shape:
             raise _mismatch(f"{full_name} has the shape {tuple(shape)} in place of {tuple(parameter.shape)}")
         whole = torch.empty((), device=parameter.device) if not len(shape) else parameter.detach()
