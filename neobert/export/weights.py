@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from neobert.counting import listed
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
 from neobert.model.modeling_neobert import NeoBERTLMHead
@@ -137,10 +138,9 @@ def _check_fit(state: StateDict, model: NeoBERTLMHead, path: Path) -> None:
     )
 
 
-def _listing(label: str, names: Iterable[str], most: int = 5) -> str:
+def _listing(label: str, names: Iterable[str]) -> str:
     ordered = sorted(names)
-    rest = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return f"{label}: {', '.join(ordered[:most])}{rest}" if ordered else ""
+    return f"{label}: {listed(ordered)}" if ordered else ""
 
 
 def _hint(missing: Iterable[str], reshaped: list[str]) -> str:

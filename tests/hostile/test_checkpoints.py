@@ -32,7 +32,7 @@ __all__ = ["corpus"]
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
 LAST = "10"
-ONE_SENTENCE = 510  # characters
+ONE_SENTENCE = 600  # characters
 
 
 class Payload:
@@ -147,6 +147,7 @@ TAMPERED = {
     "config": json_in_place_of("trainer_state/resolved.json", HOSTILE_CONFIG),
     "step": change_state("step", 3),
     "cursor": change_state("cursor", {"epoch": -1, "window": "x", "index": None, "stream": 3}),
+    "later": change_state("cursor", {"epoch": 0, "window": 0, "index": 0, "stream": None, "shard": 3}),
     "loss": change_state("loss_window", {"loss_sum": "x", "num_targets": 1}),
     "identity": change_state("identity", ["data"]),
 }

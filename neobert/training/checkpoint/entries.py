@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from neobert.counting import listed
 from neobert.printable import printable
 from neobert.training.checkpoint.refusal import CODE, StrayEntryError, broken
 
@@ -37,7 +38,5 @@ def refuse_strays(folder: Path, present: Collection[str], expected: Collection[s
     parents = {name[:end] for name in expected for end, character in enumerate(name) if character == "/"}
     strays = sorted(set(present) - set(expected) - parents)
     if strays:
-        named = ", ".join(map(printable, strays[:MOST_NAMED]))
-        rest = f" and {len(strays) - MOST_NAMED} more" if strays[MOST_NAMED:] else ""
-        message = f"its manifest does not name {named}{rest}"
+        message = f"its manifest does not name {printable(listed(strays, MOST_NAMED))}"
         raise StrayEntryError(CODE, message, STRAY_HINT, str(folder))

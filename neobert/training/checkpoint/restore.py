@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
+from neobert.counting import listed
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.export.weights import WEIGHTS, load_weights
@@ -115,7 +116,7 @@ def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: 
     step = state["step"]
     return Progress(
         loss=LossWindow(device, **state["loss_window"]),
-        cursor=Cursor.from_dict(state["cursor"]),
+        cursor=_cursor(state["cursor"]),
         step=step,
         tokens_total=state["tokens_total"],
         row=state["row"],
@@ -125,9 +126,17 @@ def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: 
     )
 
 
+def _cursor(saved: dict[str, Any]) -> Cursor:
+    try:
+        return Cursor.from_dict(saved)
+    except TypeError as error:
+        message = f"the checkpoint's position in the data is another version's: {printable(str(error))}"
+        raise ProjectError(CODE, message, HINT) from error
+
+
 def _refuse(folder: Path, differences: list[str]) -> None:
     if differences:
-        message = printable(f"the checkpoint is another run's: {'; '.join(differences)}")
+        message = printable(f"the checkpoint is another run's: {listed(differences, separator='; ')}")
         raise ProjectError(CODE, message, HINT, str(folder))
 
 

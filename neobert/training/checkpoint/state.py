@@ -70,21 +70,28 @@ def _is_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
-def _object_of(**kinds: IsKind) -> IsKind:
-    """Return a test for an object with exactly these keys, whose values pass these tests."""
+def _is_loss_window(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"num_targets", "loss_sum"}
+        and _is_count(value["num_targets"])
+        and _is_number(value["loss_sum"])
+    )
 
-    def is_kind(value: Any) -> bool:
-        is_whole = isinstance(value, dict) and value.keys() == kinds.keys()
-        return is_whole and all(test(value[key]) for key, test in kinds.items())
 
-    return is_kind
+def _is_cursor(value: Any) -> bool:
+    """Later versions add counts to a cursor; of earlier ones these three and the stream are there."""
+    if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
+        return False
+    counts = (count for key, count in value.items() if key != "stream")
+    return _is_object_or_none(value["stream"]) and all(map(_is_count, counts))
 
 
 STATE_KINDS: Mapping[str, IsKind] = {
     "step": _is_count,
-    "cursor": _object_of(epoch=_is_count, window=_is_count, index=_is_count, stream=_is_object_or_none),
+    "cursor": _is_cursor,
     "tokens_total": _is_count,
-    "loss_window": _object_of(num_targets=_is_count, loss_sum=_is_number),
+    "loss_window": _is_loss_window,
     "mean_loss": _is_number_or_none,
     "row": _is_object_or_none,
     "trained_s": _is_number,
