@@ -419,3 +419,19 @@ def test_a_variable_that_an_argument_sets_is_told_with_the_keys_that_it_goes_int
     reached = "trainer.eval_steps, trainer.save_steps"
     assert finding.message == f"variables.often is set by an argument, and goes into {reached}"
     assert (finding.path, finding.file) == ("variables.often", "<command line>")
+
+
+OLD_DRIVER = {"facts.gpus.0.driver_version": "550.54.15"}
+
+
+@pytest.mark.parametrize("trial", [{"device": "cpu"}, {"kernel_error": "cuda:0: no kernel image"}])
+def test_an_old_driver_is_excused_only_by_a_device_that_computes(trial, judge_situation):
+    facts = {f"facts.imports.{name}": value for name, value in trial.items()}
+    (finding,) = judge_situation(OLD_DRIVER | facts).of("HST011")
+    assert finding.severity is Severity.FAIL
+
+
+def test_a_disk_without_room_is_told_of_once(judge_situation):
+    full = {"facts.disk.free_mib": 20236, "facts.disk.reservation": "refused"}
+    (finding,) = judge_situation(full).of("CKP004")
+    assert "are needed" in finding.message
