@@ -33,18 +33,20 @@ def _is_loss(value: object) -> bool:
     return _is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
 
 
-def _is_times(value: object) -> bool:
+def _is_numbers(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_number, value.values()))
 
 
 Checks = Mapping[str, Callable[[object], bool]]
 BEAT_VALUES: Checks = {
     **dict.fromkeys(("phase", "ts_utc", "last_progress_ts_utc"), _is_text),
-    **dict.fromkeys(("seq", "step", "last_progress_step", "max_steps", "tokens_total"), _is_count),
+    **dict.fromkeys(
+        ("seq", "step", "last_progress_step", "max_steps", "tokens_total", "recompiles"), _is_count
+    ),
     **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), _is_number),
     **dict.fromkeys(("gpu_mem_reserved_mib", "host_rss_mib"), _is_number),
     "loss": _is_loss,
-    "phase_longest_s": _is_times,
+    **dict.fromkeys(("phase_longest_s", "warnings"), _is_numbers),
 }
 METRICS_VALUES: Checks = {
     "step": _is_count,

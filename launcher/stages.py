@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +26,9 @@ LINES_FOR_A_PACE = 3
 SETTLING_LINES = 2
 """Lines of a session that still warm up: kernels are compiled, caches filled."""
 WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
-GO_ON = "look at metrics.jsonl and logs/; the same command without --stages goes on from the checkpoint"
+LATE_COMPILATIONS = 2
+"""A resumed session compiles its first evaluation and its first QK-clip after the warm-up."""
+GO_ON = "see metrics.jsonl and logs/; to continue all the same: --resume auto, without --stages"
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:
@@ -55,7 +58,7 @@ class Seen:
     """What a stage is judged by.
 
     Attributes:
-        lines: lines of metrics with a loss, from the session's first to the one that reached the stage.
+        lines: lines of metrics of training, from the session's first to the one that reached the stage.
         settled: those since the stage before, without the first of the session.
         beat: the newest heartbeat of rank 0.
         pace: median tokens per second of the stage before; None where it was not measured.
@@ -77,7 +80,7 @@ def problem_with(seen: Seen) -> str:
 
 
 def _loss_problem(seen: Seen) -> str:
-    missing = next((line["step"] for line in seen.lines if line[LOSS] is None), None)
+    missing = next((line["step"] for line in seen.lines if not _has_finite_loss(line)), None)
     if missing is not None:
         return f"the loss of step {missing} is not a finite number"
     losses = [float(line[LOSS]) for line in seen.lines]
@@ -91,13 +94,18 @@ def _loss_problem(seen: Seen) -> str:
     return ""
 
 
+def _has_finite_loss(line: Record) -> bool:
+    """A null is left out when the line is read."""
+    return LOSS in line and isfinite(line[LOSS])
+
+
 def _wear_problem(seen: Seen) -> str:
     warnings = seen.beat.get("warnings") or {}
     counted = [f"{name} {warnings[name]}" for name in WEARING if warnings.get(name)]
     if counted:
         return f"the trainer warned: {', '.join(counted)} (limit 0)"
     recompiles = int(seen.beat.get("recompiles") or 0)
-    if recompiles > seen.recompiles:
+    if recompiles > max(seen.recompiles, LATE_COMPILATIONS):
         return f"functions are still being compiled: {recompiles} recompiles, {seen.recompiles} before"
     return ""
 
@@ -122,11 +130,23 @@ class Stages:
     """The stages of one launch that are still to come."""
 
     def __init__(
-        self, folder: Path, steps: Sequence[int], after_step: int, tell: Callable[[str], None]
+        self,
+        folder: Path,
+        steps: Sequence[int],
+        after_step: int,
+        tell: Callable[[str], None],
+        *,
+        has_weights: bool = False,
     ) -> None:
-        """Watch `folder` for the stages after `after_step` (-1 for a run from the start)."""
+        """Watch `folder` for the stages after `after_step`.
+
+        Args:
+            after_step: step of the checkpoint that the run resumes from; -1 for none.
+            has_weights: whether a run without such a checkpoint starts from trained weights.
+        """
         self.failure = ""
-        self._folder, self._tell, self._must_fall = folder, tell, after_step < 0
+        self._folder, self._tell = folder, tell
+        self._must_fall = after_step < 0 and not has_weights
         self._left = [step for step in steps if step > after_step]
         self._tail = MetricsTail(folder / METRICS, after_step)
         self._tail.skip_existing()
@@ -138,7 +158,7 @@ class Stages:
         """Judge the stages that were reached since the last look; return whether one has failed just now."""
         if self.failure or not self._left:
             return False
-        return any(LOSS in line and self._fails_at(line) for line in self._tail.read_new())
+        return any(PACE in line and self._fails_at(line) for line in self._tail.read_new())
 
     def _fails_at(self, line: Record) -> bool:
         self._lines.append(line)

@@ -153,7 +153,8 @@ def _lead(order: Order) -> int:
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         if moved:
             held = holds.enter_context(created(folder))
-        stages = Stages(folder, asked.stages, _first_step(examination), console.tell)
+        has_weights = resolved.config.model.pretrained_checkpoint is not None
+        stages = Stages(folder, asked.stages, _first_step(examination), console.tell, has_weights=has_weights)
         launch = replace(_launch(order, staging / ERROR, (held,)), stages=stages)
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if order.output_format == "text":
