@@ -91,6 +91,7 @@ class Session:
         said: what torchrun printed.
         num_stuck: processes of it that even SIGKILL did not end.
         found: the stamp of the outcome that lay there before it, where that is not ours to take away.
+        cpu_s: CPU time of its processes, in seconds.
     """
 
     code: int
@@ -100,6 +101,7 @@ class Session:
     said: str
     num_stuck: int = 0
     found: tuple[int, int] | None = None
+    cpu_s: float = 0.0
 
     @property
     def ended(self) -> list[EndedRank]:

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Literal
 
+from launcher.cpu_limit import cpu_limit_s
 from launcher.watchdog import Stall
 from neobert.errors import EXIT_DO_NOT_REQUEUE, EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.location import CODE as MOVED
@@ -45,10 +46,12 @@ def of_stall(stall: Stall, step: int) -> Failure:
     return Failure("stall", stall.phase, step, str(stall), stall.phase in PASSING_PHASES)
 
 
-def of_lost(rank: int | None, number: int, step: int) -> Failure:
+def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool = False) -> Failure:
     """A session one of whose ranks was killed, or torchrun above them."""
     name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
+    if has_used_up_cpu:
+        hint = f" at its CPU time limit{f' of {limit} s' if (limit := cpu_limit_s()) else ''}"
     who = "torchrun" if rank is None else f"rank {rank}"
     message = f"{who} was killed by {name}{hint}"
     return Failure("lost", name, step, message, number in PASSING_SIGNALS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
+from launcher.cpu_limit import CPU_LIMIT, children_cpu_s, used_up
 from launcher.deadline import environment_of, nearest
 from launcher.ending import Ending, conclude, read_error, saved_step
 from launcher.files import write_json
@@ -62,13 +63,25 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
             verdict_on_end = verdict_of_stage or too_late(launch, forwarder)
             return conclude_session(launch, session, forwarder, verdict_on_end)
         verdict = restarts.judge(failure, saved_step(launch.location))
-        if session.num_stuck:
-            verdict = Verdict(False, reason=STUCK)
-        elif launch.is_displaced:
-            verdict = Verdict(False, reason=f"not restarting: {displacement(launch)}")
+        if reason := why_not_again(launch, session):
+            verdict = Verdict(False, reason=reason)
         if not verdict.begins_again:
             return give_up(launch, session, forwarder, failure, verdict)
         begin_again(launch, failure, restarts)
+
+
+def why_not_again(launch: Launch, session: Session) -> str:
+    """Why no further session can help, whatever became of earlier ones; empty where one may."""
+    if session.num_stuck:
+        return STUCK
+    if launch.is_displaced:
+        return f"not restarting: {displacement(launch)}"
+    return CPU_LIMIT if _has_used_up_cpu(launch, session) else ""
+
+
+def _has_used_up_cpu(launch: Launch, session: Session) -> bool:
+    lost = lost_rank(session, has_agent=launch.has_agent)
+    return lost is not None and used_up(lost[1], session.cpu_s, len(launch.topology.ranks))
 
 
 def failed_stage(launch: Launch) -> dict[str, Any] | None:
@@ -119,6 +132,7 @@ def run_session(
         (launch.location / OUTCOME).unlink(missing_ok=True)  # it says nothing of this session, however short
     before, first_step = launch.beats(), saved_step(launch.location)
     found = None if launch.owns_run else stamp(launch.location / OUTCOME)
+    cpu_before_s = children_cpu_s()
     said_before = launch.log.stat().st_size if launch.log.exists() else 0
     command = [*launch.command, AGAIN] if is_again else launch.command
     child = start(
@@ -137,7 +151,8 @@ def run_session(
     num_stuck = end_those_left(launch) + (child.poll() is None)
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
     said = _read_from(launch.log, said_before) if launch.has_agent else ""
-    return Session(code, stall, has_begun, first_step, said, num_stuck, found)
+    cpu_s = children_cpu_s() - cpu_before_s
+    return Session(code, stall, has_begun, first_step, said, num_stuck, found, cpu_s)
 
 
 def _read_from(log: Path, offset: int) -> str:
@@ -227,7 +242,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     if session.stall is not None:
         return of_stall(session.stall, step)
     if (lost := lost_rank(session, has_agent=launch.has_agent)) is not None:
-        return of_lost(*lost, step)
+        return of_lost(*lost, step, has_used_up_cpu=_has_used_up_cpu(launch, session))
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
     told = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)

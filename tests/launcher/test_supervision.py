@@ -384,3 +384,19 @@ def wait_for(path: Path) -> None:
     while not path.exists() and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert json.loads(path.read_text().splitlines()[0])["seq"] == 1
+
+
+def test_a_limit_of_cpu_time_is_named_and_ends_the_run(
+    launched: Callable[..., Ending], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = "import resource\nbeat(1)\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass"
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
+    ending = launched(limited, limits=replace(TIGHT, step_limit_s=60, start_limit_s=60, learned_floor_s=60))
+    assert (ending.exit_code, ending.restarts) == (4, 0)
+    assert "rank 0 was killed by SIGKILL at its CPU time limit of 1 s; not restarting" in ending.message
+
+
+def test_the_signal_of_a_limit_of_cpu_time_is_named(launched: Callable[..., Ending]) -> None:
+    ending = launched("beat(1)\nos.kill(os.getpid(), signal.SIGXCPU)")
+    assert (ending.exit_code, ending.restarts) == (4, 0)
+    assert "killed by SIGXCPU at its CPU time limit; not restarting" in ending.message
