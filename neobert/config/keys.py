@@ -13,6 +13,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from neobert.config.schema import RunConfig
 from neobert.config.tree import Path
+from neobert.counting import counted
 
 NAMES = {
     bool: "true or false",
@@ -161,7 +162,11 @@ def _bounds_text(bounds: list[Any]) -> str:
         for kind, name, word in BOUNDS
         if isinstance(bound, kind)
     ]
-    lengths = [f"of at least {bound.min_length} characters" for bound in bounds if isinstance(bound, MinLen)]
+    lengths = [
+        f"of at least {counted(bound.min_length, 'character')}"
+        for bound in bounds
+        if isinstance(bound, MinLen)
+    ]
     return "".join(f" {text}" for text in [" and ".join(words), *lengths] if text)
 
 

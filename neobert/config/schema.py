@@ -23,6 +23,7 @@ NonNegativeFloat = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Le(1)]
 Beta = Annotated[float, Ge(0), Lt(1)]
 Percent = Annotated[float, Ge(0), Le(100)]
+NonEmpty = Annotated[str, MinLen(1)]
 Silence = Annotated[float, Gt(0), Le(604_800)]
 
 
@@ -239,7 +240,7 @@ class TrainerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    output_dir: str = key("runs/default", "The run directory.", is_path=True)
+    output_dir: NonEmpty = key("runs/default", "The run directory.", is_path=True)
     overwrite_output_dir: bool = key(False, "Move what another run left in output_dir aside and start there.")
     resume_from_checkpoint: str = key(
         "never",
