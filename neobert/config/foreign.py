@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 
 from neobert.config.document import Document
 from neobert.config.keys import all_keys, sections
@@ -92,8 +93,14 @@ def _targets(path: Path) -> tuple[str, ...]:
     if advice:
         written = TARGETS.fullmatch(advice)
         return tuple(key for key in written.groups() if key in all_keys()) if written else ()
-    near = suggest_key(join(path))
-    return (near,) if near.rpartition(".")[2] == name and len(path) == 2 else ()
+    is_named_elsewhere = len(path) == 2 and name in _names()
+    return (suggest_key(join(path)),) if is_named_elsewhere else ()
+
+
+@cache
+def _names() -> frozenset[str]:
+    """Last parts of all keys: spelling is compared for none but these, which a large file has thousands of."""
+    return frozenset(key.rpartition(".")[2] for key in all_keys())
 
 
 def _in_our_words(target: str, node: Node) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import pwd
 import shutil
@@ -191,3 +192,17 @@ def test_an_empty_output_dir_is_no_run_directory(command: Callable[..., Any], ru
     answer = command("lint", run_file('profile: cpu-demo\ntrainer: {output_dir: ""}\n'))
     assert answer.code == 1
     assert 'trainer.output_dir expects text of at least 1 character; this is the text ""' in answer.out
+
+
+def test_thousands_of_unknown_keys_cost_no_minutes(
+    command: Callable[..., Any], run_file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Comparing spellings is what takes time, so the comparisons are counted: a clock depends on the load."""
+    compared = []
+    real = difflib.get_close_matches
+    monkeypatch.setattr(difflib, "get_close_matches", lambda *a, **k: compared.append(1) or real(*a, **k))
+    keys = "".join(f"  key_{number}: {number}\n" for number in range(5_000))
+    answer = command("lint", run_file(f"profile: cpu-demo\ntrainer:\n{keys}"))
+    assert answer.code == 1
+    assert "fail: 201 fail" in answer.out
+    assert 0 < len(compared) < 1_000
