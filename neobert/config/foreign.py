@@ -99,7 +99,7 @@ def _targets(path: Path) -> tuple[str, ...]:
 
 @cache
 def _names() -> frozenset[str]:
-    """Last parts of all keys: spelling is compared for none but these, which a large file has thousands of."""
+    """Last parts of all keys; spelling is compared for these only, as a file may have thousands of others."""
     return frozenset(key.rpartition(".")[2] for key in all_keys())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, time
@@ -149,8 +150,16 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
     if isinstance(value, int) and abs(value) > LARGEST_INT:
         return "the integer does not fit in 64 bits", "write a smaller number"
     if isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        return "the text is not valid Unicode", "write it in UTF-8"
+        return _unicode_flaw()
     return None
+
+
+def _unicode_flaw() -> tuple[str, str]:
+    """Surrogates stand for bytes that Python could not decode: of an argument, in the locale's encoding."""
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return "the text is not valid Unicode", "write it in UTF-8"
+    return f"the locale's encoding {encoding} cannot read this text", "set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:

@@ -206,3 +206,17 @@ def test_thousands_of_unknown_keys_cost_no_minutes(
     assert answer.code == 1
     assert "fail: 201 fail" in answer.out
     assert 0 < len(compared) < 1_000
+
+
+@pytest.mark.e2e
+def test_a_locale_without_umlauts_is_named() -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    answer = subprocess.run(
+        [sys.executable, "-m", "launcher", "plan", "-p", "cpu-demo", "--set", "trainer.output_dir=läufe"],
+        env={**os.environ, **ascii_only},
+        capture_output=True,
+        check=False,
+    )
+    assert answer.returncode == 2
+    assert b"CFG003 the locale's encoding ascii cannot read this text" in answer.stderr
+    assert b"= hint: set PYTHONUTF8=1, or LC_ALL=C.UTF-8" in answer.stderr
