@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.counting import counted
 from neobert.data.copies import Copies
 from neobert.data.encoding import Counts, Encoded, SegmentEncoder, check_maskable, encode_all, segment_encoder
 from neobert.data.patience import PatientReader
-from neobert.data.readers import Part, TextSource
+from neobert.data.readers import HashShare, Part, TextSource
 from neobert.data.report import split_report
 from neobert.data.shape import row_length, segment_length
 from neobert.data.sources import Corpus
@@ -226,7 +227,15 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
             "lower dataset.eval_samples, or add text",
             evaluation.source.label,
         )
-    hint = "check the source, and the slice or share of it that is taken"
+    if isinstance(source, HashShare):
+        return ProjectError(
+            "DAT004",
+            f"none of its {counted(source.source.count() or 0, 'document')} falls into this share "
+            f"(dataset.validation_split {source.share})",
+            "change dataset.validation_split, or set it to null and dataset.eval_samples to a number or null",
+            source.label,
+        )
+    hint = "check the source, and the slice of it that is taken"
     return ProjectError("DAT004", "holds no documents", hint, source.label)
 
 

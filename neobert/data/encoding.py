@@ -152,7 +152,7 @@ class SegmentEncoder:
     def _length(ids: Sequence[int]) -> int:
         return len(ids) + NUM_MARKERS
 
-    def _pieces(self, ids: Sequence[int], counts: Counts) -> list[Sequence[int]]:
+    def _pieces(self, ids: Sequence[int], counts: Counts) -> Iterable[Sequence[int]]:
         length, room = self._length(ids), self.max_length - NUM_MARKERS
         counts.documents += 1
         counts.histogram[(length - 1).bit_length()] += 1
@@ -166,7 +166,7 @@ class SegmentEncoder:
             return [ids]
         if self.long_documents == "split":
             counts.split += 1
-            return [ids[start : start + room] for start in range(0, len(ids), room)]
+            return (ids[start : start + room] for start in range(0, len(ids), room))
         if self.long_documents == "truncate":
             counts.truncated += 1
             counts.tokens_lost += len(ids) - room

@@ -54,8 +54,8 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
             )
         parts.append(piece.text)
         if piece.is_end:
-            yield piece.number, "".join(parts)
-            parts, size = [], 0
+            line, parts, size = "".join(parts), [], 0
+            yield piece.number, line
 
 
 def _raw_pieces(handle: IO[bytes]) -> Iterator[tuple[bytes, bool]]:

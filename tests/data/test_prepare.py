@@ -350,6 +350,8 @@ def test_too_little_text(configure: Configure, tmp_path):
     says = "9 go to evaluation (dataset.eval_samples), the text has 7"
     refused(of(["ba"] * 7, dataset__eval_samples=9), "DAT004", f"no training documents left: {says}")
     refused(of(["ba"] * 9, dataset__train_split="train[9:]"), "DAT004", "holds no documents")
+    shared = of(["ba"], dataset__validation_split=0.5)
+    assert "validation_split 0.5" in refused(shared, "DAT004", "none of its 1 document falls into").message
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 
