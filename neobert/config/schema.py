@@ -348,8 +348,8 @@ class GuardConfig:
     )
     on_degradation: Literal["stop", "warn"] = key(
         "stop",
-        "When recompiles or kernel fallbacks grow in 3 of the last 20 logging lines after warm-up: "
-        "stop: save a checkpoint and end the run with exit code 4; warn: only log. Smoke profiles warn.",
+        "Action when recompiles or kernel fallbacks grew in 3 of the last 20 logging lines: stop saves a "
+        "checkpoint and ends the run with exit code 4, warn only logs. Smoke profiles warn.",
     )
 
 

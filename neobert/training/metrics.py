@@ -73,7 +73,7 @@ class TrainingLog:
             )
 
     def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
-        waits_ms = [step["data_wait"] for step in times.steps]
+        waits_ms = [step.get("data_wait", 0.0) for step in times.steps]
         flops_per_s = (trainer.flops - self._flops) / times.elapsed_s
         return Reading(
             loss=loss if math.isfinite(loss) else None,

@@ -45,6 +45,9 @@ def plant(kind: str, step: int, rank: int = 0) -> None:
     if kind in FACTORS:
         multiply_losses(step, FACTORS[kind])
         return
+    if kind == "fallback":
+        fall_back(step)
+        return
     place = "fetch" if kind == "data" else "accumulate"
     real = getattr(loop, place)
 
@@ -65,6 +68,19 @@ def multiply_losses(step: int, factor: float) -> None:
         return accumulate(trainer, *rest)
 
     MaskedLMObjective.forward = lambda *args, **kwargs: real(*args, **kwargs) * factors[0]
+    loop.accumulate = accumulating
+
+
+def fall_back(step: int) -> None:
+    """Have block 0 run another attention kernel than the resolved one, from a step on."""
+    accumulate = loop.accumulate
+
+    def accumulating(trainer, *rest):
+        loss_sum = accumulate(trainer, *rest)
+        if trainer.progress.step + 1 >= step:
+            trainer.task.attention_ran[0] = "eager"
+        return loss_sum
+
     loop.accumulate = accumulating
 
 

@@ -30,6 +30,14 @@ def test_a_loss_that_leaps_once_costs_the_steps_since_the_last_save(launch, exac
     assert [row["step"] for row in exact(run_dir)] == list(range(13))
 
 
+def test_a_kernel_that_falls_back_saves_its_step_and_is_not_restarted(launch):
+    run_dir, ending = launch({"kind": "fallback", "step": 4})
+    assert (ending.status, ending.exit_code, ending.step, ending.restarts) == ("failed", 4, 6, 0)
+    assert "kernel_fallbacks grew to 3" in ending.message
+    assert find(run_dir / "checkpoints", "auto")[1].step == 6
+    assert read_json(run_dir / "metrics.json")["step"] == 6
+
+
 def test_what_one_rank_of_two_computes_wrongly_stops_both_at_the_same_step(launch):
     run_dir, ending = launch({"kind": "nan", "step": 8, "rank": 1}, ranks=2, max_restarts=0)
     assert (ending.status, ending.exit_code, ending.step) == ("failed", 4, 7)
