@@ -34,9 +34,10 @@ MODELING_FILES = (
     "record.py",
     "rotary.py",
 )
+SETTINGS = "tokenizer_config.json"
 TOKENIZER_FILES = (
     "tokenizer.json",
-    "tokenizer_config.json",
+    SETTINGS,
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.txt",
@@ -48,14 +49,14 @@ METADATA = {"format": "pt"}
 
 def write_hf_folder(
     model: NeoBERTPreTrainedModel,
-    tokenizer_dir: Path | None,
+    tokenizer_files: Mapping[str, bytes] | None,
     folder: Path,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write weights, configuration, modeling code, tokenizer files and a model card.
 
     Args:
-        tokenizer_dir: folder that holds the tokenizer's files; None leaves them out.
+        tokenizer_files: what `read_tokenizer_files` returned; None leaves them out.
         weights: a copy of `own_weights(model)` to write in place of what the model holds by now.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,8 +67,8 @@ def write_hf_folder(
     source = Path(model_package.__file__).parent
     for name in MODELING_FILES:
         shutil.copyfile(source / name, folder / name)
-    if tokenizer_dir is not None:
-        _copy_tokenizer(tokenizer_dir, folder)
+    for name, content in (tokenizer_files or {}).items():
+        (folder / name).write_bytes(content)
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")
 
 
@@ -89,24 +90,29 @@ def portable_config(model: NeoBERTPreTrainedModel) -> str:
     return str(portable.to_json_string(use_diff=True))
 
 
-def _copy_tokenizer(source: Path, folder: Path) -> None:
-    names = [name for name in TOKENIZER_FILES if (source / name).is_file()]
-    if not names:
+def read_tokenizer_files(source: Path) -> dict[str, bytes]:
+    """Read the files of a tokenizer's folder by name, as every checkpoint keeps them.
+
+    A run reads them once, when it starts: the cache that they are in may be removed before its last save.
+    Raises `ProjectError` EXP001 where there are none.
+    """
+    files = {name: (source / name).read_bytes() for name in TOKENIZER_FILES if (source / name).is_file()}
+    if not files:
         raise ProjectError(
             "EXP001",
             "There are no tokenizer files in this folder.",
             f"It should hold {TOKENIZER_FILES[0]}.",
             place=str(source),
         )
-    for name in names:
-        shutil.copyfile(source / name, folder / name)
-    if "tokenizer_config.json" in names:
-        _name_the_class_for_all(folder / "tokenizer_config.json")
+    if SETTINGS in files:
+        files[SETTINGS] = _with_the_class_for_all(files[SETTINGS])
+    return files
 
 
-def _name_the_class_for_all(path: Path) -> None:
+def _with_the_class_for_all(content: bytes) -> bytes:
     """Call the tokenizer's class by the name that older transformers know too."""
-    settings = json.loads(path.read_text(encoding="utf-8"))
-    if settings.get("tokenizer_class") == "TokenizersBackend":
-        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-        path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    settings = json.loads(content)
+    if settings.get("tokenizer_class") != "TokenizersBackend":
+        return content
+    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    return (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode()

@@ -18,6 +18,7 @@ from neobert.data.streaming import DocumentStream
 from neobert.data.tokenizers import TokenizerBundle, num_renumbered
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
+from neobert.export.folder import read_tokenizer_files
 from neobert.export.weights import load_weights
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, build_objective, check_labels, resolve_step_kernels
@@ -68,7 +69,7 @@ def build_pretraining(
         describe=describe,
         flops=data.flops,
         epoch=data.epoch,
-        tokenizer_dir=prepared.tokenizer_dir,
+        tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
         attention_ran=objective.attention_ran,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -46,7 +45,7 @@ class Task:
         describe: words and arrays that find a microbatch's samples again.
         flops: floating-point work of a microbatch, forward and backward, with no credit for padding.
         epoch: passes over the data so far.
-        tokenizer_dir: folder of the tokenizer's files, which travel with the weights.
+        tokenizer_files: the tokenizer's files by name, which every checkpoint keeps; None for none.
         identity: digests that a resumed run must share, by name.
         attention_kernel: kernel that was resolved for this device.
         attention_ran: the kernel that each block ran in training, by its number; filled while it runs.
@@ -62,7 +61,7 @@ class Task:
     describe: Callable[[Any], dict[str, Any]]
     flops: Callable[[Any], int]
     epoch: Callable[[Progress], float]
-    tokenizer_dir: Path | None
+    tokenizer_files: Mapping[str, bytes] | None
     identity: Mapping[str, str]
     attention_kernel: str
     attention_ran: Mapping[int, str] = field(default_factory=dict)

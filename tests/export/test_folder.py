@@ -23,7 +23,7 @@ from transformers import (
 import neobert.model
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
-from neobert.export.folder import MODELING_FILES
+from neobert.export.folder import MODELING_FILES, read_tokenizer_files
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 
@@ -47,7 +47,7 @@ def same_bits(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 def test_the_folder_holds_all_that_a_loader_needs(make_model, tokenizer_dir, tmp_path):
     folder = tmp_path / "200"
-    write_hf_folder(make_model(), tokenizer_dir, folder)
+    write_hf_folder(make_model(), read_tokenizer_files(tokenizer_dir), folder)
     names = {path.name for path in folder.iterdir()}
     assert {
         "model.safetensors",
@@ -105,7 +105,7 @@ def load_elsewhere(folder: Path) -> dict:
 @pytest.mark.parametrize("tied", [True, False])
 def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, tmp_path, tied):
     model = make_model(tie_word_embeddings=tied)
-    write_hf_folder(model, tokenizer_dir, tmp_path / "step-1.0")
+    write_hf_folder(model, read_tokenizer_files(tokenizer_dir), tmp_path / "step-1.0")
     report = load_elsewhere(tmp_path / "step-1.0")
     assert report["module"] == "transformers_modules"
     assert report["imported"] == []
@@ -132,7 +132,7 @@ def test_every_front_door_of_what_is_saved_again_leads_to_the_code_beside_it(mak
 
 @pytest.mark.e2e
 def test_what_is_saved_again_here_loads_there_too(make_model, tokenizer_dir, tmp_path):
-    write_hf_folder(make_model(), tokenizer_dir, tmp_path / "trained")
+    write_hf_folder(make_model(), read_tokenizer_files(tokenizer_dir), tmp_path / "trained")
     tuned = AutoModelForMaskedLM.from_pretrained(tmp_path / "trained")
     torch.nn.init.constant_(tuned.model.layer_norm.weight, 2.0)
     tuned.save_pretrained(tmp_path / "tuned")
@@ -192,7 +192,7 @@ def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_pat
 
 
 def test_the_tokenizer_is_the_same_under_the_name_that_all_know(make_model, tokenizer_dir, tmp_path):
-    write_hf_folder(make_model(), tokenizer_dir, tmp_path / "out")
+    write_hf_folder(make_model(), read_tokenizer_files(tokenizer_dir), tmp_path / "out")
     settings = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
     source, copied = (AutoTokenizer.from_pretrained(path) for path in (tokenizer_dir, tmp_path / "out"))
@@ -204,7 +204,7 @@ def test_the_tokenizer_is_the_same_under_the_name_that_all_know(make_model, toke
 def test_writing_twice_gives_the_same_bytes(make_model, tokenizer_dir, tmp_path):
     model = make_model()
     for name in ("one", "two"):
-        write_hf_folder(model, tokenizer_dir, tmp_path / name)
+        write_hf_folder(model, read_tokenizer_files(tokenizer_dir), tmp_path / name)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
@@ -241,10 +241,10 @@ def test_the_card_says_what_spares_the_trust(make_model, tmp_path, first):
     assert ("trust_remote_code" in done.stderr, done.returncode) == ((False, 0) if first else (True, 1))
 
 
-def test_a_folder_without_a_tokenizer_is_named(make_model, tmp_path):
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ProjectError) as caught:
-        write_hf_folder(make_model(), tmp_path / "empty", tmp_path / "out")
+        read_tokenizer_files(tmp_path / "empty")
     assert caught.value.code == "EXP001"
     assert caught.value.place == str(tmp_path / "empty")
 

@@ -19,6 +19,7 @@ from neobert.receipt import read_receipt
 from neobert.train import read_config
 from neobert.training.assembly import choose_start
 from neobert.training.checkpoint.publish import remove
+from neobert.training.metrics import TrainingLog
 from tests.launcher.conftest import _away_from_the_repository, command
 from tests.launcher.test_real_run import RUN_FILE
 from tests.training.conftest import read_lines, train
@@ -181,6 +182,23 @@ def test_a_checkpoint_behind_a_link_is_removed_as_a_link(tmp_path):
     remove(tmp_path / "5")
     assert [path.name for path in tmp_path.iterdir()] == ["disk"]
     assert (tmp_path / "disk" / "5").is_dir()
+
+
+def test_a_cache_that_is_removed_while_training_costs_nothing(folder, resume, monkeypatch):
+    """Scratch disks are purged: the text is in memory maps by then, and checkpoints need the tokenizer."""
+    first_step = TrainingLog.__call__
+
+    def purge(log, trainer):
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        first_step(log, trainer)
+
+    monkeypatch.setattr(TrainingLog, "__call__", purge)
+    for steps in (8, 10):  # the second launch prepares the text again, as a restart does
+        answer = resume("--resume", "auto", steps=steps)
+        assert answer.code == 0, answer.out + answer.err
+        assert not (folder / "cache").exists()
+        assert (folder / "run" / "checkpoints" / str(steps) / "tokenizer.json").is_file()
+    assert steps_of(folder / "run") == [*range(11)]
 
 
 def test_a_file_that_was_not_saved_costs_no_step(folder, resume):

@@ -80,7 +80,7 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:
-        write_hf_folder(trainer.task.model, trainer.task.tokenizer_dir, folder, draft.weights)
+        write_hf_folder(trainer.task.model, trainer.task.tokenizer_files, folder, draft.weights)
         if not trainer.world.is_sharded:
             save_file(dict(draft.optimizer), state / OPTIMIZER_FILE)
     except SafetensorError as error:
