@@ -15,7 +15,7 @@ from launcher.failure import describe
 from launcher.forwarding import STOPS
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
-from launcher.records import Record, last_beat, list_in, read_json, read_metrics, read_outcome
+from launcher.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
 from launcher.restarts import signal_name
 from launcher.rundir import LOGS, MANIFEST, METRICS, remove_halt
 from launcher.ui.fold import fold
@@ -93,8 +93,7 @@ def conclude(
     if not outcome and error is None:
         outcome = _without_a_word(folder, code, signals, has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
-    evaluations = [row for row in read_metrics(folder / METRICS) if row.get(EVAL_LOSS) is not None]
-    first, last = (evaluations[0], evaluations[-1]) if evaluations else ({}, {})
+    first, last = first_and_last(folder / METRICS, EVAL_LOSS)
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
     return Ending(

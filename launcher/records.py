@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,10 @@ from neobert.training.outcome import FILE_NAME as OUTCOME
 
 Record = dict[str, Any]
 LAST_LINES_BYTES = 64 * 1024
+# Lines that name a value may say null for it: of so many, the newest that says more counts.
+LAST_CANDIDATES = 64
+# The trainer writes the step first.
+STEP_FIRST = re.compile(rb'\{"step": (\d{1,18})[,}]')
 OUTCOME_KINDS = {"status": str, "exit_code": int, "step": int, "message": str}
 
 
@@ -33,6 +40,10 @@ def _is_loss(value: object) -> bool:
     return _is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
 
 
+def _is_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
 def _is_numbers(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_number, value.values()))
 
@@ -47,6 +58,7 @@ BEAT_VALUES: Checks = {
     **dict.fromkeys(("gpu_mem_reserved_mib", "host_rss_mib"), _is_number),
     "loss": _is_loss,
     **dict.fromkeys(("phase_longest_s", "warnings"), _is_numbers),
+    "warning_messages": _is_texts,
 }
 METRICS_VALUES: Checks = {
     "step": _is_count,
@@ -63,13 +75,15 @@ def sound_values(record: Record, checks: Checks) -> Record:
 
 def parse_lines(text: str) -> Iterator[Record]:
     """Every line that is a whole JSON object."""
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict):
-            yield record
+    return (record for line in text.splitlines() if (record := _parse(line)) is not None)
+
+
+def _parse(line: str | bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def read_json(path: Path) -> Record:
@@ -128,15 +142,35 @@ def last_beat(folder: Path, rank: int) -> Record:
 
 def read_metrics(path: Path) -> list[Record]:
     """All whole lines of a metrics file."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return list(_metrics_in(text))
+    return [record for line in _lines(path) if (record := _metrics_of(line)) is not None]
 
 
-def _metrics_in(text: str) -> Iterator[Record]:
-    return (sound_values(record, METRICS_VALUES) for record in parse_lines(text))
+def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
+    """The first and the last line of metrics with a value of that name; empty where there is none.
+
+    Of a file of any length, in constant memory: only lines that may be one of the two are parsed.
+    """
+    naming = (line for line in _lines(path) if json.dumps(name).encode() in line)
+    first = next((record for line in naming if _has(record := _metrics_of(line), name)), None)
+    if first is None:
+        return {}, {}
+    newest = (_metrics_of(line) for line in reversed(deque(naming, maxlen=LAST_CANDIDATES)))
+    last = next((record for record in newest if _has(record, name)), first)
+    return first, last or first
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with suppress(OSError), path.open("rb") as file:
+        yield from file
+
+
+def _metrics_of(line: bytes) -> Record | None:
+    record = _parse(line)
+    return None if record is None else sound_values(record, METRICS_VALUES)
+
+
+def _has(record: Record | None, name: str) -> bool:
+    return record is not None and record.get(name) is not None
 
 
 @dataclass(slots=True)
@@ -158,25 +192,30 @@ class MetricsTail:
 
     def read_new(self) -> list[Record]:
         """Whole lines that appeared since the last call, for later steps than any seen before."""
-        text = self._read_whole_lines()
-        fresh = [record for record in _metrics_in(text) if self._is_new(record)]
-        self.after_step = max([self.after_step, *(record["step"] for record in fresh)])
-        return fresh
+        return list(self._read_new())
 
-    def _is_new(self, record: Record) -> bool:
-        step = record.get("step")
-        return isinstance(step, int) and step > self.after_step
+    def _read_new(self) -> Iterator[Record]:
+        after_step = self.after_step
+        for line in self._whole_lines():
+            step = STEP_FIRST.match(line)
+            if step is not None and int(step[1]) <= after_step:
+                continue  # a history of days is passed over when the trainer has cut it back
+            record = _metrics_of(line) or {}
+            if isinstance(record.get("step"), int) and record["step"] > after_step:
+                self.after_step = max(self.after_step, record["step"])
+                yield record
 
-    def _read_whole_lines(self) -> str:
+    def _whole_lines(self) -> Iterator[bytes]:
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._inode, self._offset = status.st_ino, 0
                 file.seek(self._offset)
-                content = file.read()
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    self._offset += len(line)
+                    yield line
         except OSError:
-            return ""
-        whole = content[: content.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return whole.decode("utf-8", errors="replace")
+            return

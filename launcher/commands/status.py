@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launcher import console
 from launcher.formats.json import to_json
-from launcher.records import Record, last_beat, list_in, read_json, read_metrics, read_outcome
+from launcher.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
 from launcher.rundir import MANIFEST, METRICS, is_alive, is_run_directory
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_number
@@ -96,8 +96,7 @@ def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool
 
 
 def _last_loss(folder: Path) -> float | None:
-    losses = [row[LOSS] for row in read_metrics(folder / METRICS) if row.get(LOSS) is not None]
-    return losses[-1] if losses else None
+    return first_and_last(folder / METRICS, LOSS)[1].get(LOSS)
 
 
 def _age_s(beat: Record, now: datetime) -> float | None:

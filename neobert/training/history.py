@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neobert.training.journal import Row, keep_rows, read_rows, rotated
+from neobert.training.journal import Row, iter_rows, keep_rows, rotated
 from neobert.training.progress import Progress
 
 METRICS = "metrics.jsonl"
@@ -26,7 +26,7 @@ def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
     None stands for a fresh start, which keeps none.
     """
     files = (rotated(path), path)
-    last_seq = max((row.get("seq", -1) for file in files for row in read_rows(file)), default=-1)
+    last_seq = max((row.get("seq", -1) for file in files for row in iter_rows(file)), default=-1)
     for file in files:
         keep_rows(file, lambda row: resumed_step is not None and _step(row) <= resumed_step)
     return last_seq + 1

@@ -73,21 +73,22 @@ def iter_rows(path: Path) -> Iterator[Row]:
         yield from (row for row in map(_parse, file) if row is not None)
 
 
-def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> list[Row]:
-    """Rewrite the file with the lines that are kept, torn ones dropped, and return them. Atomic."""
+def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
+    """Rewrite the file with the lines that are kept, torn ones dropped. Atomic, and in constant memory."""
     if not path.exists():
-        return []
-    kept = [row for row in read_rows(path) if is_kept(row)]
+        return
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with partial.open("wb") as file:
-            file.writelines(json.dumps(row).encode() + b"\n" for row in kept)
+        with path.open("rb") as before, partial.open("wb") as file:
+            rows = ((line, _parse(line)) for line in before)
+            file.writelines(
+                line.rstrip(b"\n") + b"\n" for line, row in rows if row is not None and is_kept(row)
+            )
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return kept
 
 
 def _parse(line: bytes) -> Row | None:
