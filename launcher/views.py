@@ -31,6 +31,8 @@ class PlainView:
     def refresh(self) -> None:
         """Print what is new."""
         beat = self.watch.heartbeat()
+        for message in self.watch.new_warnings(beat):
+            console.tell(message)
         for row in self.watch.metrics.read_new():
             self.write(describe(row, beat))
 

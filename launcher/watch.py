@@ -20,15 +20,33 @@ class Watch:
 
     folder: Path
     after_step: int
+    max_steps: int | None = None
     metrics: MetricsTail = field(init=False)
+    _before: Record = field(init=False)
+    _shown_warnings: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
+        self._before = last_beat(self.folder, 0)
         self.metrics = MetricsTail(self.folder / METRICS, self.after_step)
         self.metrics.skip_existing()
 
     def heartbeat(self) -> Record:
-        """The newest heartbeat of rank 0."""
-        return last_beat(self.folder, 0)
+        """The newest heartbeat of rank 0 of this launch; empty before the first."""
+        beat = last_beat(self.folder, 0)
+        return {} if _is_earlier(beat, self._before) else beat
+
+    def new_warnings(self, beat: Record) -> list[str]:
+        """Messages of the kinds of warnings that this launch has not shown yet."""
+        messages: dict[str, str] = beat.get("warning_messages") or {}
+        new = {name: message for name, message in messages.items() if name not in self._shown_warnings}
+        self._shown_warnings |= new.keys()
+        return [printable(f"warning: {message}") for message in new.values()]
+
+
+def _is_earlier(beat: Record, before: Record) -> bool:
+    """Whether a heartbeat was there before. A trainer that resumes drops the newest ones, and counts on."""
+    seq, newest_seq = beat.get("seq"), before.get("seq")
+    return beat == before or (seq is not None and newest_seq is not None and seq <= newest_seq)
 
 
 def describe(row: Record, beat: Record) -> str:

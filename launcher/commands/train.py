@@ -160,7 +160,8 @@ def _lead(order: Order) -> int:
         if order.output_format == "text":
             console.write(_opening(examination, folder, moved))
         holds.enter_context(never_blocking())
-        view = make_view(Watch(folder, _first_step(examination)), order.output_format)
+        watch = Watch(folder, _first_step(examination), resolved.config.trainer.max_steps)
+        view = make_view(watch, order.output_format)
         return _deliver(_follow(launch, order.forwarder, view), order.output_format)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from launcher import console
 from launcher.records import Record
 from launcher.ui.fold import fold
 from launcher.ui.numbers import UNKNOWN, show_count, show_duration, show_mib, show_number
@@ -41,12 +42,15 @@ class ProgressView:
         phase, told = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("phase", "told"))
         self.progress = Progress(phase, *bar, told, console=out)
         self.values = dict.fromkeys(FIELDS, UNKNOWN)
-        self.task = self.progress.add_task("", total=None, phase=_padded("starting"), told="")
+        self.task = self.progress.add_task("", total=None, phase="", told="")
+        self._show({"phase": "starting", "step": max(0, watch.after_step), "max_steps": watch.max_steps})
         self.progress.start()
 
     def refresh(self) -> None:
         """Show what is new."""
         beat = self.watch.heartbeat()
+        for message in self.watch.new_warnings(beat):
+            console.tell(message)
         for row in self.watch.metrics.read_new():
             if row.get(EVAL_LOSS) is not None:
                 told = fold(describe(row, beat), self.progress.console.width, BETWEEN)

@@ -6,7 +6,6 @@ run with a checkpoint: the weights are good, but every further step is slower th
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator
 
@@ -14,8 +13,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.signals import StopRequested
 from neobert.training.task import Task
 from neobert.training.trainer import Trainer
-
-log = logging.getLogger(__name__)
+from neobert.training.warn import warn
 
 CODE = "DGR001"
 RECOMPILES, FALLBACKS, READ_RETRIES = "recompiles", "kernel_fallbacks", "read_retries"
@@ -51,8 +49,7 @@ class DegradationWatch:
             self._totals[name] = total
             self._has_grown[name].append(grown > 0)
             if grown > 0:
-                trainer.warnings[name] += 1
-                log.warning("step %d: %s grew by %d to %d", trainer.progress.step, name, grown, total)
+                warn(trainer, name, f"{name} grew by {grown} to {total}")
 
     def enforce(self, trainer: Trainer) -> None:
         """Request a stop of all ranks where a counter keeps growing. Raises `StopRequested`.

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Iterator
 from statistics import median
 
 from neobert.training.memory import allocator_fields, gpu_bytes
 from neobert.training.trainer import Trainer
+from neobert.training.warn import warn
 
-log = logging.getLogger(__name__)
-
-SLOW, CREEP, RETRIES, NO_GRADIENT = (
-    "slow_tokens", "reserved_memory_creep", "allocator_retries", "zero_gradient"
+SLOW, FAST, CREEP, RETRIES, NO_GRADIENT = (
+    "slow_tokens", "fast_tokens", "reserved_memory_creep", "allocator_retries", "zero_gradient"
 )  # fmt: skip
 # A line is compared with the lines before it; the first ones of a session still warm up.
 SETTLING_LINES = 2
 REFERENCE_LINES = 20
-SLOW_SHARE = 0.8
-SLOW_LINES = 3
+# Single lines of a busy machine leave the band; several in a row on one side of it are another pace.
+SPEED_BAND = 0.1
+SUSTAINED_LINES = 5
 CREEP_SHARE = 1.1
 
 
@@ -29,15 +28,14 @@ class HealthWatch:
     def __init__(self) -> None:
         self._num_lines = 0
         self._speeds: deque[float] = deque(maxlen=REFERENCE_LINES)
-        self._num_slow = 0
+        self._side, self._outside = "", list[float]()
         self._reserved: int | None = None
         self._retries = 0
 
     def __call__(self, trainer: Trainer) -> None:
         """Warn, and add to `trainer.warnings`, which the heartbeat repeats."""
-        for name, words in self.judge(trainer):
-            trainer.warnings[name] += 1
-            log.warning("step %d: %s", trainer.progress.step, words)
+        for name, message in self.judge(trainer):
+            warn(trainer, name, message)
 
     def judge(self, trainer: Trainer) -> Iterator[tuple[str, str]]:
         """Yield what this line shows, by name and in words."""
@@ -53,12 +51,15 @@ class HealthWatch:
     def _judge_speed(self, speed: float | None) -> Iterator[tuple[str, str]]:
         if speed is None:
             return
-        usual = median(self._speeds) if self._speeds else speed
-        self._num_slow = self._num_slow + 1 if speed < SLOW_SHARE * usual else 0
-        if self._num_slow == 0:
+        usual = median(self._speeds) if len(self._speeds) >= SUSTAINED_LINES else speed
+        side = SLOW if speed < (1 - SPEED_BAND) * usual else FAST if speed > (1 + SPEED_BAND) * usual else ""
+        self._outside = [*self._outside, speed] if side and side == self._side else [speed]
+        self._side = side
+        if not side:
             self._speeds.append(speed)
-        if self._num_slow == SLOW_LINES:
-            yield SLOW, f"{speed:,.0f} tokens/s for {SLOW_LINES} lines, after {usual:,.0f}"
+        elif len(self._outside) == SUSTAINED_LINES:
+            yield side, _change(usual, median(self._outside))
+            self._speeds = deque(self._outside, REFERENCE_LINES)  # the pace from here on
 
     def _judge_reserved(self, reserved: int | None) -> Iterator[tuple[str, str]]:
         if reserved is None:
@@ -73,3 +74,7 @@ class HealthWatch:
         if retries is not None and retries > self._retries:
             count, self._retries = int(retries) - self._retries, int(retries)
             yield RETRIES, f"the allocator ran out of memory and freed its cache {count} times"
+
+
+def _change(usual: float, now: float) -> str:
+    return f"{now:,.0f} tokens/s for {SUSTAINED_LINES} lines, {now / usual - 1:+.0%} from {usual:,.0f} before"

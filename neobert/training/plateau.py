@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 
 from neobert.training.trainer import Trainer
-
-log = logging.getLogger(__name__)
+from neobert.training.warn import warn
 
 PLATEAU = "loss_plateau"
 # Loss falls as tokens ** -0.095 (Kaplan et al. 2020, arXiv:2001.08361). A tenth of that fall is a plateau.
@@ -58,8 +56,7 @@ class PlateauWatch:
         """Warn at the end of a flat stretch, and add to `trainer.warnings`, which the heartbeat repeats."""
         message = self.judge(trainer.progress.step, trainer.reading.loss)
         if message:
-            trainer.warnings[PLATEAU] += 1
-            log.warning("step %d: %s", trainer.progress.step, message)
+            warn(trainer, PLATEAU, message)
 
     def judge(self, step: int, loss: float | None) -> str:
         """Add a line's loss, None where it had no target; return a message at the end of a flat stretch."""

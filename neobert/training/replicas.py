@@ -6,7 +6,6 @@ memory of one device, or an update that was computed wrong there, is seen nowher
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 
@@ -14,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neobert.training.trainer import Trainer
-
-log = logging.getLogger(__name__)
+from neobert.training.warn import warn
 
 DIVERGING = "diverging_replicas"
 
@@ -27,9 +25,9 @@ def compare_replicas(trainer: Trainer) -> None:
         return
     gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
     if world.is_main and (ranks := differing([int(told) for told in gathered])):
-        trainer.warnings[DIVERGING] += 1
-        words = "DST005 step %d: the weights of ranks %s are not the same; see what their GPUs report"
-        log.warning(words, trainer.progress.step, ", ".join(map(str, ranks)))
+        named = ", ".join(map(str, ranks))
+        message = f"DST005 the weights of ranks {named} are not the same; see what their GPUs report"
+        warn(trainer, DIVERGING, message)
 
 
 def checksum(module: nn.Module) -> Tensor:

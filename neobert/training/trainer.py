@@ -54,6 +54,7 @@ class Trainer:
         failure: why the run stops at this step, raised once that is saved; None for any other end.
         evaluation_s: how long the last evaluation of this session took; 0 before the first.
         warnings: how often this session has warned of what, by name.
+        warning_messages: the newest message of each name.
         pulse: where this process is, for whoever watches it.
         saved_at_s: monotonic time of the last checkpoint, or of the start of this session.
     """
@@ -78,6 +79,7 @@ class Trainer:
     failure: ProjectError | None = None
     evaluation_s: float = 0.0
     warnings: Counter[str] = field(default_factory=Counter)
+    warning_messages: dict[str, str] = field(default_factory=dict)
     pulse: Pulse = field(default_factory=Pulse)
     last_grad_norm: Any = None
     last_learning_rate: float = 0.0

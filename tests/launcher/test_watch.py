@@ -195,6 +195,52 @@ def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.count("the run goes on") == 1
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
+    """What a progress bar writes."""
+    out = StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=out, force_terminal=True, width=160))
+    return out
+
+
+EARLIER = {**BEAT, "seq": 7, "phase": "finished", "step": 40}
+
+
+def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path: Path, terminal: StringIO) -> None:
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"}, EARLIER)
+    view = progress.ProgressView(Watch(tmp_path, 10))
+    view.refresh()
+    (tmp_path / "heartbeat_rank0.jsonl").write_text("", encoding="utf-8")
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"})  # cut back to step 10
+    view.close()
+    assert "starting" in terminal.getvalue()
+    assert not re.search("finished|save|40/40", terminal.getvalue())
+
+
+def test_a_bar_begins_at_the_step_that_is_resumed(tmp_path: Path, terminal: StringIO) -> None:
+    append(tmp_path / "heartbeat_rank0.jsonl", EARLIER)
+    view = progress.ProgressView(Watch(tmp_path, 10, 60))
+    view.refresh()
+    assert "10/60" in terminal.getvalue()
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 8, "step": 11})
+    view.close()
+    assert "11/40" in terminal.getvalue()
+
+
+def test_a_warning_of_the_trainer_is_shown_once_and_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = PlainView(Watch(tmp_path, -1), console.write)
+    messages = {"slow_tokens": "step 9: 80 tokens/s \x1b[31m"}
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "warning_messages": messages})
+    view.refresh()
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "warning_messages": messages | {"fast_tokens": "b"}})
+    view.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: step 9: 80 tokens/s \ufffd[31m", "warning: b"
+    ]  # fmt: skip
+
+
 def test_colours_need_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert console.paint("x", "red") == "x"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

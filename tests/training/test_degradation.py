@@ -31,6 +31,7 @@ def observe():
             progress=SimpleNamespace(step=0),
             world=world,
             warnings=Counter(),
+            warning_messages={},
             recompiles=None,
             kernel_fallbacks=0,
             read_retries=None,

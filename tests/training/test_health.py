@@ -9,7 +9,16 @@ import pytest
 import torch
 
 from neobert.training import health
-from neobert.training.health import CREEP, NO_GRADIENT, RETRIES, SETTLING_LINES, SLOW, SLOW_LINES, HealthWatch
+from neobert.training.health import (
+    CREEP,
+    FAST,
+    NO_GRADIENT,
+    RETRIES,
+    SETTLING_LINES,
+    SLOW,
+    SUSTAINED_LINES,
+    HealthWatch,
+)
 
 MIB = 2**20
 
@@ -21,6 +30,7 @@ def observe(monkeypatch):
     def run(lines):
         trainer = SimpleNamespace(
             warnings=Counter(),
+            warning_messages={},
             world=SimpleNamespace(device=torch.device("cpu")),
             progress=SimpleNamespace(step=0),
         )
@@ -50,9 +60,21 @@ def test_a_sound_run_is_warned_of_nothing(observe):
 
 def test_a_run_that_has_become_slow_is_named_once(observe):
     settled = [100.0] * (SETTLING_LINES + 5)
-    assert observe(speeds(*settled, *[79.0] * (SLOW_LINES - 1), 100.0)) == {}
-    assert observe(speeds(*settled, *[79.0] * 20)) == {SLOW: 1}
-    assert observe(speeds(*settled, *[81.0] * 20)) == {}
+    assert observe(speeds(*settled, *[89.0] * (SUSTAINED_LINES - 1), 100.0)) == {}
+    assert observe(speeds(*settled, *[89.0] * 20)) == {SLOW: 1}
+    assert observe(speeds(*settled, *[91.0, 109.0] * 20)) == {}
+    assert observe(speeds(*settled, *[89.0, 111.0] * 20)) == {}
+
+
+def test_another_pace_is_named_in_both_directions_and_is_the_usual_one_from_there_on(observe, caplog):
+    settled = [100.0] * (SETTLING_LINES + 5)
+    assert observe(speeds(*settled, *[111.0] * 20)) == {FAST: 1}
+    assert "111 tokens/s for 5 lines, +11% from 100 before" in caplog.text
+    assert observe(speeds(*settled, *[80.0] * 20, *[100.0] * 20)) == {SLOW: 1, FAST: 1}
+
+
+def test_the_first_lines_of_a_session_are_compared_with_none(observe):
+    assert observe(speeds(20, 60, 50, *[100.0] * 20)) == {}
 
 
 def test_memory_that_creeps_is_named_at_every_tenth(observe):

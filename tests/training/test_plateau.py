@@ -71,7 +71,9 @@ def test_lines_without_a_target_say_nothing():
 
 
 def test_the_warning_is_logged_and_counted(caplog):
-    trainer = SimpleNamespace(warnings=Counter(), progress=SimpleNamespace(step=0), reading=None)
+    trainer = SimpleNamespace(
+        warnings=Counter(), warning_messages={}, progress=SimpleNamespace(step=0), reading=None
+    )
     watch = PlateauWatch(EVERY)
     for step in range(EVERY, 1100, EVERY):
         trainer.progress.step, trainer.reading = step, SimpleNamespace(loss=4.0)

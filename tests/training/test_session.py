@@ -73,6 +73,7 @@ BEAT_FIELDS = [
     "kernel_fallbacks",
     "read_retries",
     "warnings",
+    "warning_messages",
     "data_wait_ms",
     "data_wait_p50_ms",
     "data_wait_p95_ms",
