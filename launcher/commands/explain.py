@@ -16,7 +16,9 @@ from launcher.ui.table import columns
 from launcher.ui.values import flatten, origin_text, show_value
 from neobert.config import KeyInfo, all_keys, describe, to_dict
 from neobert.config.canonical import to_plain
+from neobert.config.lookup import keys_named
 from neobert.config.renamed import advice_for_key
+from neobert.config.suggest import suggest_key
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
 from profiles.registry import ResolvedRun
@@ -35,11 +37,17 @@ def run(key: str, selection: Selection, output_format: str) -> int:
         _deliver(_plan_json(name, derived[name]), output_format)
         return EXIT_OK
     try:
-        info = describe(key)
+        info = describe(_whole_key(key))
     except ProjectError as error:
         raise _with_other_names(error, key, derived) from None
     _deliver(_key_json(info, resolved), output_format)
     return EXIT_OK
+
+
+def _whole_key(key: str) -> str:
+    """Add the section to a name that one key alone has."""
+    named = keys_named(key)
+    return named[0] if len(named) == 1 else key
 
 
 def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
@@ -54,7 +62,10 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     if not is_plan and advice_for_key(tuple(key.split("."))):
         return error
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
-    if near:
+    named = keys_named(key)
+    if named:
+        error.hint = f"several sections have it: {', '.join(named)}"
+    elif near and (is_plan or not suggest_key(key)):
         error.hint = f"did you mean {PLAN}{near[0]}?"
     elif is_plan:
         error.hint = f"the plan has {', '.join(derived)}"

@@ -19,16 +19,23 @@ ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK",
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
-    """Print one page, or one line a rule."""
-    if every or code is None:
-        rules = [RULES[name] for name in sorted(RULES)]
+    """Print one page, or one line per rule: of all, or of those whose code begins with a prefix."""
+    is_list = every or code is None
+    rules = [RULES[name] for name in sorted(RULES)] if is_list else family_of(code or "")
+    if rules:
         console.write(
             to_json([_as_json(rule) for rule in rules]) if output_format == "json" else _list(rules)
         )
         return EXIT_OK
-    rule = find(code)
+    rule = find(code or "")
     console.write(to_json(_as_json(rule)) if output_format == "json" else page_text(rule))
     return EXIT_OK
+
+
+def family_of(prefix: str) -> list[Rule]:
+    """Return the rules whose code begins with a prefix, as for `lint --select`; none for a whole code."""
+    prefix = prefix.upper()
+    return [RULES[code] for code in sorted(RULES) if prefix and code.startswith(prefix) and code != prefix]
 
 
 def find(code: str) -> Rule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.config.keys import KeyInfo, all_keys, describe_field
 from neobert.config.renamed import advice_for_key
-from neobert.config.suggest import suggest_key
+from neobert.config.suggest import advice_for_near_name, suggest_key
 from neobert.errors import EXIT_USAGE, ProjectError
 
 
@@ -15,9 +15,8 @@ def describe(key: str) -> KeyInfo:
     if info is not None:
         return info
     near = suggest_key(key)
-    hint = advice_for_key(path) or (
-        f"did you mean {near}?" if near else "`neobert-launch schema` lists the keys"
-    )
+    guess = f"did you mean {near}?" if near else advice_for_near_name(path[-1])
+    hint = advice_for_key(path) or guess or "`neobert-launch schema` lists the keys"
     raise ProjectError("CFG001", f"{key or repr(key)} is not a key", hint, exit_code=EXIT_USAGE)
 
 

@@ -21,7 +21,7 @@ from neobert.config.keys import (
 from neobert.config.renamed import advice_for_key, advice_for_value
 from neobert.config.scalars import read_number
 from neobert.config.schema import RunConfig
-from neobert.config.suggest import closest, suggest_key
+from neobert.config.suggest import advice_for_near_name, closest, suggest_key
 from neobert.config.tree import Flaw, Node, Path, children, join, nearest
 
 UNKNOWN = "unexpected_keyword_argument"
@@ -72,6 +72,8 @@ def _hint_unknown(path: Path, schema: type[Any]) -> str:
     names = list(hints_of(holder)) if is_section(holder) else []
     is_in_a_section = schema is RunConfig and not any(isinstance(part, int) for part in path)
     near = suggest_key(join(path)) if is_in_a_section else closest(name, names)
+    if not near and is_in_a_section and (advice := advice_for_near_name(name)):
+        return advice
     if not near:
         return f"the keys are {', '.join(names)}" if names else "remove it"
     section, _, key = near.rpartition(".")

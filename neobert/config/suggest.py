@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.keys import all_keys, sections
+from neobert.config.renamed import NAMES
 
 CLOSE = 0.72
 
@@ -32,3 +33,9 @@ def suggest_key(path: str) -> str:
         return f"{section}.{near}" if section else near
     far = closest(name, list(by_name))
     return by_name[far][0] if far else ""
+
+
+def advice_for_near_name(name: str) -> str:
+    """Say what to write instead of a name that is nearly one of another trainer's, or an empty text."""
+    near = closest(name, list(NAMES))
+    return f"{near} of other trainers: {NAMES[near]}" if near else ""

@@ -46,6 +46,35 @@ def test_every_rule_has_a_page(command: Callable[..., Any]) -> None:
     assert command("rule", "no-save-cadence").out == command("rule", "ckp001").out
 
 
+def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
+    for prefix in ("CKP", "ckp0"):
+        listed = [rule["code"] for rule in command("rule", prefix, *JSON).json]
+        assert listed == sorted(code for code in RULES if code.startswith("CKP"))
+    assert command("rule", "CKP").out.count("\nCKP") == len(listed) - 1
+    assert command("rule", "CKP001").out.startswith("CKP001 no-save-cadence\n")
+    assert command("rule", "XYZ").code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("hidden_size", 0, "model.hidden_size\n"),
+        ("save_steps", 0, "trainer.save_steps\n"),
+        ("minutes_at_risk", 0, "plan.minutes_at_risk\n"),
+        ("max_length", 0, "plan.max_length\n"),
+        ("vocab_size", 0, "plan.vocab_size\n"),
+        ("name", 2, "several sections have it: tokenizer.name, dataset.name, "),
+        ("hiden_size", 2, "did you mean model.hidden_size?"),
+        ("model.nhead", 2, "n_head of other trainers: write model.num_attention_heads"),
+        ("plan.minutes_risk", 2, "did you mean plan.minutes_at_risk?"),
+        ("model.qqqqqqq", 2, "lists the keys"),
+    ],
+)
+def test_a_name_is_found_in_its_section(name: str, code: int, said: str, command: Callable[..., Any]) -> None:
+    answer = command("explain", name)
+    assert (answer.code, said in answer.out + answer.err) == (code, True), answer.out + answer.err
+
+
 def test_the_committed_schema_is_current(command: Callable[..., Any]) -> None:
     committed = Path(__file__).parents[2] / "docs" / "neobert.schema.json"
     assert committed.read_text(encoding="utf-8") == command("schema").out, "run `make docs`"
