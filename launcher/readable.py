@@ -11,9 +11,12 @@ from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 
 if TYPE_CHECKING:
+    from profiles.registry import ResolvedRun
     from validators.finding import Finding
 
 FOREIGN = ("CFG001", "CFG007")
+ANY_GPU = "a100-prod"
+PROFILE, TASK = "profile", "task"
 
 
 class JudgedConfigError(ConfigError):
@@ -34,22 +37,43 @@ def judged_as_read(
 ) -> ConfigError:
     """The same refusal with what the rules find, where the run can be read in this schema's names."""
     is_foreign = any(issue.code in FOREIGN for issue in error.issues)
-    if error.exit_code != EXIT_CHECK_FAILED or not is_foreign:
+    refused = {issue.path for issue in error.issues}
+    if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:
         return error
     try:
         findings = _findings(profile, files, overrides)
     except ProjectError:
         return error
-    return JudgedConfigError(error, findings) if findings else error
+    known = [finding for finding in findings if finding.path not in refused]
+    return JudgedConfigError(error, known) if known else error
 
 
 def _findings(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[Finding]:
     from profiles.registry import resolve_readable
-    from validators.core import judge
-    from validators.planning import plan_run
 
     run = resolve_readable(profile, files, overrides)
     if run is None:
         return []
-    findings, _ = judge(run, plan_run(run))
-    return [replace(one, message=f"{one.message} (as far as the file can be read)") for one in findings]
+    findings = _judged(run) if run.profile else _on_any_device(run)
+    return [
+        replace(one, message=f"{one.message} (partial check: the file has unknown keys)") for one in findings
+    ]
+
+
+def _judged(run: ResolvedRun) -> list[Finding]:
+    from validators.core import judge
+    from validators.planning import plan_run
+
+    return judge(run, plan_run(run))[0]
+
+
+def _on_any_device(run: ResolvedRun) -> list[Finding]:
+    """Judge a run without a profile, whose device nobody knows: what holds on a CPU and on a GPU alike."""
+    from profiles.registry import load_profile
+
+    on_gpu = {_identity(one) for one in _judged(replace(run, profile=load_profile(ANY_GPU)))}
+    return [one for one in _judged(run) if one.path == PROFILE or _identity(one) in on_gpu]
+
+
+def _identity(finding: Finding) -> tuple[str, str, str]:
+    return finding.code, finding.path, finding.message

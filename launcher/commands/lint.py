@@ -201,11 +201,18 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
 
 
 def _fix(files: Sequence[Path]) -> None:
+    """Apply safe fixes and say how many problems are left for people, also if none could be fixed."""
     from launcher.fixes import fix_file
 
+    num_problems = num_fixed = 0
     for path in files:
-        for done in fix_file(path):
-            console.tell(printable(f"fixed {done}"))
+        fixed = fix_file(path)
+        num_problems, num_fixed = num_problems + fixed.num_problems, num_fixed + len(fixed.done)
+        for done in fixed.done:
+            console.tell(f"fixed {done}")
+    rest = "; the rest need a decision" if num_fixed < num_problems else ""
+    summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
+    console.tell(summary if num_problems else "nothing to fix in keys and values")
 
 
 def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:

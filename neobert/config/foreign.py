@@ -16,31 +16,11 @@ from neobert.config.keys import all_keys, sections
 from neobert.config.renamed import BATCH, advice_for_key
 from neobert.config.suggest import suggest_key
 from neobert.config.tree import Node, Path, Scalar, find, join, walk
+from neobert.config.words import in_our_words
 
 TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"
 OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
-FP32, BF16 = "fp32", "bf16"
-ATTENTION: dict[Scalar, str | int] = {
-    True: "flash_attn_varlen",
-    False: "sdpa",
-    "eager": "sdpa",
-    "flash_attention_2": "flash_attn_varlen",
-}
-PRECISION: dict[Scalar, str | int] = {
-    True: BF16,
-    False: FP32,
-    "float32": FP32,
-    "32": FP32,
-    32: FP32,
-    "bfloat16": BF16,
-    "bf16-mixed": BF16,
-}
-WORDS: dict[str, dict[Scalar, str | int]] = {
-    "model.attn_backend": ATTENTION,
-    "trainer.mixed_precision": PRECISION,
-    "trainer.save_steps": {"no": 0, "never": 0},
-}
 UNSAID: dict[str, Scalar] = {"trainer.save_steps": 0}
 """What a file with a loop of another name leaves out, and what the trainer it was written for makes of it."""
 
@@ -80,7 +60,7 @@ def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
         if _is_own(path):
             continue
         for target in _targets(path):
-            yield tuple(target.split(".")), _in_our_words(target, node)
+            yield tuple(target.split(".")), _translated_value(target, node)
 
 
 def _targets(path: Path) -> tuple[str, ...]:
@@ -103,14 +83,9 @@ def _names() -> frozenset[str]:
     return frozenset(key.rpartition(".")[2] for key in all_keys())
 
 
-def _in_our_words(target: str, node: Node) -> Node:
+def _translated_value(target: str, node: Node) -> Node:
     value = node.value
-    if isinstance(value, dict | tuple):
-        return node
-    for theirs, ours in WORDS.get(target, {}).items():
-        if theirs == value and type(theirs) is type(value):
-            return replace(node, value=ours)
-    return node
+    return node if isinstance(value, dict | tuple) else replace(node, value=in_our_words(target, value))
 
 
 def _unsaid(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:

@@ -23,6 +23,7 @@ from neobert.config.scalars import read_number
 from neobert.config.schema import RunConfig
 from neobert.config.suggest import advice_for_near_name, closest, suggest_key
 from neobert.config.tree import Flaw, Node, Path, children, join, nearest
+from neobert.config.words import with_value
 
 UNKNOWN = "unexpected_keyword_argument"
 MISSING = "missing"
@@ -48,7 +49,8 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     node = nearest(root, path)
     advice = advice_for_key(path)
     if advice:
-        yield Flaw("CFG007", path, f"{join(path)} is not a key here", advice, node.key)
+        hint = with_value(advice, node.value)
+        yield Flaw("CFG007", path, f"{join(path)} is not a key here", hint, node.key)
         return
     yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):
@@ -135,7 +137,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
         return _hint_null(describe_field(path, schema))
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))
-        return f"did you mean {near}?" if near else ""
+        return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"
     if isinstance(value, str):
         return _hint_text(value, bare)
     if bare is str and not isinstance(value, dict | list):

@@ -10,7 +10,7 @@ ONE_CADENCE = "write trainer.save_steps, in optimizer steps"
 SHARDING = "remove the line; processes are set with distributed.nproc_per_node and distributed.nnodes"
 DECODER = "remove the line; this trains a bidirectional encoder with full attention"
 ALWAYS_ON = "remove the line; it is always recorded"
-MASKED_LOSS = "the loss path is trainer.masked_logits_only_loss"
+MASKED_LOSS = "remove the line; trainer.masked_logits_only_loss: true is the loss that saves memory here"
 STATIC = "remove the line; shapes are static"
 BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
 PREPARED = "remove the line; text is tokenised once and kept under dataset.cache_dir"
@@ -82,7 +82,7 @@ KEYS = {
     "model.base_scale": NGPT,
     "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
     "scheduler.num_cycles": "remove the line; the decay is one half of a cosine",
-    "scheduler.decay_ratio": "write scheduler.decay_percent",
+    "scheduler.decay_ratio": "write scheduler.decay_percent, in percent",
     "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
 }
 
@@ -137,7 +137,8 @@ NAMES = {
     "max_grad_norm": "write trainer.gradient_clipping",
     "grad_clip": "write trainer.gradient_clipping",
     "clip_grad_norm": "write trainer.gradient_clipping",
-    "muon_config": "write optimizer.name: muon, and the keys in optimizer that begin with muon",
+    "muon_config": "write its keys in optimizer, each beginning with muon_; optimizer.name stays muonclip "
+    "for QK-clip, which muon does not have",
     "dropout": NO_DROPOUT,
     "dropout_prob": NO_DROPOUT,
     "dropout_rate": NO_DROPOUT,
@@ -211,7 +212,7 @@ NAMES = {
 ADAM = "not offered: with optimizer.weight_decay: 0 AdamW is Adam; write adamw"
 ADAMW_8BIT = "not offered: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
 PLATEAU = "write cosine or linear: with scheduler.decay_percent the rate stays at its peak until the decay"
-VALUES: dict[tuple[str, str | bool], str] = {
+VALUES: dict[tuple[str, str | bool | int], str] = {
     (
         "trainer.mixed_precision",
         "fp16",
@@ -228,6 +229,16 @@ VALUES: dict[tuple[str, str | bool], str] = {
     ("trainer.mixed_precision", "float32"): "write fp32",
     ("task", "pretraining"): "write pretrain",
     ("task", "mlm"): "write pretrain",
+    ("task", "glue"): "not offered: the only task is pretrain; AutoModelForSequenceClassification loads a "
+    "checkpoint of task: pretrain",
+    ("task", "contrastive"): "not offered: the only task is pretrain; sentence-transformers trains on a "
+    "checkpoint of task: pretrain",
+    ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` tells how many "
+    "an epoch has",
+    ("trainer.metric_for_best_model", "loss"): "write eval/loss",
+    ("trainer.metric_for_best_model", "eval_loss"): "write eval/loss",
+    ("trainer.metric_for_best_model", "accuracy"): "write eval/accuracy",
+    ("trainer.metric_for_best_model", "eval_accuracy"): "write eval/accuracy",
     ("model.attn_backend", "flash_attention_2"): "write flash_attn_varlen",
     ("model.attn_backend", "flash"): "write flash_attn_varlen",
     ("model.attn_backend", "eager"): "write sdpa",
@@ -237,7 +248,7 @@ VALUES: dict[tuple[str, str | bool], str] = {
     ("trainer.mixed_precision", False): "write fp32",
     ("optimizer.name", "adam"): ADAM,
     ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
-    ("optimizer.name", "soap"): "not offered; write adamw or muon",
+    ("optimizer.name", "soap"): "not offered: adamw, muon and muonclip are implemented; write one of them",
     ("scheduler.name", "wsd"): PLATEAU,
     ("scheduler.name", "constant"): PLATEAU,
     ("wandb.mode", "disabled"): "write wandb.enabled: false",
@@ -254,4 +265,6 @@ def advice_for_key(path: Path) -> str:
 
 def advice_for_value(dotted: str, value: object) -> str:
     """What to write instead of a value that another trainer or version has, or an empty text."""
-    return VALUES.get((dotted, value), "") if isinstance(value, str | bool) else ""
+    if isinstance(value, str | bool):
+        return VALUES.get((dotted, value), "")
+    return VALUES.get((dotted, -1), "") if value == -1 else ""  # 1 and 0 would find True and False

@@ -6,6 +6,8 @@ from neobert.config.keys import all_keys, sections
 from neobert.config.renamed import NAMES
 
 CLOSE = 0.72
+OTHER_SECTIONS = {"training": "trainer", "optim": "optimizer", "data": "dataset"}
+"""Sections of other trainers whose names are no misspelling of ours."""
 
 
 def closest(name: str, candidates: list[str]) -> str:
@@ -18,6 +20,8 @@ def closest(name: str, candidates: list[str]) -> str:
 
 def suggest_key(path: str) -> str:
     """The key that was meant: the same name elsewhere, then a close one here, then a close one anywhere."""
+    if path in OTHER_SECTIONS:
+        return OTHER_SECTIONS[path]
     section, _, name = path.rpartition(".")
     keys = all_keys()
     by_name: dict[str, list[str]] = {}

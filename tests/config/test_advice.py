@@ -10,6 +10,7 @@ from neobert.config import all_keys, sections
 from neobert.config.keys import annotation_at, choices_of
 from neobert.config.renamed import KEYS, NAMES, SECTIONS, VALUES, advice_for_key, advice_for_value
 from neobert.config.suggest import suggest_key
+from neobert.config.words import with_value
 
 NAMED = re.compile(rf"\b((?:{'|'.join(sections())})\.[a-z_0-9]+)(?::\s+([a-z_0-9]+)$)?")
 
@@ -66,10 +67,63 @@ def test_values_that_are_refused_are_no_choices() -> None:
         ("torchao", "in bf16, so converted layers would have no effect"),
         ("transformer_engine", "no effect"),
         ("quartet2", "sm120a"),
+        ("optimizer.muon_config", "optimizer.name stays muonclip"),
+        ("scheduler.decay_ratio", "in percent"),
     ],
 )
 def test_names_of_other_trainers_are_answered(path: str, advice: str) -> None:
     assert advice in advice_for_key(tuple(path.split(".")))
+
+
+def test_nothing_is_refused_without_a_reason() -> None:
+    tables = (SECTIONS, KEYS, NAMES, VALUES)
+    answers = [advice for table in tables for advice in table.values() if "not offered" in advice]
+    assert answers
+    assert [advice for advice in answers if not re.search(r"not offered[:,] .{10}", advice)] == []
+
+
+@pytest.mark.parametrize(
+    ("advice", "value", "hint"),
+    [
+        ("write trainer.save_steps", 50, "write trainer.save_steps: 50"),
+        ("write dataset.long_documents", True, "write dataset.long_documents: truncate"),
+        (
+            "write dataset.long_documents",
+            False,
+            "write dataset.long_documents: split or truncate or drop or error",
+        ),
+        ("write model.attn_backend", "eager", "write model.attn_backend: sdpa"),
+        ("write model.hidden_act", "relu", "write model.hidden_act: swiglu or gelu"),
+        ("write trainer.output_dir", "no", 'write trainer.output_dir: "no"'),
+        ("write trainer.output_dir", "x" * 99, "write trainer.output_dir"),
+        ("write trainer.max_steps", "often", "write trainer.max_steps"),
+        (
+            "write dataset.max_seq_length and model.max_position_embeddings",
+            512,
+            "write dataset.max_seq_length: 512 and model.max_position_embeddings: 512",
+        ),
+        ("write scheduler.warmup_percent, in percent", 0.1, "write scheduler.warmup_percent, in percent"),
+        ("write trainer.save_steps", {}, "write trainer.save_steps"),
+    ],
+)
+def test_a_hint_names_the_value(advice: str, value: object, hint: str) -> None:
+    assert with_value(advice, value) == hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "advice"),
+    [
+        ("task", "glue", "AutoModelForSequenceClassification"),
+        ("task", "contrastive", "sentence-transformers"),
+        ("trainer.max_steps", -1, "optimizer steps"),
+        ("trainer.metric_for_best_model", "eval_loss", "write eval/loss"),
+        ("trainer.mixed_precision", 1, ""),
+        ("trainer.mixed_precision", [1], ""),
+    ],
+)
+def test_values_of_other_trainers_are_answered(key: str, value: object, advice: str) -> None:
+    found = advice_for_value(key, value)
+    assert advice in found if advice else found == ""
 
 
 @pytest.mark.parametrize(

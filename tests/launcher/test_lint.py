@@ -11,12 +11,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.discovery import discover
 from launcher.fixes import Edit, apply, fix_file
 from launcher.other_files import left_out_because
+from neobert.config.renamed import KEYS, NAMES
 from profiles import registry
 from profiles.inherit import load_layers
 
@@ -316,6 +317,31 @@ def test_the_incident_fails_with_at_least_five_rules(command: Callable[..., Any]
     assert len({found["code"] for found in report["findings"] if found["severity"] == "fail"}) >= 5
 
 
+FOREIGN = """\
+dataset: {path: x.txt}
+model: {flash_attention: true}
+trainer:
+  max_steps: 100000
+  save_every: 10000
+  log_every: 10
+"""
+
+
+def test_a_foreign_file_without_a_profile_is_not_judged_for_an_assumed_cpu(
+    command: Callable[..., Any], run_file: Any
+) -> None:
+    def found(text: str) -> dict[str, str]:
+        findings = command("lint", run_file(text), "--output-format", "json").json["findings"]
+        return {each["code"]: each["hint"] for each in findings}
+
+    codes = found(FOREIGN)
+    assert {"CFG005", "CFG007", "BUD002"} <= set(codes), "what no device changes is judged"
+    assert not {"ATT003", "CKP002"} & set(codes)
+    assert "ATT003" in found("profile: cpu-demo\n" + FOREIGN)
+    assert set(found(FOREIGN.replace("100000", "-1"))) & {"BUD001"} == set(), "no key that is refused"
+    assert set(found("task: glue\n" + FOREIGN)) == {"CFG003", "CFG007"}, "no rule of another task"
+
+
 UNTIDY = """\
 profile: cpu-demo   # the demo
 trainer:
@@ -345,8 +371,9 @@ def test_fix_mends_what_is_safe_and_keeps_the_rest(command: Callable[..., Any], 
     again = command("lint", path, "--fix")
     assert path.read_text(encoding="utf-8") == TIDY
     assert (answer.code, again.code) == (0, 0)
-    assert answer.err.count("fixed ") == 5
-    assert "fixed" not in again.err
+    assert answer.err.count(f"fixed {path}") == 5
+    assert "fixed 5 of 5 problems in keys and values\n" in answer.err
+    assert "nothing to fix" in again.err
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
@@ -355,7 +382,7 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None
     target.write_bytes(b"\xef\xbb\xbfprofile: cpu-demo\r\ntrainer:\r\n  tf32: no\r\n")
     link = tmp_path / "link.yaml"
     link.symlink_to(target)
-    assert len(fix_file(link)) == 1
+    assert len(fix_file(link).done) == 1
     assert link.is_symlink()
     assert target.read_bytes() == b"\xef\xbb\xbfprofile: cpu-demo\r\ntrainer:\r\n  tf32: false\r\n"
 
@@ -364,20 +391,122 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None
     "text",
     [
         "trainer:\n  save_every: 5\n  save_steps: 6\n",
-        "model:\n  save_steps: 5\n",
+        "trainer:\n  eval_strategy: steps\n",
+        "optimizer:\n  muon_config: {ns_steps: 5}\n",
         "scheduler:\n  warmup_ratio: 0.1\n",
         "scheduler:\n  decay_ratio: 0.1\n",
-        "trainer:\n  bf16: true\n",
+        "trainer:\n  bf16: false\n",
+        "trainer:\n  fp16: true\n",
+        "model:\n  name: bert\n",
+        "model:\n  dropout: 0.1\n",
+        "trainer:\n  run_name: >\n    two\n    lines\n",
+        "trainer: {learning_rate: 1e-3, max_steps: 5}\n",
+        "trainer:\n  learning_rate: 1e-3\noptimizer: {eps: 1e-8}\n",
+        "trainer:\n  learning_rate: fast\n",
+        "training: {max_steps: 5}\ntrainer: {seed: 1}\n",
+        "torchao: {enable: true}\n",
         "trainer:\n  save_step: 5\n",
-        "model:\n  xformers_attention: true\n",
         "trainer:\n  output_dir: 5\n",
     ],
 )
 def test_fix_leaves_alone_what_it_could_get_wrong(text: str, run_file: Any) -> None:
     """Taken names, other sections, shares for percents, values that the new key would not take, guesses."""
     path = run_file("profile: cpu-demo\n" + text)
-    assert fix_file(path) == []
+    assert fix_file(path).done == ()
     assert path.read_text(encoding="utf-8") == "profile: cpu-demo\n" + text
+
+
+MIGRATED = {
+    """\
+# a run of another trainer
+profile: cpu-demo
+training:            # the loop
+  max_steps: 20      # few
+  learning_rate: 1e-3  # peak
+  # half precision
+  bf16: true
+  save_every: 10
+  report_to: wandb
+  log_grad_norm: true  # always
+tokenizer:
+  truncation: true
+optimizer:
+  # Adam
+  eps: 1e-8
+""": """\
+# a run of another trainer
+profile: cpu-demo
+trainer:            # the loop
+  max_steps: 20      # few
+  # half precision
+  mixed_precision: bf16
+  save_steps: 10
+  report_to: wandb
+optimizer:
+  lr: 1e-3  # peak
+  # Adam
+  eps: 1e-8
+dataset:
+  long_documents: truncate
+""",
+    "profile: cpu-demo\ntrainer:\n    lr: 5.0e-4\n    disable_tqdm: true": (
+        "profile: cpu-demo\noptimizer:\n  lr: 5.0e-4\n"
+    ),
+    "profile: cpu-demo\nmodel:\n  save_steps: 5\n  use_flash: true\n": (
+        "profile: cpu-demo\nmodel:\n  attn_backend: flash_attn_varlen\ntrainer:\n  save_steps: 5\n"
+    ),
+    "profile: cpu-demo\ntrainer: {bf16: true, save_every: 5}  # short\n": (
+        "profile: cpu-demo\ntrainer: {mixed_precision: bf16, save_steps: 5}  # short\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("text", MIGRATED)
+def test_fix_moves_keys_to_their_counterparts(text: str, end: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes(text.replace("\n", end).encode())
+    fix_file(path)
+    assert path.read_bytes().decode() == MIGRATED[text].replace("\n", end)
+    assert fix_file(path).done == (), "nothing is left that a second time would fix"
+
+
+def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -> None:
+    partly = command("lint", "--fix", run_file(next(iter(MIGRATED))))
+    assert partly.code == 1, "what is left is linted again"
+    assert "fixed 6 of 7 problems in keys and values; the rest need a decision" in partly.err
+    none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: wandb}\n"))
+    assert "fixed 0 of 1 problem in keys and values; the rest need a decision" in none.err
+
+
+KEYS_OF_OTHERS = sorted({name.rpartition(".")[2] for name in (*NAMES, *KEYS)})
+LINES = st.lists(
+    st.tuples(
+        st.sampled_from(KEYS_OF_OTHERS),
+        st.sampled_from(["1", "true", "0.5", "no", "text", "[0.9, 0.95]", '"x"', "null"]),
+        st.sampled_from(["", "  # why"]),
+    ),
+    min_size=1, max_size=5, unique_by=lambda line: line[0],
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["trainer", "training", "optimizer"]), LINES, st.sampled_from(["\n", "\r\n"]))
+def test_fix_never_adds_a_problem_or_loses_a_setting(
+    tmp_path_factory: pytest.TempPathFactory, section: str, lines: list[tuple[str, str, str]], end: str
+) -> None:
+    path = tmp_path_factory.mktemp("fix") / "run.yaml"
+    body = [f"  {name}: {value}{comment}" for name, value, comment in lines]
+    path.write_bytes(end.join(["# head", "profile: cpu-demo", f"{section}:", *body, ""]).encode())
+    fixed = fix_file(path)
+    text = path.read_bytes().decode()
+    again = fix_file(path)
+    assert again.done == ()
+    assert again.num_problems <= fixed.num_problems - len(fixed.done)
+    assert text.startswith(f"# head{end}profile: cpu-demo{end}")
+    assert text.count("\r") == (text.count("\n") if end == "\r\n" else 0)
+    num_removed = sum(" removed " in done for done in fixed.done)
+    assert sum(": " in line for line in text.splitlines()) >= 1 + len(lines) - num_removed
 
 
 def test_an_edit_needs_the_text_it_replaces() -> None:

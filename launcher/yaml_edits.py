@@ -1,0 +1,103 @@
+"""Edits of a block-style YAML text that keep comments, line ends and all other lines as they are.
+
+Each takes lines with their ends and returns new ones, or None where the text is not of a form that it knows:
+one key with a scalar on a line of its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+Lines = list[str]
+
+KEY_LINE = re.compile(
+    r"(?P<indent> *)(?P<key>[\w-]+)\s*:\s+"
+    r"(?P<value>\"[^\"#]*\"|'[^'#]*'|\[[^\[\]#]*\]|[^\s#\"'\[\]{}&*|>!][^#]*?)"
+    r"(?P<comment>\s+#[^\r\n]*)?(?P<end>\s*)"
+)
+SECTION_LINE = re.compile(r"(?P<key>[\w-]+)\s*:[ \t]*(?:#[^\r\n]*)?\s*")
+INDENT = "  "
+
+
+def remove(lines: Lines, number: int) -> Lines | None:
+    """Remove the line of a key; its section as well if the key was the only one in it."""
+    if _key_line(lines, number) is None:
+        return None
+    gone = {number}
+    section = _section_above(lines, number)
+    if section is not None and _children(lines, section) == [number]:
+        gone.add(section)
+    return [line for place, line in enumerate(lines) if place not in gone]
+
+
+def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
+    """Move the key of a line to `SECTION.KEY`; a section that is missing is added at the end.
+
+    Args:
+        value: text in place of the old value; None keeps the old one.
+    """
+    found, rest = _key_line(lines, number), remove(lines, number)
+    section, _, key = target.rpartition(".")
+    if found is None or rest is None or not section:
+        return None
+    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
+    text = f"{key}: {value or found['value'].rstrip()}{found['comment'] or ''}{end}"
+    header = _header_of(rest, section)
+    if header is None:
+        closing = [end] if rest and rest[-1] and not rest[-1].endswith("\n") else []
+        return [*rest, *closing, f"{section}:{end}", INDENT + text]
+    children = _children(rest, header)
+    if not children:
+        return None
+    return [*rest[: header + 1], " " * _indent(rest[children[0]]) + text, *rest[header + 1 :]]
+
+
+def rename_section(lines: Lines, number: int, name: str) -> Lines | None:
+    """Rename the section of a line at the top level."""
+    found = SECTION_LINE.fullmatch(lines[number])
+    if found is None:
+        return None
+    return [*lines[:number], name + lines[number][found.end("key") :], *lines[number + 1 :]]
+
+
+def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
+    """Match a key with a scalar; None where the value goes on in the next line."""
+    found = KEY_LINE.fullmatch(lines[number])
+    following = next((line for line in lines[number + 1 :] if line.strip()), "")
+    is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")
+    return None if found is None or is_continued else found
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _section_above(lines: Lines, number: int) -> int | None:
+    """Find the line that opens the section of an indented line."""
+    for place in range(number - 1, -1, -1):
+        if _is_content(lines[place]) and _indent(lines[place]) < _indent(lines[number]):
+            return place if SECTION_LINE.fullmatch(lines[place]) else None
+    return None
+
+
+def _header_of(lines: Lines, section: str) -> int | None:
+    for place, line in enumerate(lines):
+        found = SECTION_LINE.fullmatch(line)
+        if found is not None and found["key"] == section:
+            return place
+    return None
+
+
+def _children(lines: Lines, header: int) -> list[int]:
+    """Return the lines with content below a section's line."""
+    children = []
+    for place in range(header + 1, len(lines)):
+        if _is_content(lines[place]):
+            if _indent(lines[place]) == 0:
+                break
+            children.append(place)
+    return children
