@@ -75,7 +75,7 @@ class Seen:
 
 
 def problem_with(seen: Seen) -> str:
-    """Say in one clause why the run must not go on; empty where it may."""
+    """Return why the run must not continue, in one clause; empty where it may."""
     return _loss_problem(seen) or _wear_problem(seen) or _pace_problem(seen)
 
 

@@ -22,9 +22,9 @@ def old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Compares the driver of each GPU with the oldest one that runs the CUDA version that torch was built with:
-    580.65.06 for CUDA 13, 525.60.13 for CUDA 12, 450.80.02 for CUDA 11. Warns only, where the devices were
-    tried and compute (HST008): NVIDIA's forward compatibility packages make that possible on data-center
-    GPUs. A build of torch without CUDA is judged by HST008.
+    580.65.06 for CUDA 13, 525.60.13 for CUDA 12, 450.80.02 for CUDA 11. Only warns where HST008 has computed
+    on the devices: NVIDIA's forward compatibility packages make that possible on data-center GPUs. A build of
+    torch without CUDA is judged by HST008.
 
     ## Why is this bad?
     Torch then finds no GPU, or fails at the first kernel that it has to compile.
