@@ -5,6 +5,7 @@ Nothing here starts a run through accelerate, so the file has no effect. It is r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,22 @@ def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts
     """Read the file that ACCELERATE_CONFIG_FILE names, else the default one; None where there is none."""
     named = environment.get(NAMED_BY, "")
     if named:
-        return _read(Path(named).expanduser(), is_named=True)
-    default = next((path for path in _default_files(environment) if path.is_file()), None)
+        return _read(_expanded(named), is_named=True)
+    # `Path.is_file` raises where this user may not look.
+    default = next((path for path in _default_files(environment) if os.path.isfile(path)), None)
     return None if default is None else _read(default, is_named=False)
 
 
 def _default_files(environment: Mapping[str, str]) -> list[Path]:
-    """Where `accelerate config` writes; empty where there is no home directory."""
-    try:
-        cache = Path(environment.get("XDG_CACHE_HOME") or "~/.cache")
-        home = Path(environment.get("HF_HOME") or cache / "huggingface").expanduser()
-    except RuntimeError:
-        return []
+    """Where `accelerate config` writes."""
+    cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    home = _expanded(environment.get("HF_HOME") or f"{cache}/huggingface")
     return [home / "accelerate" / name for name in DEFAULT_NAMES]
+
+
+def _expanded(text: str) -> Path:
+    """A home that nobody has stays as it is written, and is not found."""
+    return Path(os.path.expanduser(text))
 
 
 def _read(path: Path, *, is_named: bool) -> AccelerateFileFacts:

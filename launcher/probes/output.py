@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from launcher.probes.data import WEIGHTS
@@ -32,7 +33,7 @@ def probe_output(subject: Subject) -> OutputFacts:
 
 def _foreign_checkpoint(tree: Path) -> str:
     """The newest `<step>` folder with weights that a run can start from; empty where there is none."""
-    if not tree.is_dir():
+    if not os.path.isdir(tree):  # `Path.is_dir` raises where this user may not look
         return ""
     steps = {
         int(path.parent.name): path.parent for path in tree.glob(f"*/{WEIGHTS}") if _is_step(path.parent)

@@ -117,6 +117,9 @@ def test_where_accelerates_file_is_looked_for(tmp_path: Path) -> None:
     missing = probe_accelerate_file({"ACCELERATE_CONFIG_FILE": str(tmp_path / "none.yaml")})
     assert missing is not None
     assert (missing.is_named, missing.error) == (True, "no such file")
+    nowhere = probe_accelerate_file({"ACCELERATE_CONFIG_FILE": "~no-such-user/a.yaml"})
+    assert nowhere is not None
+    assert nowhere.error == "no such file"
     path = tmp_path / "cache" / "huggingface" / "accelerate" / "default_config.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"distributed_type": "MEGATRON_LM"}', encoding="utf-8")
