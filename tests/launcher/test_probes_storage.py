@@ -113,6 +113,7 @@ def checkpoint(root: Path, step: int, config: RunConfig, size_bytes: int = 100) 
         (folder / "weights").write_bytes(b"w" * size_bytes)
         (folder / "trainer_state" / "resolved.json").write_text(json.dumps(to_dict(config)), encoding="utf-8")
 
+    root.mkdir(parents=True, exist_ok=True)
     publish(root, step, "0" * 64, "2026-01-01T00:00:00+00:00", fill)
     return root / str(step)
 
