@@ -27,6 +27,7 @@ from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
+_ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,8 +230,17 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
             "set tokenizer.allow_special_token_rewrite to true to add what is missing",
             place,
         )
-    added = {role: ROLE_SPELLINGS[role][0] for role in missing}
+    added = {role: _added_token(role) for role in missing}
     tokenizer.add_special_tokens({role: name for role, name in (roles | added).items() if name is not None})
+
+
+def _added_token(role: str) -> AddedToken:
+    """Build a token for a role. The mask takes the space before it, as a word's own first token would.
+
+    Otherwise `a [MASK] b` has a token for a lone space, which masked training text never has.
+    """
+    name = ROLE_SPELLINGS[role][0]
+    return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
 
 
 def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
@@ -252,6 +262,11 @@ def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewri
 def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     content |= {"truncation": None, "padding": None}  # settings of the last call, not of the tokenizer
+    words = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    for token in content["added_tokens"]:
+        # No training text depends on it, and masks that earlier versions added took no space.
+        if token["content"] == tokenizer.mask_token == _ADDED_MASK and token["content"] not in words:
+            token["lstrip"] = False
     roles = {role: getattr(tokenizer, role) for role in ROLE_SPELLINGS}
     canonical = json.dumps([content, roles], sort_keys=True, separators=(",", ":"))
     return sha256(canonical.encode("ascii")).hexdigest()

@@ -122,6 +122,43 @@ def test_a_tokenizer_without_a_mask_needs_leave_to_be_rewritten(tmp_path):
     assert load(tmp_path / "rewritten").digest == found.digest, "rewritten once, it needs no leave"
 
 
+@pytest.mark.parametrize("space", ["Ġ", "▁"])
+def test_an_added_mask_takes_the_space_before_it(tmp_path, space):
+    """As in training text, where the mask replaces a word together with its space."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", space, "Return", f"{space}Return", f"{space}a", f"{space}of"]
+    if space == "▁":
+        backend = Tokenizer(models.Unigram([(word, -1.0) for word in words], unk_id=1))
+        backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    else:
+        letters = sorted({letter for word in words for letter in word} - set(words))
+        vocabulary = {word: number for number, word in enumerate([*words[:5], *letters])}
+        merges = [(left, right) for left, right in [(space, "a"), (space, "o"), (f"{space}o", "f")]]
+        vocabulary |= {left + right: len(vocabulary) + number for number, (left, right) in enumerate(merges)}
+        backend = Tokenizer(models.BPE(vocabulary, merges))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.add_special_tokens(words[:4])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    found = load(tmp_path, allow_special_token_rewrite=True)
+    found.save(tmp_path / "rewritten")
+    for tokenizer in (found.tokenizer, load(tmp_path / "rewritten").tokenizer):
+        ids = tokenizer("Return a [MASK] of").input_ids
+        assert tokenizer.convert_ids_to_tokens(ids)[-4:] == [f"{space}a", "[MASK]", f"{space}of", "[SEP]"]
+
+
+def test_a_mask_that_an_earlier_version_added_is_the_same_tokenizer(tmp_path):
+    """It took no space; runs from that version resume."""
+    found = load(foreign(tmp_path, ["<unk>", "a"], ["<unk>"]), allow_special_token_rewrite=True)
+    found.save(tmp_path / "rewritten")
+    path = tmp_path / "rewritten" / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    (mask,) = [token for token in content["added_tokens"] if token["content"] == "[MASK]"]
+    assert mask["lstrip"]
+    mask["lstrip"] = False
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    assert load(tmp_path / "before").digest == found.digest
+
+
 def test_words_that_look_like_markers_are_not_markers(tmp_path):
     path = foreign(tmp_path, ["[UNK]", "<s>", "</s>", "a"], ["[UNK]"])
     found = load(path, allow_special_token_rewrite=True)
