@@ -30,7 +30,11 @@ class RMSNorm(nn.Module):
         if self.liger is not None:
             # "gemma" is liger's name for: all of it in fp32, then cast back.
             return self.liger.apply(x, self.weight, self.eps, 0.0, "gemma", False)
-        normed = F.rms_norm(x.to(torch.float32), self.weight.shape, self.weight.to(torch.float32), self.eps)
+        wide, weight = x.to(torch.float32), self.weight.to(torch.float32)
+        if torch.onnx.is_in_onnx_export():  # the TorchScript exporter (dynamo=False) knows no rms_norm
+            normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * weight
+        else:
+            normed = F.rms_norm(wide, weight.shape, weight, self.eps)
         return normed.to(x.dtype)
 
 

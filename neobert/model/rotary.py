@@ -23,7 +23,8 @@ def rotation_at(positions: Tensor, head_dim: int, theta: float) -> Tensor:
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Turn the channel pairs (2k, 2k+1) of x [..., N, H] in fp32 and cast back."""
     pairs = x.to(torch.float32).unflatten(-1, (-1, 2))
-    turned = _turn_real(pairs, rotation) if torch.compiler.is_compiling() else _turn_complex(pairs, rotation)
+    needs_real = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
+    turned = _turn_real(pairs, rotation) if needs_real else _turn_complex(pairs, rotation)
     return turned.flatten(-2).to(x.dtype)
 
 
@@ -33,6 +34,6 @@ def _turn_complex(pairs: Tensor, rotation: Tensor) -> Tensor:
 
 
 def _turn_real(pairs: Tensor, rotation: Tensor) -> Tensor:
-    """The same product for compilers, which fuse it, and which know no complex numbers."""
+    """The same product for compilers, which fuse it, and for ONNX: neither knows complex numbers."""
     (even, odd), (cos, sin) = pairs.unbind(-1), rotation.unbind(-1)
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
