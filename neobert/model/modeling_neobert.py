@@ -6,7 +6,7 @@ Padded input is [B, S] with an attention_mask; packed input is flat, [T] or [1, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 import torch
@@ -188,6 +188,7 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
     """The encoder with its masked-language-model decoder: untied with a bias, or tied without."""
 
     accepts_loss_kwargs = True  # has transformers' Trainer pass num_items_in_batch
+    fresh_parts = ("decoder.",)
     _tied_weights_keys: ClassVar[dict[str, str]] = {"decoder.weight": "model.encoder.weight"}
 
     def __init__(self, config: NeoBERTConfig) -> None:
@@ -196,10 +197,15 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=not config.tie_word_embeddings)
         self.post_init()
 
-    def check_tying(self, unexpected_keys: Iterable[str]) -> None:
-        """Raise where the configuration ties the decoder and the checkpoint brought one of its own."""
+    def check_tying(self, info: Mapping[str, Iterable[str]], requested: bool | None) -> None:
+        """Raise where the configuration ties a decoder of its own, or the caller unties a shared one."""
+        if requested is False and "decoder.weight" in info["missing_keys"]:
+            raise ValueError(
+                "the checkpoint has no decoder of its own, and tie_word_embeddings=False asks for it: "
+                "leave tie_word_embeddings out"
+            )
         is_tied = self.decoder.weight is self.model.encoder.weight
-        if self.config.tie_word_embeddings and (not is_tied or "decoder.bias" in unexpected_keys):
+        if self.config.tie_word_embeddings and (not is_tied or "decoder.bias" in info["unexpected_keys"]):
             raise ValueError(
                 "the checkpoint has a decoder of its own, and the configuration ties it to the embedding: "
                 "load it with tie_word_embeddings=False, or convert the checkpoint"

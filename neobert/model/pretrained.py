@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from .configuration_neobert import AUTO_MAP, NeoBERTConfig
+from .configuration_neobert import ATTENTION_BACKENDS, AUTO_MAP, NeoBERTConfig
 from .layers import EncoderBlock
 
 
@@ -24,19 +24,23 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _no_split_modules: ClassVar[list[str]] = ["EncoderBlock"]
     fresh_parts: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of the weights that may start anew where a checkpoint lacks them."""
+    """Prefixes of the head's weights, which are initialised, with a warning, if a checkpoint lacks them."""
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        _refuse_attention(config._attn_implementation)
+        super().__init__(config)
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
-        """Load as transformers does, but raise `ValueError` where weights would be made up or left behind."""
+        """Load as transformers does, but raise `ValueError` if weights of the encoder are missing."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        made_up = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
-        if made_up:
+        missing = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
+        if missing:
             raise ValueError(
-                f"the checkpoint lacks {len(made_up)} weights of {cls.__name__}, among them {made_up[0]}: "
-                "it is of another layout or model, saved without that part, or tied where it should not be"
+                f"the checkpoint lacks {len(missing)} weights of {cls.__name__}, among them {missing[0]}: "
+                "it has another layout, or it belongs to a model of another size"
             )
-        model.check_tying(info["unexpected_keys"])
+        model.check_tying(info, kwargs.get("tie_word_embeddings"))
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
@@ -44,7 +48,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         self.config.auto_map = dict(AUTO_MAP)
         super().save_pretrained(*args, **kwargs)
 
-    def check_tying(self, unexpected_keys: Iterable[str]) -> None:
+    def check_tying(self, info: Mapping[str, Iterable[str]], requested: bool | None) -> None:
         """Raise where a checkpoint's decoder contradicts the configuration; only the head has one."""
 
     @torch.no_grad()
@@ -72,3 +76,12 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         for index, block in enumerate(blocks):
             block.gradient_checkpointing = index % every_n == 0
             block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+
+
+def _refuse_attention(name: str | None) -> None:
+    """Raise `ValueError` for transformers' name of a kernel that this model takes by another name."""
+    if name is not None and name.startswith(("flash_attention", "flex_attention")):
+        raise ValueError(
+            f"attn_implementation={name!r} is not supported: leave attn_implementation out; padded rows use "
+            f"SDPA, and attn_backend chooses the kernel for packed input ({', '.join(ATTENTION_BACKENDS)})"
+        )

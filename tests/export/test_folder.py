@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -24,7 +26,7 @@ import neobert.model
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.export.folder import MODELING_FILES, read_tokenizer_files
-from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
+from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 
 CARRIED_IMPORTS = {
@@ -257,14 +259,38 @@ def test_an_untied_folder_does_not_load_as_tied(make_model, tmp_path):
 
 def test_a_tied_folder_does_not_load_as_untied(make_model, tmp_path):
     write_hf_folder(make_model(tie_word_embeddings=True), None, tmp_path)
-    with pytest.raises(ValueError, match="lacks 2 weights"):
+    with pytest.raises(ValueError, match="no decoder of its own"):
         NeoBERTLMHead.from_pretrained(tmp_path, tie_word_embeddings=False)
 
 
-def test_an_encoder_does_not_load_as_a_decoder(make_model, tmp_path):
-    make_model().model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"among them decoder\.bias: .* saved without that part"):
-        NeoBERTLMHead.from_pretrained(tmp_path)
+def test_a_head_that_the_checkpoint_lacks_is_initialised_with_a_warning(
+    make_model, tmp_path, caplog, monkeypatch
+):
+    encoder = make_model().model
+    encoder.save_pretrained(tmp_path)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model, info = NeoBERTLMHead.from_pretrained(tmp_path, output_loading_info=True)
+    assert sorted(info["missing_keys"]) == ["decoder.bias", "decoder.weight"]
+    assert "decoder.weight" in caplog.text
+    assert 0 < model.decoder.weight.abs().max() <= encoder.config.decoder_init_range
+    assert torch.equal(model.model.encoder.weight, encoder.encoder.weight)
+
+
+@pytest.mark.parametrize("kind", [NeoBERT, NeoBERTLMHead, NeoBERTForSequenceClassification])
+def test_a_missing_weight_of_the_encoder_is_refused_by_name(make_model, tmp_path, kind):
+    write_hf_folder(make_model(), None, tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.transformer_encoder.1.wo.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks 1 weights .*transformer_encoder\.1\.wo\.weight"):
+        kind.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3", "flex_attention"])
+def test_kernels_by_the_names_of_transformers_lead_to_attn_backend(make_model, tmp_path, name):
+    write_hf_folder(make_model(), None, tmp_path)
+    with pytest.raises(ValueError, match=f"{name}.*attn_backend chooses"):
+        NeoBERTLMHead.from_pretrained(tmp_path, attn_implementation=name)
 
 
 def test_weights_of_another_depth_are_not_made_up(make_model, tmp_path):
