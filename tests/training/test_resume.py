@@ -183,7 +183,7 @@ def test_a_stop_before_there_is_anything_to_save(make_run, struck_run, outcome):
 
 def test_a_stop_while_text_is_read_is_no_fault_of_the_text(make_run, struck_run, outcome, tmp_path):
     run_dir = make_run(dataset={"cache_dir": str(tmp_path / "cache")})
-    assert struck_run(run_dir, text_files, "_json_object", 20, terminate) == 75
+    assert struck_run(run_dir, text_files, "_encodable", 20, terminate) == 75
     assert outcome(run_dir)["status"] == "preempted"
     assert not list((tmp_path / "cache").glob(".*.partial"))
 
