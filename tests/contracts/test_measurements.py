@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from neobert.config.renamed import KEYS, NAMES, SECTIONS, VALUES
+from profiles.registry import list_profiles, load_profile
+
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "docs" / "measurements").glob("*.json"))
 PAGES = {file.name: file.read_text("utf-8") for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]}
@@ -37,10 +40,58 @@ def test_a_measurement_is_named_where_a_reader_looks(name: str) -> None:
 def test_the_figure_on_the_page_is_the_one_that_was_measured(
     name: str, keys: list[str], written: str, page: str
 ) -> None:
+    assert written.format(measured(name, *keys)) in PAGES[page]
+
+
+RUNS = ("trainer-throughput", "detail", "runs")
+MEDIANS = ("vs-hf-padded", "detail", "medians")
+SCALING = ("scaling-4gpu", "detail", "scaling")
+
+
+def measured(name: str, *keys: str) -> float:
     value = json.loads((ROOT / "docs" / "measurements" / f"{name}.json").read_text("utf-8"))
     for key in keys:
         value = value[key]
-    assert written.format(value) in PAGES[page]
+    return float(value)
+
+
+@pytest.mark.parametrize(
+    ("place", "form"),
+    [
+        ((*RUNS, "fused", "train/tokens_per_sec"), "{:.0f}k tokens/s for NeoBERT-250M on one H200"),
+        ((*RUNS, "fused", "train/tokens_per_sec"), "the whole command: {:.0f}k tokens/s with them"),
+        ((*RUNS, "triton", "train/tokens_per_sec"), "{:.0f}k with the project's Triton kernels alone"),
+        ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
+        ((*MEDIANS, "padded bfloat16"), "trained on {:.0f}k useful tokens/s in padded rows"),
+        ((*MEDIANS, "concatenated bfloat16"), "on {:.0f}k in concatenated ones"),
+        ((*MEDIANS, "ours"), "this trainer's step on {:.0f}k"),
+    ],
+)
+def test_a_rate_in_the_readme_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
+    assert form.format(measured(*place) / 1000) in " ".join(PAGES["README.md"].split())
+
+
+@pytest.mark.parametrize(
+    ("mode", "form"),
+    [("fsdp2-4", "Four cards reach {:.3f} of four times one"), ("replicated-4", "{:.3f} `replicated`")],
+)
+def test_the_scaling_in_the_readme_is_the_one_that_was_measured(mode: str, form: str) -> None:
+    assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["README.md"].split())
+
+
+def test_the_readme_says_which_profiles_were_run() -> None:
+    profiles = [load_profile(name) for name in list_profiles()]
+    run = [each.name for each in profiles if each.kind == "production" and not each.expects.is_estimate]
+    assert run == ["h200-prod"]
+    assert "Only `h200-prod` has been run at full size on its hardware" in " ".join(
+        PAGES["README.md"].split()
+    )
+
+
+def test_nothing_is_refused_for_a_figure_that_was_not_measured() -> None:
+    answers = [text for table in (SECTIONS, KEYS, NAMES, VALUES) for text in table.values()]
+    assert [text for text in answers if "measured slower" in text] == []
+    assert "Float8 products are not offered yet, and were not measured" in PAGES["performance.md"]
 
 
 def test_the_losses_that_agree_do() -> None:
