@@ -35,8 +35,13 @@ def refuse_link_out(folder: Path, name: str) -> None:
 
 def refuse_strays(folder: Path, present: Collection[str], expected: Collection[str]) -> None:
     """Raise `StrayEntryError` naming the entries that are neither expected files nor folders of such."""
-    parents = {name[:end] for name in expected for end, character in enumerate(name) if character == "/"}
-    strays = sorted(set(present) - set(expected) - parents)
+    known = {parent for name in expected for parent in (name, *_parents(name))}
+    strays = set(present) - known
     if strays:
-        message = f"its manifest does not name {printable(listed(strays, MOST_NAMED))}"
+        topmost = sorted(name for name in strays if strays.isdisjoint(_parents(name)))
+        message = f"its manifest does not name {printable(listed(topmost, MOST_NAMED))}"
         raise StrayEntryError(CODE, message, STRAY_HINT, str(folder))
+
+
+def _parents(name: str) -> list[str]:
+    return [name[:end] for end, character in enumerate(name) if character == "/"]
