@@ -220,3 +220,25 @@ def test_a_locale_without_umlauts_is_named() -> None:
     assert answer.returncode == 2
     assert b"CFG003 the locale's encoding ascii cannot read this text" in answer.stderr
     assert b"= hint: set PYTHONUTF8=1, or LC_ALL=C.UTF-8" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (("preflight", "-p", "cpu-demo", "--level", "static", "--output", "/proc/none"), "/proc/none"),
+        (
+            ("preflight", "-p", "cpu-demo", "--level", "static", "--save-facts", "/proc/none/x"),
+            "/proc/none/x",
+        ),
+        (("tokenizer", "train", "-p", "cpu-demo", "-o", "/proc/none/tok"), "/proc/none"),
+        (("bench", "-p", "cpu-demo", "--output", "/proc/none/x"), "/proc/none/x"),
+    ],
+    ids=["preflight --output", "preflight --save-facts", "tokenizer train", "bench --output"],
+)
+def test_a_place_that_takes_no_file_is_one_sentence(
+    words: tuple[str, ...], place: str, command: Callable[..., Any]
+) -> None:
+    answer = command(*words)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith(f"error: {place}: cannot be written: ")
+    assert answer.err.count("\n") == 2
