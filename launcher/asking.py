@@ -32,7 +32,7 @@ def ask(
 ) -> dict[str, Any]:
     """Run `python -m MODULE CONTENT.json ...` and return its report; raise the ProjectError that it left.
 
-    What it says to people passes through, a cleaned line at a time. Where it ends without a word, the error
+    Its standard error is printed line by line, cleaned. Where it ends without an error file, the raised error
     has this hint.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:

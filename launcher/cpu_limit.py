@@ -22,11 +22,11 @@ def children_cpu_s() -> float:
 
 
 def used_up(number: int, cpu_s: float, num_processes: int) -> bool:
-    """Whether a signal that killed one of several equal processes was the kernel's, at its limit of CPU time.
+    """Return whether the kernel sent a fatal signal to one of several equal processes at the CPU limit.
 
-    SIGXCPU is sent for nothing else. SIGKILL has many senders: the CPU time that was taken has to fit.
+    SIGXCPU has no other cause. SIGKILL has many: the CPU time that the processes took has to fit.
     """
-    limit_s = cpu_limit_s()
     if number == signal.SIGXCPU:
         return True
+    limit_s = cpu_limit_s()
     return number == signal.SIGKILL and limit_s is not None and cpu_s >= NEARLY * limit_s * num_processes

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import console
-from launcher.failure import describe
+from launcher.failure import plain_description
 from launcher.forwarding import STOPS
 from launcher.process import AGENT_LOG
 from launcher.rank_log import log_path
@@ -183,7 +183,7 @@ def _message(outcome: Record, error: ProjectError | None, code: int, folder: Pat
     log = _log_of(folder / LOGS)
     said = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
     if error is not None:
-        return describe(error) + said
+        return f"error: {plain_description(error)}{said}"
     if told := outcome.get("message"):
         return printable(told) + said
     last = _last_line(log)

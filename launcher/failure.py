@@ -106,11 +106,15 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
 
 
 def describe(error: ProjectError) -> str:
+    """Describe an error for standard error, in its colours."""
+    return f"{console.paint('error', 'red', 'bold', on=sys.stderr)}: {plain_description(error)}"
+
+
+def plain_description(error: ProjectError) -> str:
     """Place, sentence, code, and the way out on a line of its own."""
     place = f"{error.place}: " if error.place else ""
-    told = printable(f"{place}{error.message} [{error.code}]")
     hint = f"\n  = hint: {printable(error.hint)}" if error.hint else ""
-    return f"{console.paint('error', 'red', 'bold', on=sys.stderr)}: {told}{hint}"
+    return printable(f"{place}{error.message} [{error.code}]") + hint
 
 
 def _write_anyway(report: Report, output_format: str) -> None:

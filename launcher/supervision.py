@@ -71,7 +71,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
 
 
 def why_not_again(launch: Launch, session: Session) -> str:
-    """Why no further session can help, whatever became of earlier ones; empty where one may."""
+    """Return the reason that no further session can help; empty where one may."""
     if session.num_stuck:
         return STUCK
     if launch.is_displaced:

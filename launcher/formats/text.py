@@ -35,8 +35,8 @@ def _head(finding: Finding) -> str:
     weight = paint(str(finding.severity), COLOUR[finding.severity], "bold")
     waived = " (waived)" if finding.waived else ""
     label = f"{finding.code} {finding.name}".strip()
-    told = printable(f"{label}: {finding.message}")
-    return f"{paint(printable(place), 'bold')}: {weight}{waived} {told}".removeprefix(": ")
+    sentence = printable(f"{label}: {finding.message}")
+    return f"{paint(printable(place), 'bold')}: {weight}{waived} {sentence}".removeprefix(": ")
 
 
 def _excerpt(finding: Finding) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The last look at text before a terminal or a CI log gets it."""
+"""Final cleaning of text for a terminal or a CI log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ ANYWHERE = "##["
 def safe_text(text: str, *, has_colour: bool) -> str:
     """Return text that only prints: its line breaks and tabs stay, its colours where they are wanted.
 
-    It cannot know a line break of ours from one within a value: who builds a line cleans its values.
+    It cannot tell our line breaks from those within a value: values are cleaned where a line is built.
     """
     return "\n".join(_safe_line(line, has_colour=has_colour) for line in text.split("\n"))
 
 
 def _safe_line(line: str, *, has_colour: bool) -> str:
-    parts = STYLE.split(line) if has_colour else [line]
+    # A text may have been painted for the other stream, which is a terminal.
+    parts = STYLE.split(line) if has_colour else [STYLE.sub("", line)]
     shown = "".join(part if place % 2 else printable(part, keep="\t") for place, part in enumerate(parts))
     return AT_START.sub(r"\1: ", shown).replace(ANYWHERE, "## [")

@@ -236,3 +236,9 @@ def test_the_last_look(text: str, has_colour: bool) -> None:
     if not has_colour:
         assert all(printable(line, keep="\t") == line for line in shown.split("\n"))
         assert not any(line.strip().startswith("::") or "##[" in line for line in shown.split("\n"))
+
+
+def test_colours_of_one_stream_are_not_written_to_the_other() -> None:
+    painted = "\x1b[31;1merror\x1b[0m: x"
+    assert safe_text(painted, has_colour=True) == painted
+    assert safe_text(painted, has_colour=False) == "error: x"
