@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +283,9 @@ def conclude_session(
     )
     if ending.restarts and launch.owns_run:
         _amend_outcome(launch, ending)
+    if launch.location != launch.folder and ending.exit_code != EXIT_OK:
+        back = shlex.join(["mv", str(launch.location), str(launch.folder)])
+        return replace(ending, next_command=f"{back} && {ending.next_command}")
     return ending
 
 

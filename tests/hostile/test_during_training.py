@@ -104,6 +104,7 @@ def test_a_run_directory_that_was_moved_is_not_trained_in_again(run_child: Calla
     assert f"warning: {here} was moved to {there}; move it back to resume" in " ".join(answer.err.split())
     assert f"not restarting: {here} was moved to {there}" in " ".join(answer.out.split())
     assert f"log: {there}/logs/rank_0.log" in answer.out
+    assert f"next: mv {there} {here} && neobert-launch train --resume auto" in answer.out
     assert not Path("run").exists()
 
 
