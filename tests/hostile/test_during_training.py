@@ -34,13 +34,13 @@ TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
 PATIENCE_S = 60
 
 
-def train_until(run_dir: Path, step: int, act: Callable[[], Any]) -> int:
-    """Run a session in this process, and do something to it when a step is done."""
+def train_until(run_dir: Path, step: int, *acts: Callable[[], Any]) -> int:
+    """Run a session in this process, and do something to it when a step is done, and after the next ones."""
     config = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
 
     def meddle(trainer: Any) -> None:
-        if trainer.progress.step == step:
-            act()
+        if step <= trainer.progress.step < step + len(acts):
+            acts[trainer.progress.step - step]()
 
     return run_session(config, run_dir, Signals(), lambda _: [Hook(name="test", act=meddle, every=1)])
 
@@ -124,6 +124,16 @@ def test_a_run_whose_directory_is_moved_saves_there_and_resumes_when_it_is_back(
     moved.rename(run_dir)
     assert run(run_dir) == 0
     assert exact_lines(run_dir) == uninterrupted
+
+
+def test_a_run_directory_that_is_back_before_the_run_stops_was_only_a_request_to_stop(
+    make_run: Callable[..., Path],
+) -> None:
+    run_dir = make_run()
+    moved = run_dir.with_name("moved")
+    assert train_until(run_dir, 6, lambda: run_dir.rename(moved), lambda: moved.rename(run_dir)) == 75
+    assert (run_dir / "checkpoints" / "7").is_dir()
+    assert not moved.exists()
 
 
 def test_a_run_whose_directory_is_deleted_says_what_is_lost_and_makes_no_other(
