@@ -152,7 +152,7 @@ def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
 
 def _raise(error: OSError) -> None:
     raise unreadable(
-        Path(error.filename), f"cannot be listed: {error.strerror}", "check its rights"
+        Path(error.filename), f"cannot be listed: {error.strerror}", "check its permissions"
     ) from error
 
 

@@ -18,7 +18,8 @@ from neobert.data.splits import SplitSlice
 from neobert.data.text_files import column_of, read_documents
 
 State = dict[str, Any]
-_FETCH = 1024
+_FIRST_FETCH, _MOST_FETCHED = 16, 1024
+_FETCH_CHARACTERS = 1 << 23
 
 
 class Reader(Protocol):
@@ -135,6 +136,7 @@ class _IndexedReader:
         self._source, self._place = source, place
         self._start = place
         self._chunk: Sequence[str] = ()
+        self._num_fetched = _FIRST_FETCH
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -143,10 +145,16 @@ class _IndexedReader:
         if self._place >= self._source.size():
             raise StopIteration
         if self._place >= self._start + len(self._chunk):
-            stop = min(self._place + _FETCH, self._source.size())
-            self._start, self._chunk = self._place, self._source.fetch(self._place, stop)
+            self._fetch()
         self._place += 1
         return self._chunk[self._place - 1 - self._start]
+
+    def _fetch(self) -> None:
+        """Fetch the next documents: `_FETCH_CHARACTERS` of them if they are as long as the last ones."""
+        stop = min(self._place + self._num_fetched, self._source.size())
+        self._start, self._chunk = self._place, self._source.fetch(self._place, stop)
+        fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(len, self._chunk)))
+        self._num_fetched = max(1, min(_MOST_FETCHED, fitting))
 
     def state(self) -> State:
         return {"document": self._place}

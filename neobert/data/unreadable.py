@@ -11,7 +11,8 @@ _UTF_16 = ("is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {name} > {stem}.ut
 _ARROW = (
     "is an Arrow file",
     "set dataset.path to the folder that save_to_disk wrote, or convert the file: "
-    "python -c \"import datasets; datasets.Dataset.from_file('{name}').to_parquet('{stem}.parquet')\"",
+    "python -c 'import sys, datasets; datasets.Dataset.from_file(sys.argv[1]).to_parquet(sys.argv[2])' "
+    "{name} {stem}.parquet",
 )
 _ZIP = ("is a zip archive", "unpack it and set dataset.path to the folder: unzip {name} -d {stem}")
 _TAR = (
@@ -20,7 +21,10 @@ _TAR = (
 )
 _HTML = ("is HTML", "extract its text into a .txt or .jsonl file, for example with trafilatura")
 _DOCUMENT = ("is a document with layout", "extract its text into a .txt or .jsonl file")
-_MARKUP = ("has markup or no known kind of text", "to read it as plain text: cp {name} {stem}.txt")
+_OTHER_TEXT = (
+    "is not read: its suffix is not that of a text format",
+    "if it is plain text: cp {name} {stem}.txt",
+)
 _PICKLE = ("may run code when it is opened", "write its text as .jsonl or .parquet where you trust the file")
 
 PARQUET_MARK = b"PAR1"
@@ -46,7 +50,7 @@ _KINDS = {
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
-    **dict.fromkeys((".md", ".markdown", ".rst", ".text", ".log", ".tex", ""), _MARKUP),
+    **dict.fromkeys((".md", ".markdown", ".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
     ".lz4": ("is lz4", "unpack it: lz4 -d {name}"),
     ".7z": ("is a 7-Zip archive", "unpack it and set dataset.path to the folder: 7z x {name} -o{stem}"),
@@ -99,4 +103,7 @@ def _is_binary(raw: bytes) -> bool:
 
 
 def _for_file(hint: str, path: Path) -> str:
-    return hint.format(name=shlex.quote(path.name), stem=shlex.quote(path.name.partition(".")[0] or "text"))
+    """Fill in the names as the words of a shell, none of which reads as an option."""
+    name, stem = path.name, path.name.partition(".")[0] or "text"
+    words = (f"./{word}" if word.startswith("-") else word for word in (name, stem))
+    return hint.format_map(dict(zip(("name", "stem"), map(shlex.quote, words), strict=True)))

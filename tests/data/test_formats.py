@@ -142,7 +142,7 @@ def tarred() -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "says", "way_out"),
     [
-        ("a.parquet", arrow(), "is an Arrow file", "to_parquet('a.parquet')"),
+        ("a.parquet", arrow(), "is an Arrow file", "' a.parquet a.parquet"),
         ("a.jsonl", arrow(), "is an Arrow file", "save_to_disk"),
         ("a.txt", b"PAR1....PAR1", "is parquet", "mv a.txt a.parquet"),
         ("a.jsonl", zipped(), "is a zip archive", "unzip a.jsonl"),
@@ -165,11 +165,12 @@ def test_content_of_another_format_than_the_name_says(tmp_path, name, content, s
 @pytest.mark.parametrize(
     ("name", "says", "way_out"),
     [
-        ("a.arrow", "is an Arrow file", "to_parquet"),
+        ("a.arrow", "is an Arrow file", "set dataset.path to the folder"),
+        ("-$(id) '.md", "is not read", """cp './-$(id) '"'"'.md' './-$(id) '"'"''.txt"""),
         ("a.zip", "is a zip archive", "unzip a.zip -d a"),
         ("a.tar.gz", "is a tar archive", "tar -xf a.tar.gz -C a"),
         ("a.html", "is HTML", "extract its text"),
-        ("a.md", "has markup", "cp a.md a.txt"),
+        ("a.md", "is not read", "cp a.md a.txt"),
         ("a.pdf", "is a document", "extract its text"),
         ("a.py", "is a program", "not run"),
         ("a.pkl", "may run code", ".jsonl"),
@@ -182,7 +183,7 @@ def test_a_file_that_is_not_read_has_its_own_way_out(tmp_path, name, says, way_o
     errors = [opening_error(place) for place in (path, path.parent)]
     assert [error.code for error in errors] == ["DAT001", "DAT001"]
     assert says in errors[0].message
-    assert f"it holds 1 x {name[1:]}" in errors[1].message
+    assert f"it holds 1 x .{name.partition('.')[2]}" in errors[1].message
     assert way_out in errors[0].hint
     assert way_out.split()[0] in errors[1].hint
 

@@ -11,6 +11,7 @@ import datasets
 import pytest
 
 from neobert.config.schema import DatasetConfig
+from neobert.data import patience, readers
 from neobert.data.batches import TrainStream
 from neobert.data.hub_data import StreamSource, hub_splits
 from neobert.data.patience import PatientReader, is_transient
@@ -65,6 +66,31 @@ def test_a_failed_read_is_repeated_from_the_start_of_its_chunk():
     assert first + second + third == TEXTS
     assert source.opened == [0, 10, 10], "opened again after a failure, and only then"
     assert pauses == [5.0, 10.0]
+
+
+def test_long_documents_are_read_a_few_at_a_time(monkeypatch):
+    """A text in one line is a thousand documents of a million characters."""
+    monkeypatch.setattr(patience, "CHUNK_CHARACTERS", 25)
+    documents = ["0123456789"] * 7
+    source = IndexedSource("x", lambda start, stop: documents[start:stop], lambda: 7, list)
+    reader, chunks = PatientReader.of(source, DatasetConfig()), []
+    read = reader.read
+    reader.read = lambda *arguments: chunks.append(read(*arguments)) or chunks[-1]
+    assert list(reader) == documents
+    assert [len(texts) for texts, _ in chunks] == [3, 3, 1, 0]
+
+
+def test_long_rows_are_fetched_a_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(readers, "_FIRST_FETCH", 2)
+    monkeypatch.setattr(readers, "_FETCH_CHARACTERS", 100)
+    documents, fetched = [*["0123456789"] * 20, *["x" * 1000] * 3, *["y"] * 4], []
+
+    def fetch(start: int, stop: int) -> list[str]:
+        fetched.append(stop - start)
+        return documents[start:stop]
+
+    assert list(IndexedSource("x", fetch, lambda: len(documents), list).open()) == documents
+    assert fetched == [2, 10, 10, 1, 1, 3]
 
 
 def test_a_chunk_from_elsewhere_opens_the_source_there():
@@ -229,7 +255,7 @@ def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Config
     less = prepare(configure(**place, trainer__eval_max_batches=3, trainer__per_device_eval_batch_size=2))
     assert less.eval.num_tokens < much.eval.num_tokens
     assert less.fingerprint == much.fingerprint
-    (tmp_path / "data" / "valid.jsonl").write_text('{"text": "other"}\n', encoding="utf-8")
+    (tmp_path / "data" / "valid.jsonl").write_text('{"text": "ba go"}\n', encoding="utf-8")
     assert prepare(configure(**place, trainer__eval_max_batches=3)).fingerprint != less.fingerprint
 
 

@@ -112,11 +112,16 @@ def test_lines_may_end_as_they_did_on_old_macs(tmp_path, name):
     assert read(put(tmp_path / name, rows)) == ["one", "two"]
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)))
-def test_no_text_is_lost(tmp_path, lines):
-    path = put(tmp_path / "a.txt", "\n".join(lines).encode())
-    expected = [line.removeprefix("\ufeff") if i == 0 else line for i, line in enumerate(lines)]
-    joined = "\n".join(read(path)).split("\n")
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)),
+    st.sampled_from([8, 9, 64, 1 << 20]),
+)
+def test_no_text_is_lost(tmp_path, texts, block_bytes):
+    path = put(tmp_path / "a.txt", "\n".join(texts).encode())
+    expected = [line.removeprefix("\ufeff") if i == 0 else line for i, line in enumerate(texts)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK_BYTES", block_bytes)
+        joined = "\n".join(read(path)).split("\n")
     assert [x for x in joined if x.strip()] == [x for x in expected if x.strip()]
 
 
