@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 from statistics import median
@@ -21,7 +22,10 @@ PACE = "train/tokens_per_sec"
 PACE_BAND = 0.1
 MOST_RISE = 1.1
 """How much a loss may rise that starts low, from a checkpoint: it need not fall within a stage."""
-LINES_FOR_A_TREND = 4
+LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
+"""A warm-up of thousands of steps moves little in its first ones."""
+NOISES_OF_A_FALL = 2
+"""Of the typical change from line to line: a loss that only wavers falls that far in one of 16 runs."""
 LINES_FOR_A_PACE = 3
 SETTLING_LINES = 2
 """Lines of a session that still warm up: kernels are compiled, caches filled."""
@@ -73,6 +77,11 @@ class Seen:
     recompiles: int
     must_fall: bool
 
+    @property
+    def num_steps(self) -> int:
+        """Steps from the first line to the last."""
+        return int(self.lines[-1]["step"] - self.lines[0]["step"])
+
 
 def problem_with(seen: Seen) -> str:
     """Return why the run must not continue, in one clause; empty where it may."""
@@ -84,14 +93,18 @@ def _loss_problem(seen: Seen) -> str:
     if missing is not None:
         return f"the loss of step {missing} is not a finite number"
     losses = [float(line[LOSS]) for line in seen.lines]
-    if len(losses) < LINES_FOR_A_TREND:
+    if len(losses) < LINES_FOR_A_TREND or seen.num_steps < STEPS_FOR_A_TREND:
         return ""
-    late = median(losses[-max(1, len(losses) // 4) :])
-    if seen.must_fall and late >= losses[0]:
-        return f"the loss does not fall: {losses[0]:.4f} at first, {late:.4f} now"
+    late, noise = median(losses[-max(1, len(losses) // 4) :]), _noise_of(losses[len(losses) // 2 :])
+    if seen.must_fall and losses[0] - late <= NOISES_OF_A_FALL * noise:
+        return f"the loss does not fall: {losses[0]:.4f} at first, {late:.4f} now (noise {noise:.4f})"
     if late > MOST_RISE * losses[0]:
         return f"the loss rises: {losses[0]:.4f} at first, {late:.4f} now (limit {MOST_RISE * losses[0]:.4f})"
     return ""
+
+
+def _noise_of(losses: Sequence[float]) -> float:
+    return median(abs(after - before) for before, after in pairwise(losses))
 
 
 def _has_finite_loss(line: Record) -> bool:

@@ -69,9 +69,10 @@ def main() -> None:
     print(f"rank {os.environ.get('RANK', '-')} of {os.environ.get('WORLD_SIZE', '1')} trains {sys.argv[1]}")
     if BEHAVIOUR == "worse":
         for step in range(6):
-            append("metrics.jsonl", {"step": step, "train/loss": 5.0 + step, "train/tokens_per_sec": 1000.0})
+            row = {"step": 40 * step, "train/loss": 5.0 + step, "train/tokens_per_sec": 1000.0}
+            append("metrics.jsonl", row)
         wait_for_a_stop()
-        end("preempted", 75, step=5)
+        end("preempted", 75, step=200)
     for step in range(MAX_STEPS + 1 if BEHAVIOUR == "finish" else 2):
         take_step(step)
     if BEHAVIOUR == "finish":

@@ -17,14 +17,20 @@ TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
 GPU = {"gpu_mem_reserved_mib": 4096, "recompiles": 0, "warnings": {}}
 
 
-def lines_of(*losses: float | None, pace: float = 1000.0, first_step: int = 1) -> list[dict[str, Any]]:
+def lines_of(
+    *losses: float | None, pace: float = 1000.0, first_step: int = 1, every: int = 1
+) -> list[dict[str, Any]]:
     return [
-        {"step": first_step + number, "train/loss": loss, "train/tokens_per_sec": pace}
+        {"step": first_step + every * number, "train/loss": loss, "train/tokens_per_sec": pace}
         for number, loss in enumerate(losses)
     ]
 
 
-SOUND = Seen(lines_of(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.0, 0, must_fall=True)
+def trend(*losses: float, every: int = 40) -> list[dict[str, Any]]:
+    return lines_of(*losses, every=every)
+
+
+SOUND = Seen(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.0, 0, must_fall=True)
 
 
 def test_a_sound_stage_has_no_problem() -> None:
@@ -36,8 +42,12 @@ def test_a_sound_stage_has_no_problem() -> None:
     [
         ({"lines": [{"step": 7, "train/tokens_per_sec": 1.0}]}, "the loss of step 7 is not a finite number"),
         ({"lines": lines_of(9.0, float("nan"), 8.0)}, "the loss of step 2 is not a finite number"),
-        ({"lines": lines_of(9.0, 8.0, 9.5, 9.0)}, "the loss does not fall: 9.0000 at first, 9.0000 now"),
-        ({"lines": lines_of(5.0, 5.0, 5.0, 5.51), "must_fall": False}, "the loss rises: 5.0000 at first"),
+        ({"lines": trend(9.0, 8.0, 9.5, 9.0)}, "the loss does not fall: 9.0000 at first, 9.0000 now"),
+        (
+            {"lines": trend(9.0, 9.0, 9.0, 8.9)},
+            "the loss does not fall: 9.0000 at first, 8.9000 now (noise 0.1",
+        ),
+        ({"lines": trend(5.0, 5.0, 5.0, 5.51), "must_fall": False}, "the loss rises: 5.0000 at first"),
         ({"beat": GPU | {"warnings": {"allocator_retries": 2}}}, "the trainer warned: allocator_retries 2"),
         ({"beat": GPU | {"warnings": {"zero_gradient": 1}}}, "the trainer warned: zero_gradient 1"),
         ({"beat": GPU | {"recompiles": 3}}, "still being compiled: 3 recompiles, 0 before"),
@@ -53,8 +63,10 @@ def test_a_stage_that_fails(change: dict[str, Any], problem: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"lines": lines_of(9.0, 9.0, 9.5)},  # too few lines for a trend
-        {"lines": lines_of(5.0, 5.0, 5.0, 5.49), "must_fall": False},
+        {"lines": trend(9.0, 9.0, 9.5)},  # too few lines for a trend
+        {"lines": trend(9.0, 8.0, 9.5, 9.0, every=33)},  # too few steps
+        {"lines": trend(9.0, 8.9, 8.8, 8.7)},
+        {"lines": trend(5.0, 5.0, 5.0, 5.49), "must_fall": False},
         {"beat": GPU | {"warnings": {"slow_tokens": 1}}},  # the band judges the pace
         {"beat": GPU | {"recompiles": 2}},
         {"beat": GPU | {"recompiles": 4}, "recompiles": 4},
@@ -89,12 +101,12 @@ def test_stages_are_judged_once_each_and_only_the_ones_ahead(tmp_path: Path) -> 
 
 def test_a_run_from_trained_weights_need_not_fall(tmp_path: Path) -> None:
     told: list[str] = []
-    fresh = Stages(tmp_path, (4,), -1, told.append)
-    trained = Stages(tmp_path, (4,), -1, told.append, has_weights=True)
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines_of(*[3.0] * 4)))
+    fresh = Stages(tmp_path, (100,), -1, told.append)
+    trained = Stages(tmp_path, (100,), -1, told.append, has_weights=True)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trend(*[3.0] * 4)))
     assert fresh.look()
     assert not trained.look()
-    assert [line.partition(":")[0] for line in told] == ["stage 4 passed"]
+    assert [line.partition(":")[0] for line in told] == ["stage 100 passed"]
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,x", "10,5", "5,5", "1.5", "-1", "١"])
@@ -114,11 +126,11 @@ def test_stages_are_read() -> None:
 
 
 def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child: Callable[..., Any]) -> None:
-    answer = run_child(*TRAIN, "--stages", "4,600", "--output-format", "json", fake="worse")
+    answer = run_child(*TRAIN, "--stages", "150,600", "--output-format", "json", fake="worse")
     assert answer.code == 93, answer.err
     assert Path("run", "received").exists()
     assert answer.json["status"] == "failed"
-    assert answer.json["message"].startswith("stage 4 failed: the loss does not fall: 5.0000 at first")
+    assert answer.json["message"].startswith("stage 150 failed: the loss does not fall: 5.0000 at first")
     outcome = json.loads(Path("run", "outcome.json").read_text(encoding="utf-8"))
     assert (outcome["exit_code"], outcome["status"]) == (93, "failed")
 
