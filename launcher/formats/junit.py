@@ -19,7 +19,7 @@ def render(report: Report) -> str:
     cases += [
         _finding_case(finding) for finding in report.findings if _is_untold(finding, status.get(finding.code))
     ]
-    suite = ElementTree.Element("testsuite", name=report.profile or "neobert-launch")
+    suite = ElementTree.Element("testsuite", name=printable(report.profile) or "neobert-launch")
     suite.extend(cases)
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(sum(case.find(tag) is not None for case in cases)))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import example, given, settings
@@ -57,6 +58,13 @@ ENUMERATED = ("status", "group", "recorded_utc", "level", "kind")
 FACTS = Path(__file__).parents[1] / "facts" / "h200-rehearsal.json"
 
 
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "json": json.loads,
+    "sarif": json.loads,
+    "junit": ElementTree.fromstring,
+}
+
+
 def only_prints(text: str, output_format: str = "text") -> bool:
     """Whether nothing in it acts on a terminal or on GitHub's logs, and no line begins within a value."""
     is_github = output_format == "github"
@@ -96,7 +104,9 @@ def test_lint_of_keys_values_and_names(text: str, command: Callable[..., Any], t
     (folder / f"{name}.toml").write_text(f'profile = {quoted}\n"{name!a}" = "\x07"\n')
     (folder / f"_{name}.yaml").write_text(f"services: {quoted}\n")  # another tool's: left out
     for output_format in FORMATS:
-        check(command("lint", folder, "--output-format", output_format, "--statistics"), output_format)
+        answer = command("lint", folder, "--output-format", output_format, "--statistics")
+        check(answer, output_format)
+        PARSERS.get(output_format, str)(answer.out)
 
 
 @settings(max_examples=3)
