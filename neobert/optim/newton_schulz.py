@@ -20,7 +20,12 @@ EPS = 1e-7
 
 
 def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
-    """Bring the singular values of [K, R, C] near one in bf16, whatever they come in; zeros stay zeros."""
+    """Bring the singular values of [K, R, C] near one in bf16; zeros stay zeros.
+
+    Raises `ValueError` for fp16: gradients that small have lost their directions before they come here.
+    """
+    if matrices.dtype == torch.float16:
+        raise ValueError("Muon cannot orthogonalize fp16 matrices: train in fp32 or bf16")
     a, b, c = COEFFICIENTS
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.to(torch.bfloat16)

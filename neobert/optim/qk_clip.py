@@ -74,7 +74,13 @@ def shrink_heads(qkv: Tensor, largest: Tensor, threshold: float, alpha: float) -
     Args:
         qkv: the fused weight [3 N H, D], rows grouped by head; on this rank or spread.
         largest: the largest logit of each head [N].
+
+    Raises `ValueError` for a weight that does not hold Q, K and V of each head.
     """
+    if qkv.shape[0] % (3 * len(largest)):
+        raise ValueError(
+            f"a qkv weight of {qkv.shape[0]} rows does not hold Q, K and V of {len(largest)} heads"
+        )
     is_above = (largest > threshold) & largest.isfinite()
     ratio = torch.where(is_above, threshold / largest, 1.0)
     head_dim = qkv.shape[0] // (3 * len(largest))

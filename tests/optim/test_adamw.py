@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.optim import Adam
 
 from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
@@ -87,3 +88,19 @@ def test_the_fused_update_is_bit_stable(size):
         return model.weight.detach()
 
     assert torch.equal(updated(), updated())
+
+
+def test_without_decay_it_is_adam_to_the_last_bit():
+    """`optimizer.name: adam` is refused with this way out."""
+    torch.manual_seed(0)
+    ours, theirs = torch.nn.Linear(30, 20), torch.nn.Linear(30, 20)
+    theirs.load_state_dict(ours.state_dict())
+    config = OptimizerConfig(lr=1e-2, weight_decay=0.0)
+    pairs = [(ours, build_optimizer(config, ours)), (theirs, Adam(theirs.parameters(), lr=1e-2, fused=True))]
+    for _ in range(3):
+        gradients = [torch.randn_like(each) for each in ours.parameters()]
+        for model, optimizer in pairs:
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+    assert all(torch.equal(*both) for both in zip(ours.parameters(), theirs.parameters(), strict=True))

@@ -75,3 +75,8 @@ def test_matched_updates_have_the_rms_of_adamw():
     update = orthogonalize(torch.randn(1, 48, 96, generator=torch.Generator().manual_seed(4)), 5)[0].float()
     rms = (update.square().mean().sqrt() * rate_factor("match_rms_adamw", 48, 96)).item()
     assert 0.15 < rms < 0.25
+
+
+def test_fp16_is_refused():
+    with pytest.raises(ValueError, match="fp16 matrices: train in fp32 or bf16"):
+        orthogonalize(torch.zeros(1, 4, 6, dtype=torch.float16), 5)

@@ -197,3 +197,8 @@ def test_the_pass_of_the_meter_is_the_models_own(make_model, make_packed):
     meter._template.wo.register_forward_hook(lambda _, args, __: seen.append(args[0]))
     meter.measure(inputs)
     torch.testing.assert_close(seen[1][: sum(LENGTHS)], contexts[0][: sum(LENGTHS)])
+
+
+def test_a_weight_of_queries_alone_is_refused():
+    with pytest.raises(ValueError, match="32 rows does not hold Q, K and V of 4 heads"):
+        shrink_heads(torch.zeros(32, 32), torch.full((4,), 9.0), threshold=1.0, alpha=0.5)
