@@ -59,7 +59,7 @@ class Cursor:
         Raises ProjectError CKP007 for a packer that this version does not have.
         """
         packer = data.get("packer", 1)
-        if packer not in PACKERS:
+        if packer not in [*PACKERS]:  # as a list: what a file says may be no key at all
             raise ProjectError(
                 "CKP007",
                 f"the checkpoint's microbatches come from packer {packer!r}, and this version has "

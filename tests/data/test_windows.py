@@ -67,7 +67,7 @@ def test_a_run_that_started_with_the_first_packer_keeps_it():
     assert {after.packer for _, after in walk(cursor, len(load) + 3)} == {1}
 
 
-@pytest.mark.parametrize("packer", [3, "2", None])
+@pytest.mark.parametrize("packer", [3, "2", None, [2]])
 def test_an_unknown_packer_is_refused(packer):
     with pytest.raises(ProjectError, match=r"packer .*this version has 1, 2") as refused:
         Cursor.from_dict({"epoch": 0, "window": 0, "index": 0, "stream": None, "packer": packer})
