@@ -17,6 +17,8 @@ KEY_LINE = re.compile(
 )
 SECTION_LINE = re.compile(r"(?P<key>[\w-]+)\s*:[ \t]*(?:#[^\r\n]*)?\s*")
 INDENT = "  "
+MAX_LINE = 1000
+"""Longer lines match nothing: these patterns take quadratic time on blanks."""
 
 
 def remove(lines: Lines, number: int) -> Lines | None:
@@ -54,15 +56,19 @@ def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | N
 
 def rename_section(lines: Lines, number: int, name: str) -> Lines | None:
     """Rename the section of a line at the top level."""
-    found = SECTION_LINE.fullmatch(lines[number])
+    found = _match(SECTION_LINE, lines[number])
     if found is None:
         return None
     return [*lines[:number], name + lines[number][found.end("key") :], *lines[number + 1 :]]
 
 
+def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    return pattern.fullmatch(line) if len(line) <= MAX_LINE else None
+
+
 def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
     """Match a key with a scalar; None where the value goes on in the next line."""
-    found = KEY_LINE.fullmatch(lines[number])
+    found = _match(KEY_LINE, lines[number])
     following = next((line for line in lines[number + 1 :] if line.strip()), "")
     is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")
     return None if found is None or is_continued else found
@@ -80,13 +86,13 @@ def _section_above(lines: Lines, number: int) -> int | None:
     """Find the line that opens the section of an indented line."""
     for place in range(number - 1, -1, -1):
         if _is_content(lines[place]) and _indent(lines[place]) < _indent(lines[number]):
-            return place if SECTION_LINE.fullmatch(lines[place]) else None
+            return place if _match(SECTION_LINE, lines[place]) else None
     return None
 
 
 def _header_of(lines: Lines, section: str) -> int | None:
     for place, line in enumerate(lines):
-        found = SECTION_LINE.fullmatch(line)
+        found = _match(SECTION_LINE, line)
         if found is not None and found["key"] == section:
             return place
     return None

@@ -19,7 +19,7 @@ ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK",
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
-    """Print one page, or one line per rule: of all, or of those whose code begins with a prefix."""
+    """Print one page, or one line per rule: of all, or of one family, such as CKP."""
     is_list = every or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else family_of(code or "")
     if rules:
@@ -32,10 +32,10 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
     return EXIT_OK
 
 
-def family_of(prefix: str) -> list[Rule]:
-    """Return the rules whose code begins with a prefix, as for `lint --select`; none for a whole code."""
-    prefix = prefix.upper()
-    return [RULES[code] for code in sorted(RULES) if prefix and code.startswith(prefix) and code != prefix]
+def family_of(letters: str) -> list[Rule]:
+    """Return the rules whose code begins with these letters; none for a code with digits."""
+    begins = letters.upper() if letters.isalpha() else None
+    return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
 
 
 def find(code: str) -> Rule:

@@ -142,7 +142,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "cpu-demo", "--trainer.max_stepss", "1"], "did you mean trainer.max_steps?"),
         (["preflight", "-p", "cpu-demo", "--level", "hots"], "there is no level 'hots'"),
         (["rule", "CPK001"], "did you mean CKP001?"),
-        (["rule", "dat009"], "errors have codes too"),
+        (["rule", "dat099"], "errors have codes too"),
         (["rule", "ckp01"], "did you mean CKP0"),
         (["rule", "trainer.save_steps"], "it is a key: `neobert-launch explain trainer.save_steps`"),
         (["explain", "ckp001"], "it is a rule: `neobert-launch rule CKP001`"),
