@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from launcher.rundir import MANIFEST, RESOLVED
-from neobert.config import all_keys, sections
-from neobert.config.document import MAX_BYTES
+from neobert.config import ConfigError, all_keys, sections
+from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.renamed import NAMES, SECTIONS
 from neobert.config.suggest import closest
 from neobert.training.checkpoint.folders import CHECKPOINTS
@@ -26,6 +26,7 @@ SHARED_KEYS = ("seed", "task", "variables")
 GENERIC_KEYS = frozenset({"name", "path", "mode", "config", "project", "variables", "defaults", "debug"})
 """Keys of this schema or of other trainers that files of any tool have too."""
 ENOUGH_TRAINING_KEYS = 3
+A_LIST = "a list"
 MOST_TOLD, MOST_COMPARED = 3, 20
 YAML_KEY = re.compile(r"""^["']?([A-Za-z_][\w.-]*)["']?\s*:(?:\s|$)""", re.MULTILINE)
 YAML_RECORDS = re.compile(r"\A(?:[ \t]*(?:#.*|---)?\r?\n)*- (?:&\w+\s+)?[\"']?[A-Za-z_][\w.-]*[\"']?\s*:")
@@ -87,7 +88,7 @@ def left_out_because(path: Path) -> LeftOut | None:
 def left_out_if_named(path: Path) -> LeftOut | None:
     """Say why a file that is named is not linted: it is clearly another tool's.
 
-    Misspelt sections and the flat arguments of other trainers are judged; so is a pipe, unread.
+    Judged are misspelt sections, the flat arguments of other trainers, what cannot be read, and pipes.
     """
     if not os.path.isfile(path) or path.name == RESOLVED or os.path.getsize(path) > MAX_BYTES:
         return None
@@ -98,7 +99,18 @@ def left_out_if_named(path: Path) -> LeftOut | None:
     keys = top_level_keys(text, path.suffix.lower())
     num_training = sum(key in _training_keys() for key in keys)
     is_training = num_training >= ENOUGH_TRAINING_KEYS or 2 * num_training >= len(keys)
-    return None if is_training else other
+    return None if is_training or _is_broken(path, text, keys) else other
+
+
+def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
+    """Whether nobody can tell what a file is; lists and several documents are no run file's."""
+    if keys == [A_LIST] or "\n---" in text:
+        return False
+    try:
+        load_document(path)
+    except ConfigError:
+        return True
+    return False
 
 
 @cache
@@ -122,7 +134,7 @@ def top_level_keys(text: str, suffix: str) -> list[str]:
             return list(tomllib.loads(text))
         except (tomllib.TOMLDecodeError, RecursionError):
             return list(dict.fromkeys(TOML_KEY.findall(text)))
-    return ["a list"] if YAML_RECORDS.match(text) else list(dict.fromkeys(YAML_KEY.findall(text)))
+    return [A_LIST] if YAML_RECORDS.match(text) else list(dict.fromkeys(YAML_KEY.findall(text)))
 
 
 def _keys_of_json(text: str) -> list[str]:
@@ -134,7 +146,7 @@ def _keys_of_json(text: str) -> list[str]:
         return found if set(found).isdisjoint(sections()) else []
     if text[end:].lstrip().startswith("{"):
         return ["one value per line"]
-    return list(content) or ["nothing"] if isinstance(content, dict) else ["a list"]
+    return list(content) or ["nothing"] if isinstance(content, dict) else [A_LIST]
 
 
 def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
