@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import RunConfig
+from neobert.data.build import TOKENIZER_FOLDER
 from neobert.data.encoding import NUM_MARKERS
 from neobert.data.prepare import PreparedData
 from neobert.data.shape import row_length, segment_length
@@ -37,6 +38,7 @@ def make_up(config: RunConfig, folder: Path) -> PreparedData:
     """
     tokenizer = _tokenizer(config)
     store = _store(config, tokenizer)
+    tokenizer.save(folder / TOKENIZER_FOLDER)
     fingerprint = sha256(store.offsets.tobytes() + store.tokens.tobytes()).hexdigest()
     return PreparedData(folder, store, None, tokenizer, fingerprint, {})
 

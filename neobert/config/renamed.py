@@ -116,7 +116,7 @@ NAMES = {
     "log_every": "write trainer.logging_steps",
     "log_interval": "write trainer.logging_steps",
     "log_grad_norm": ALWAYS_ON,
-    "log_weight_norms": "remove the line; it is not recorded",
+    "log_weight_norms": "remove the line; train/weight_norm is in every line of metrics",
     "log_train_accuracy": "remove the line; accuracy is measured in evaluations",
     "report_to": "write wandb.enabled: true; metrics.jsonl is always written",
     "pretraining_prob": "write datacollator.mlm_probability",

@@ -71,6 +71,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trainer.memory_snapshot_step": None,
         "wandb.enabled": False,
         "watchdog.heartbeat_interval_s": BEAT_S,
+        "guard.on_degradation": "warn",  # ATT002 and PRF002 judge what was seen
         "distributed.nnodes": 1,
     }
 

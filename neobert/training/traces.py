@@ -38,7 +38,7 @@ class KernelRecorder:
         activities = {torch.profiler.ProfilerActivity.CPU}
         if device.type == "cuda":
             activities.add(torch.profiler.ProfilerActivity.CUDA)
-        self._profiler = torch.profiler.profile(activities=activities)
+        self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
 
     def begin(self) -> None:
         """Start the profiler."""

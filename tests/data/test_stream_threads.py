@@ -19,7 +19,7 @@ from tests.data.conftest import Text, read
 
 def test_an_error_in_a_thread_reaches_the_reader_and_stays(texts: dict[str, Text], monkeypatch):
     config, data = texts["prepared"]
-    monkeypatch.setattr(windows, "pack", lambda *arguments, **options: 1 / 0)
+    monkeypatch.setitem(windows.PACKERS, windows.NEWEST_PACKER, lambda *arguments: 1 / 0)
     config = replace(config, dataset=replace(config.dataset, num_workers=2))
     stream = TrainStream(data, config, data.tokenizer)
     for _ in range(2):

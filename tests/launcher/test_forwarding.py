@@ -133,7 +133,7 @@ def test_the_answer_comes_while_the_run_is_watched(
     forwarder = Forwarder()
     forwarder.seen.append(signal.SIGTERM)
     monkeypatch.setattr(train, "supervise", lambda _launch, _forwarder, on_tick: on_tick())
-    unseen: Any = SimpleNamespace(refresh=lambda: None, close=lambda: None)
+    unseen: Any = SimpleNamespace(refresh=lambda: None, close=lambda: None, stages=None)
     train._follow(unseen, forwarder, unseen)
     assert capsys.readouterr().err == "SIGTERM: the run ends its step, saves and stops\n"
 
