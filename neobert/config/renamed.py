@@ -209,7 +209,6 @@ NAMES = {
     "debug": "remove the line; pass --verbose to a command",
 }
 
-ADAM = "not offered: with optimizer.weight_decay: 0 AdamW is Adam; write adamw"
 ADAMW_8BIT = "not offered: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
 PLATEAU = "write cosine or linear: with scheduler.decay_percent the rate stays at its peak until the decay"
 VALUES: dict[tuple[str, str | bool | int], str] = {
@@ -246,7 +245,6 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("trainer.resume_from_checkpoint", False): "write never",
     ("trainer.mixed_precision", True): "write bf16",
     ("trainer.mixed_precision", False): "write fp32",
-    ("optimizer.name", "adam"): ADAM,
     ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
     ("optimizer.name", "soap"): "not offered: adamw, muon and muonclip are implemented; write one of them",
     ("scheduler.name", "wsd"): PLATEAU,

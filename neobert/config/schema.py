@@ -27,6 +27,9 @@ NonEmpty = Annotated[str, MinLen(1)]
 Silence = Annotated[float, Gt(0), Le(604_800)]
 
 
+ADAMS = ("adamw", "adam")
+
+
 def key(default: Any, description: str, **more: Any) -> Any:
     """A key with its default and the line that describes it.
 
@@ -191,8 +194,10 @@ class OptimizerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: Literal["adamw", "muon", "muonclip"] = key(
-        "adamw", "Update rule; muonclip is muon with attention logits held below a threshold."
+    name: Literal["adamw", "adam", "muon", "muonclip"] = key(
+        "adamw",
+        "Update rule; adam adds weight_decay to the gradient (L2); muonclip is muon with attention logits "
+        "held below a threshold.",
     )
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
     betas: tuple[Beta, Beta] = key((0.9, 0.999), "Decay of the first and second moment (AdamW).")

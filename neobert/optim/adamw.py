@@ -1,4 +1,4 @@
-"""AdamW with decoupled weight decay on the matrices (arXiv:1711.05101)."""
+"""AdamW with decoupled weight decay on the matrices (arXiv:1711.05101), and Adam with an L2 penalty."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import Adam, AdamW
 
 from neobert.config.schema import OptimizerConfig
 
 
-def build_adamw(config: OptimizerConfig, model: nn.Module) -> AdamW:
-    """Build AdamW over the parameters that train, fused into one kernel."""
+def build_adam(config: OptimizerConfig, model: nn.Module) -> Adam:
+    """Build AdamW or Adam over the parameters that train, fused into one kernel."""
+    kind = AdamW if config.name == "adamw" else Adam
     groups = decay_groups(model, config.weight_decay)
-    return AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+    return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from neobert.config.schema import OptimizerConfig
+from neobert.config.schema import ADAMS, OptimizerConfig
 from neobert.model.layers import EncoderBlock, SwiGLU
-from neobert.optim.adamw import build_adamw, decay_groups
+from neobert.optim.adamw import build_adam, decay_groups
 from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE
 from neobert.optim.muon import ADAMW, MUON, MuonWithAdamW
 
@@ -19,8 +19,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
 
     The first group's rate is `optimizer.lr`; one LambdaLR drives them all.
     """
-    if config.name == "adamw":
-        return build_adamw(config, model)
+    if config.name in ADAMS:
+        return build_adam(config, model)
     return MuonWithAdamW([*_adamw_groups(config, model), *_muon_groups(config, model)])
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from neobert.config.schema import OptimizerConfig
+from neobert.config.schema import ADAMS, OptimizerConfig
 from neobert.plan.derived import Derived
 from neobert.plan.parameters import ParameterCount
 
-ADAMW_MOMENTS = 2
+ADAM_MOMENTS = 2
 
 
 def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Derived[int]:
     """Derive the fp32 numbers that the optimizer keeps: Muon has one moment of a matrix of the blocks."""
-    values = ADAMW_MOMENTS * counts.total
-    if optimizer.name == "adamw":
+    values = ADAM_MOMENTS * counts.total
+    if optimizer.name in ADAMS:
         return Derived(values, f"two fp32 moments of {counts.total:,} weights")
     rest = counts.total - counts.linear
     return Derived(

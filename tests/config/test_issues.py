@@ -72,7 +72,7 @@ ONE_ISSUE = [
         "write auto",
     ),
     ("scheduler: {name: wsd}\n", "CFG003", "scheduler.name", 1, 19, "", "scheduler.decay_percent"),
-    ("optimizer: {name: adam}\n", "CFG003", "optimizer.name", 1, 19, "", "write adamw"),
+    ("optimizer: {name: adamw_8bit}\n", "CFG003", "optimizer.name", 1, 19, "", "write adamw"),
     ("datacollator:\n  mask_all: no\n", "CFG003", "datacollator.mask_all", 2, 13, '"no"', "write false"),
     ("datacollator:\n  mask_all: ON\n", "CFG003", "datacollator.mask_all", 2, 13, '"ON"', "write true"),
     ("datacollator:\n  mask_all: 'true'\n", "CFG003", "datacollator.mask_all", 2, 13, "", "the quotes: true"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.optim import Adam
+from torch.optim import Adam, AdamW
 
 from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
@@ -90,13 +90,16 @@ def test_the_fused_update_is_bit_stable(size):
     assert torch.equal(updated(), updated())
 
 
-def test_without_decay_it_is_adam_to_the_last_bit():
-    """`optimizer.name: adam` is refused with this way out."""
+@pytest.mark.parametrize(("name", "decay"), [("adamw", 0.0), ("adam", 0.0), ("adam", 0.1)])
+def test_adam_is_torch_s_to_the_last_bit_and_adamw_without_decay_is_adam(name, decay):
+    """Adam adds its decay to the gradient, of matrices only."""
     torch.manual_seed(0)
     ours, theirs = torch.nn.Linear(30, 20), torch.nn.Linear(30, 20)
     theirs.load_state_dict(ours.state_dict())
-    config = OptimizerConfig(lr=1e-2, weight_decay=0.0)
-    pairs = [(ours, build_optimizer(config, ours)), (theirs, Adam(theirs.parameters(), lr=1e-2, fused=True))]
+    config = OptimizerConfig(name=name, lr=1e-2, weight_decay=decay)
+    groups = [{"params": [theirs.weight], "weight_decay": decay}, {"params": [theirs.bias]}]
+    pairs = [(ours, build_optimizer(config, ours)), (theirs, Adam(groups, lr=1e-2, fused=True))]
+    assert type(pairs[0][1]) is (Adam if name == "adam" else AdamW)
     for _ in range(3):
         gradients = [torch.randn_like(each) for each in ours.parameters()]
         for model, optimizer in pairs:

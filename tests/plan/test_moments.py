@@ -18,7 +18,7 @@ TINY = ModelConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=3, i
 VOCAB_SIZE = 64
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon", "muonclip"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "muon", "muonclip"])
 def test_every_moment_is_counted(name):
     config = OptimizerConfig(name=name)
     model = NeoBERTLMHead(build_model_config(TINY, VOCAB_SIZE, 0, "sdpa", "torch"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from neobert.config import RunConfig, all_keys
+from neobert.config.schema import ADAMS
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -78,7 +79,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     optimizer = run.config.optimizer
-    if optimizer.name == "adamw":
+    if optimizer.name in ADAMS:
         return
     share, is_fresh = _share_of_a_step(run.config), run.config.model.pretrained_checkpoint is None
     if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):

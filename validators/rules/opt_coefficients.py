@@ -71,6 +71,8 @@ def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_paramete
 
 
 def _of_decay(optimizer: OptimizerConfig) -> Violations:
+    if optimizer.name == "adam":  # an L2 penalty passes through the moments: no share of a weight is erased
+        return
     rate = optimizer.lr if optimizer.name == "adamw" else optimizer.muon_lr or optimizer.lr
     erased = rate * optimizer.weight_decay
     if erased <= MOST_ERASED:
