@@ -63,7 +63,7 @@ def measured(name: str, *keys: str) -> float:
         ((*RUNS, "triton", "train/tokens_per_sec"), "{:.0f}k with the project's Triton kernels alone"),
         ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
         ((*MEDIANS, "padded bfloat16"), "trained on {:.0f}k useful tokens/s in padded rows"),
-        ((*MEDIANS, "concatenated bfloat16"), "on {:.0f}k in concatenated ones"),
+        ((*MEDIANS, "concatenated float32"), "on {:.0f}k in concatenated ones"),
         ((*MEDIANS, "ours"), "this trainer's step on {:.0f}k"),
     ],
 )
