@@ -214,7 +214,7 @@ ROWS: list[Row] = [
     ("SCH004", {"config.trainer.eval_steps": 0}, "config.trainer.logging_steps", 50_001, 50_000,
      "every 50,001 steps never comes due in 50,000"),
     ("SCH004", {}, "config.trainer.profile_steps", (30, 29), (30, 30),
-     "30 to 29 is no range within 50,000 steps"),
+     "30 to 29 is not a range within 50,000 steps"),
     ("SCH004", {}, "config.trainer.profile_steps", (50_000, 50_001), (50_000, 50_000), "no step is profiled"),
     ("SCH004", {}, "config.trainer.profile_steps", (7, 107), (7, 106), "101 steps are profiled (limit 100)"),
     ("SCH004", {}, "config.trainer.memory_snapshot_step", 50_001, 50_000, "is never reached in 50,000 steps"),

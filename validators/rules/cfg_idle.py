@@ -21,7 +21,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Names `datacollator.pad_to_multiple_of` where documents are packed, a kernel of packed documents in
     `model.attn_backend` where they are not,
     `trainer.gradient_checkpointing_every_n` where nothing is recomputed, `trainer.greater_is_better`
-    without a metric for the best checkpoint, `dataset.revision` where the text is no data set of the hub, and
+    without a metric for the best checkpoint, `dataset.revision` where the text is not a data set of the hub, and
     `dataset.validation_split` where `dataset.eval_samples` is taken instead.
 
     ## Why is this bad?
@@ -62,7 +62,7 @@ def _idle(config: RunConfig) -> Iterator[tuple[str, str, str]]:
         yield path, "no checkpoint is told to be the best", "set trainer.metric_for_best_model"
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
     if dataset.revision is not None and not is_on_hub:
-        yield "dataset.revision", "the text is no data set of the hub", "set dataset.name"
+        yield "dataset.revision", "the text is not a data set of the hub", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is used instead", "set dataset.eval_samples to null"

@@ -159,7 +159,7 @@ def _of_traces(trainer: TrainerConfig) -> Violations:
     if not first <= last <= trainer.max_steps:
         yield Violation(
             "trainer.profile_steps",
-            f"no step is profiled: {first:,} to {last:,} is no range within {trainer.max_steps:,} steps",
+            f"no step is profiled: {first:,} to {last:,} is not a range within {trainer.max_steps:,} steps",
             "set the first and the last step to profile, such as [20, 22]",
         )
     elif last - first >= MOST_PROFILED:

@@ -202,10 +202,10 @@ def _read(folder: Path) -> dict[str, Any]:
 def _object_in(path: Path) -> dict[str, Any]:
     """Read a JSON object. A pipe in the file's place is not opened: nobody would ever write to it."""
     if path.exists() and not path.is_file():
-        raise ValueError("this is no file")
+        raise ValueError("this is not a file")
     content = json.loads(path.read_bytes())
     if not isinstance(content, dict):
-        raise TypeError("this is no object")
+        raise TypeError("this is not an object")
     return content
 
 
