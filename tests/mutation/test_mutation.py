@@ -43,7 +43,7 @@ assert not blocks(warning)
 
 def plant(module, before, after):
     file = Path(module.__file__).relative_to(ROOT)
-    (mutant,) = [m for m in mutants_of(file) if (m.before, m.after) == (before, after)]
+    mutant = next(m for m in mutants_of(file) if (m.before, m.after) == (before, after))
     mutant.apply()
     transplant(module, mutant.tree)
 
