@@ -21,8 +21,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Names `datacollator.pad_to_multiple_of` where documents are packed, a kernel of packed documents in
     `model.attn_backend` where they are not,
     `trainer.gradient_checkpointing_every_n` where nothing is recomputed, `trainer.greater_is_better`
-    without a metric for the best checkpoint, `dataset.revision` where the text is not a data set of the hub, and
-    `dataset.validation_split` where `dataset.eval_samples` is taken instead.
+    without a metric for the best checkpoint, `dataset.revision` where the text is not a data set of the
+    hub, and `dataset.validation_split` where `dataset.eval_samples` is used instead.
 
     ## Why is this bad?
     Whoever wrote the key believes that it works, and reads the results that way.
