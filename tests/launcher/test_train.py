@@ -156,7 +156,8 @@ def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
     child.wait()
     answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
     assert answer.code == 0, answer.out + answer.err
-    assert (RUN / "received").read_text(encoding="utf-8") == str(int(signal.SIGTERM))
+    # The kernel sends the signal of a parent's death for each thread of the launcher that dies.
+    assert {*(RUN / "received").read_text(encoding="utf-8").split()} == {str(int(signal.SIGTERM))}
     manifest = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["earlier"][0]["outcome"]["status"] == "preempted"
 
