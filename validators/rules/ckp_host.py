@@ -143,7 +143,8 @@ def _trains_here(run: ResolvedRun, facts: Facts) -> bool:
     return run.is_production and not (needs_gpus and facts.gpus is None)
 
 
-def _resumes(run: ResolvedRun, plan: Plan) -> str:
+def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
+    """Return why rules about a resume do not apply; empty where the run resumes."""
     return "the run does not resume" if run.config.trainer.resume_from_checkpoint == NEVER else ""
 
 
@@ -154,7 +155,7 @@ def _resumes(run: ResolvedRun, plan: Plan) -> str:
     level=Level.HOST,
     needs=("resume",),
     waivable=False,
-    inapplicable=_resumes,
+    inapplicable=why_not_resumed,
 )
 def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A checkpoint to resume from that is missing, damaged, of another model, or beyond the end.

@@ -10,14 +10,10 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.rules.ckp_host import why_not_resumed
 
 SAME_RATE = 0.01
 """Relative. A smaller change moves no loss curve."""
-NEVER = "never"
-
-
-def _resumes(run: ResolvedRun, plan: Plan) -> str:
-    return "the run does not resume" if run.config.trainer.resume_from_checkpoint == NEVER else ""
 
 
 @rule(
@@ -26,7 +22,7 @@ def _resumes(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.HOST,
     needs=("resume",),
-    inapplicable=_resumes,
+    inapplicable=why_not_resumed,
 )
 def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A resumed run whose learning rate jumps at the checkpoint.
