@@ -77,19 +77,22 @@ def _plan_json(name: str, derived: Derived[Any]) -> dict[str, Any]:
 
 
 def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
-    """A section has no value and no origin of its own; its keys are listed."""
+    """A section has no value and no origin of its own; its keys are listed.
+
+    A key of a section type that the run did not choose has a default, and no value in this run.
+    """
     values = flatten(to_dict(resolved.config))
     content: dict[str, Any] = {"key": info.path, "description": info.description, "type": info.type}
-    if info.path not in values:
+    if info.path not in all_keys():
         return {**content, "keys": [key for key in values if key.startswith(f"{info.path}.")]}
-    origin = resolved.origin(info.path)
-    return {
-        **content,
-        "value": values[info.path],
-        "default": to_plain(info.default),
-        "choices": list(info.choices),
-        "origin": {**asdict(origin), "text": origin_text(origin)},
-    }
+    content |= {"default": to_plain(info.default), "choices": list(info.choices)}
+    if info.tags:
+        content["section_types"] = list(info.tags)
+    if info.path in values:
+        origin = resolved.origin(info.path)
+        content["value"] = values[info.path]
+        content["origin"] = {**asdict(origin), "text": origin_text(origin)}
+    return content
 
 
 def _deliver(content: dict[str, Any], output_format: str) -> None:
@@ -106,11 +109,19 @@ def _lines(content: dict[str, Any]) -> Iterator[str]:
     if "keys" in content:
         yield from (f"  {key}" for key in content["keys"])
         return
-    rows = [["value", show_value(content["value"])]]
+    yield columns(list(_rows(content)), indent="  ")
+
+
+def _rows(content: dict[str, Any]) -> Iterator[list[str]]:
+    if "value" in content:
+        yield ["value", show_value(content["value"])]
     if "reason" in content:
-        rows.append(["reason", content["reason"]])
-    else:
-        rows.append(["origin", content["origin"]["text"]])
-        rows.append(["default", show_value(content["default"])])
-        rows.append(["takes", content["type"]])
-    yield columns(rows, indent="  ")
+        yield ["reason", content["reason"]]
+        return
+    if "origin" in content:
+        yield ["origin", content["origin"]["text"]]
+    yield ["default", show_value(content["default"])]
+    yield ["takes", content["type"]]
+    if "section_types" in content:
+        section = content["key"].rpartition(".")[0]
+        yield ["only with", " or ".join(f"{section}.type: {tag}" for tag in content["section_types"])]

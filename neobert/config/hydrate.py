@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from neobert.config.annotations import TAG, annotation_at, members_by_tag
 from neobert.config.tree import Path
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
 
 T = TypeVar("T")
+
+WRONG_TAG = ("union_tag_invalid", "union_tag_not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,26 @@ def hydrate(kind: type[T], values: Any) -> T:
         value: T = validator(schema).validate_json(json.dumps(values))
         return value
     except ValidationError as error:
-        raise HydrationError(
-            tuple(
-                Problem(item["type"], item["loc"], item["input"])
-                for item in error.errors(include_url=False, include_context=False)
-            )
-        ) from None
+        found = error.errors(include_url=False, include_context=False)
+        raise HydrationError(tuple(_problem(item, kind) for item in found)) from None
+
+
+def _problem(item: Any, kind: type[Any]) -> Problem:
+    path = _without_tags(item["loc"], kind)
+    if item["type"] in WRONG_TAG:
+        return Problem(item["type"], (*path, TAG), item["input"][TAG])
+    return Problem(item["type"], path, item["input"])
+
+
+def _without_tags(location: Path, kind: type[Any]) -> Path:
+    """pydantic names the chosen member of a union between a section and its key, and a file does not."""
+    path: Path = ()
+    rest = list(location)
+    while rest:
+        path = (*path, rest.pop(0))
+        if rest and members_by_tag(annotation_at(path, kind)):
+            del rest[0]
+    return path
 
 
 def pydantic_schema(kind: Any) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any
 
+from neobert.config.annotations import hints_of, members_of
 from neobert.config.hydrate import pydantic_schema
-from neobert.config.keys import hints_of
 from neobert.config.schema import RunConfig
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -16,14 +16,14 @@ PROFILE_KEYS: dict[str, Any] = {
 }
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(root: Any = RunConfig) -> dict[str, Any]:
     """The JSON Schema (2020-12) of run files and profiles."""
-    schema = pydantic_schema(RunConfig)
+    schema = pydantic_schema(root)
     definitions = schema.get("$defs", {})
-    _describe(schema, RunConfig)
-    for hint in hints_of(RunConfig).values():
-        if is_dataclass(hint):
-            _describe(definitions[hint.__name__], hint)  # type: ignore[union-attr]
+    _describe(schema, root)
+    for hint in hints_of(root).values():
+        for member in members_of(hint):
+            _describe(definitions[member.__name__], member)
     schema["properties"] |= PROFILE_KEYS
     return {"$schema": DIALECT, **schema, "title": "neobert-launch run file or profile"}
 

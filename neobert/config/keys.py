@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass
 from datetime import date
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
+from neobert.config.annotations import (
+    annotation_at,
+    choices_of,
+    fields_of,
+    hints_of,
+    is_section,
+    is_union,
+    members_by_tag,
+    unwrap,
+    without_null,
+)
 from neobert.config.schema import RunConfig
 from neobert.config.tree import Path
 from neobert.counting import counted
@@ -28,25 +38,25 @@ BOUNDS = ((Gt, "gt", "above"), (Ge, "ge", "of at least"), (Lt, "lt", "below"), (
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """A key of the schema. `default` is the value that a file which leaves the key out gets."""
+    """A key of the schema.
+
+    Attributes:
+        default: the value that a file which leaves the key out gets.
+        tags: in a section of several types, the types that have this key; empty where all do.
+    """
 
     path: str
     type: str
     default: Any
     description: str
     choices: tuple[str, ...]
+    tags: tuple[str, ...] = ()
 
 
 @cache
-def hints_of(kind: Any) -> dict[str, Any]:
-    """The annotations of a section, bounds included."""
-    return {name: hint for name, hint in get_type_hints(kind, include_extras=True).items() if name[0] != "_"}
-
-
-@cache
-def all_keys() -> tuple[str, ...]:
+def all_keys(root: Any = RunConfig) -> tuple[str, ...]:
     """Dotted names of every key, in the schema's order. Sections are not keys."""
-    return tuple(_keys(RunConfig, ""))
+    return tuple(_keys(root, ""))
 
 
 def _keys(kind: Any, prefix: str) -> Iterator[str]:
@@ -82,49 +92,17 @@ def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
 
 def _fields_of_sections() -> Iterator[tuple[Path, Field[Any]]]:
     for name, kind in hints_of(RunConfig).items():
-        if is_section(kind):
-            yield from (((name, item.name), item) for item in fields(kind))
+        yield from (((name, item.name), item) for item in fields_of(kind))
 
 
-def annotation_at(path: Path, root: Any = RunConfig) -> Any:
-    """The annotation of a key, or of an item of its list; None where the schema has no such place."""
-    annotation: Any = root
-    for part in path:
-        annotation, _ = unwrap(annotation)
-        items = get_args(annotation)
-        if is_section(annotation):
-            annotation = hints_of(annotation).get(str(part))
-        elif get_origin(annotation) is tuple and isinstance(part, int):
-            annotation = items[0] if items[-1] is Ellipsis else items[min(part, len(items) - 1)]
-        elif get_origin(annotation) is dict:
-            annotation = Any
-        else:
-            return annotation if annotation is Any else None
-    return annotation
-
-
-def unwrap(annotation: Any) -> tuple[Any, bool]:
-    """Strip bounds and null: the bare type, and whether null is allowed."""
-    is_optional = False
-    while True:
-        if get_origin(annotation) in (Union, types.UnionType):
-            annotation = next(item for item in get_args(annotation) if item is not type(None))
-            is_optional = True
-        elif get_origin(annotation) is Annotated:
-            annotation = get_args(annotation)[0]
-        else:
-            return annotation, is_optional
-
-
-def choices_of(annotation: Any) -> tuple[str, ...]:
-    """The closed set that a key takes its value from, or nothing."""
-    bare, _ = unwrap(annotation)
-    return get_args(bare) if get_origin(bare) is Literal else ()
-
-
-def is_section(annotation: Any) -> bool:
-    """Whether an annotation is a mapping with keys of its own."""
-    return is_dataclass(annotation)
+@cache
+def discriminated_sections(root: Any = RunConfig) -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """Top-level sections of several types: the names of the keys of each type."""
+    return {
+        name: {tag: frozenset(hints_of(member)) for tag, member in tags.items()}
+        for name, hint in hints_of(root).items()
+        if (tags := members_by_tag(hint))
+    }
 
 
 def is_bool(path: Path) -> bool:
@@ -134,8 +112,8 @@ def is_bool(path: Path) -> bool:
 
 def type_text(annotation: Any) -> str:
     """The type in words: `an integer above 0`, `one of bf16, fp32, no`."""
-    if get_origin(annotation) in (Union, types.UnionType):
-        return f"{type_text(next(a for a in get_args(annotation) if a is not type(None)))}, or null"
+    if is_union(annotation) and unwrap(annotation)[1]:
+        return f"{type_text(without_null(annotation))}, or null"
     if get_origin(annotation) is Annotated:
         bare, *bounds = get_args(annotation)
         return type_text(bare) + _bounds_text(bounds)
@@ -145,7 +123,8 @@ def type_text(annotation: Any) -> str:
         return _tuple_text(get_args(annotation))
     if is_section(annotation):
         names = list(hints_of(annotation))
-        return "a mapping of " + ", ".join(names) if len(names) <= FEW else "a mapping of keys"
+        is_short = len(names) <= FEW and not is_union(annotation)
+        return "a mapping of " + ", ".join(names) if is_short else "a mapping of keys"
     return NAMES.get(annotation, "a mapping" if get_origin(annotation) is dict else "any value")
 
 
@@ -175,13 +154,20 @@ def describe_field(path: Path, root: type[Any] = RunConfig) -> KeyInfo | None:
     holder = unwrap(annotation_at(path[:-1], root))[0]
     if not path or not is_section(holder):
         return None
-    found = next((item for item in fields(holder) if item.name == path[-1]), None)
+    found = next((item for item in fields_of(holder) if item.name == path[-1]), None)
     if found is None:
         return None
     annotation = hints_of(holder)[found.name]
     dotted = ".".join(map(str, path))
     description = found.metadata.get("description", "")
-    return KeyInfo(dotted, type_text(annotation), _default(found), description, choices_of(annotation))
+    text, choices = type_text(annotation), choices_of(annotation)
+    return KeyInfo(dotted, text, _default(found), description, choices, _tags(holder, found.name))
+
+
+def _tags(holder: Any, name: str) -> tuple[str, ...]:
+    tags = members_by_tag(holder)
+    having = tuple(tag for tag, member in tags.items() if name in hints_of(member))
+    return having if len(having) < len(tags) else ()
 
 
 def _default(item: Field[Any]) -> Any:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from neobert.config.annotations import annotation_at
 from neobert.config.document import Document
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.keys import annotation_at, is_bool, type_text
+from neobert.config.keys import is_bool, type_text
 from neobert.config.scalars import read_scalar
 from neobert.config.tree import COMMAND_LINE, MAX_DEPTH, Flaw, Node, Origin, UnreadableError, scalar_flaw
 from neobert.config.yaml_reader import read_yaml

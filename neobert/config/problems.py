@@ -7,22 +7,23 @@ import re
 from collections.abc import Iterator
 from typing import Any, get_origin
 
-from neobert.config.hydrate import Problem
-from neobert.config.keys import (
-    KeyInfo,
+from neobert.config.annotations import (
+    TAG,
     annotation_at,
     choices_of,
-    describe_field,
+    chosen_tag,
     hints_of,
     is_section,
-    type_text,
+    members_by_tag,
     unwrap,
 )
+from neobert.config.hydrate import Problem
+from neobert.config.keys import KeyInfo, describe_field, type_text
 from neobert.config.renamed import advice_for_key, advice_for_value
 from neobert.config.scalars import read_number
 from neobert.config.schema import RunConfig
 from neobert.config.suggest import advice_for_near_name, closest, suggest_key
-from neobert.config.tree import Flaw, Node, Path, children, join, nearest
+from neobert.config.tree import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.words import with_value
 
 UNKNOWN = "unexpected_keyword_argument"
@@ -47,14 +48,35 @@ def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
 
 def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     node = nearest(root, path)
+    info = describe_field(path, schema)
+    if info is not None and info.tags:
+        yield _of_another_type(path, info.tags, root, schema)
+        return
     advice = advice_for_key(path)
     if advice:
         hint = with_value(advice, node.value)
         yield Flaw("CFG007", path, f"{join(path)} is not a key here", hint, node.key)
         return
-    yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, schema), node.key)
+    yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, root, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):
         yield from _unknown_children(path, root, schema)
+
+
+def _of_another_type(path: Path, tags: tuple[str, ...], root: Node, schema: type[Any]) -> Flaw:
+    """A key that the section has only where its `type` is another one."""
+    above, section = path[:-1], join(path[:-1])
+    chosen = _chosen_tag(above, root, schema)
+    is_default = find(root, (*above, TAG)) is None
+    message = (
+        f"{join(path)} is a key of type {' or '.join(tags)}, "
+        f"and {section}.{TAG} is {chosen}{' by default' if is_default else ''}"
+    )
+    hint = f"write {section}.{TAG}: {tags[0]}, or remove {join(path)}"
+    return Flaw("CFG001", path, message, hint, nearest(root, path).key)
+
+
+def _chosen_tag(section: Path, root: Node, schema: type[Any]) -> str:
+    return chosen_tag(annotation_at(section, schema), plain(nearest(root, section)))
 
 
 def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
@@ -66,11 +88,13 @@ def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Fla
             yield from _unknown((*path, name), root, schema)
 
 
-def _hint_unknown(path: Path, schema: type[Any]) -> str:
+def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
     name = str(path[-1])
     if name.startswith("$variables"):
         return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
     holder = unwrap(annotation_at(path[:-1], schema))[0]
+    if tags := members_by_tag(holder):
+        holder = tags[_chosen_tag(path[:-1], root, schema)]
     names = list(hints_of(holder)) if is_section(holder) else []
     is_in_a_section = schema is RunConfig and not any(isinstance(part, int) for part in path)
     near = suggest_key(join(path)) if is_in_a_section else closest(name, names)

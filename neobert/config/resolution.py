@@ -19,6 +19,7 @@ from neobert.config.merge import lay_over
 from neobert.config.overrides import Override, as_layer
 from neobert.config.paths import relative_to_their_files
 from neobert.config.schema import RunConfig
+from neobert.config.task_sections import SectionsRead, unread_sections
 from neobert.config.tree import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
 from neobert.config.variables import References, references_in, substitute
 
@@ -45,9 +46,14 @@ class Resolution:
     outdated_paths: tuple[str, ...] = ()
 
 
-def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution:
+def resolve(
+    layers: Sequence[Document],
+    overrides: Sequence[Override] = (),
+    sections_read: SectionsRead = MappingProxyType({}),
+) -> Resolution:
     """Lay the documents over each other, then the overrides, and build the configuration.
 
+    `sections_read` names for each task the sections that it reads; setting another one is an error.
     Raises ConfigError with every problem of every layer.
     """
     documents = [*layers, *map(as_layer, overrides)]
@@ -59,6 +65,7 @@ def resolve(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> R
     root, unresolved = substitute(root)
     root, outdated_paths = relative_to_their_files(root)
     flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
+    flaws += unread_sections(root, sections_read)
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
     return Resolution(config, _origins(root), digest(config), references, outdated_paths)

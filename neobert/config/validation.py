@@ -12,7 +12,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from neobert.config.keys import hints_of, is_section, unwrap
+from neobert.config.annotations import (
+    chosen_tag,
+    hints_of,
+    is_section,
+    is_union,
+    members_by_tag,
+    unwrap,
+    without_null,
+)
 
 CoreSchema = dict[str, Any]
 
@@ -24,12 +32,11 @@ def core_schema(annotation: Any) -> CoreSchema:
     """The schema of an annotation: of a dataclass with all that it holds, of a bounded number, of a list."""
     bare, is_optional = unwrap(annotation)
     if is_optional:
-        inner = next(part for part in get_args(annotation) if part is not type(None))
-        return {"type": "nullable", "schema": core_schema(inner)}
+        return {"type": "nullable", "schema": core_schema(without_null(annotation))}
     if get_origin(annotation) is Annotated:
         return core_schema(bare) | _bounds(get_args(annotation)[1:])
     if is_section(bare):
-        return _dataclass(bare)
+        return _tagged_union(bare) if is_union(bare) else _dataclass(bare)
     if get_origin(bare) is Literal:
         return {"type": "literal", "expected": list(get_args(bare))}
     if get_origin(bare) is tuple:
@@ -38,6 +45,15 @@ def core_schema(annotation: Any) -> CoreSchema:
         keys, values = map(core_schema, get_args(bare))
         return {"type": "dict", "keys_schema": keys, "values_schema": values}
     return {"type": SCALARS[bare]}
+
+
+def _tagged_union(section: Any) -> CoreSchema:
+    """The schema of a discriminated section. A section that gives no `type` is of the first one."""
+    return {
+        "type": "tagged-union",
+        "discriminator": lambda values: chosen_tag(section, values),
+        "choices": {tag: _dataclass(member) for tag, member in members_by_tag(section).items()},
+    }
 
 
 def _dataclass(kind: Any) -> CoreSchema:

@@ -6,8 +6,9 @@ import json
 import re
 from typing import Any
 
+from neobert.config.annotations import annotation_at, choices_of
 from neobert.config.hydrate import HydrationError, hydrate
-from neobert.config.keys import all_keys, annotation_at, choices_of
+from neobert.config.keys import all_keys
 from neobert.config.schema import RunConfig
 from neobert.config.tree import Scalar
 

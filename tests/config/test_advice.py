@@ -7,7 +7,7 @@ import re
 import pytest
 
 from neobert.config import all_keys, sections
-from neobert.config.keys import annotation_at, choices_of
+from neobert.config.annotations import annotation_at, choices_of
 from neobert.config.renamed import KEYS, NAMES, SECTIONS, VALUES, advice_for_key, advice_for_value
 from neobert.config.suggest import suggest_key
 from neobert.config.words import with_value

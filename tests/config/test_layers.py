@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from neobert.config import Resolution, load_document, parse_overrides, resolve
+from neobert.config import (
+    COMMAND_LINE,
+    ConfigError,
+    Resolution,
+    RunConfig,
+    dump_yaml,
+    load_document,
+    parse_overrides,
+    resolve,
+    sections,
+)
 from neobert.config.keys import all_keys, replacing_keys
 
 FAR = "dataset: {name: far, config: small, validation_split: 0.1}\n"
@@ -62,3 +72,38 @@ def test_what_was_replaced_has_no_origin(layered: Callable[..., Resolution]) -> 
 def test_every_key_that_is_replaced_exists() -> None:
     replaced = {".".join(map(str, path)) for paths in replacing_keys().values() for path in paths}
     assert replaced <= set(all_keys())
+
+
+READ = {"pretrain": frozenset(sections()) - {"scheduler", "watchdog"}, "other": frozenset(sections())}
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        ("scheduler: {warmup_steps: 5}\n", (), "section scheduler is not used by task pretrain"),
+        ("{}\n", ("scheduler.name=linear",), "section scheduler is not used by task pretrain"),
+        ("scheduler: {warmup_steps: 0}\n", (), ""),
+        ("trainer: {max_steps: 5}\n", (), ""),
+    ],
+)
+def test_a_section_that_the_task_does_not_read_is_refused(
+    tmp_path: Path, text: str, overrides: Sequence[str], message: str
+) -> None:
+    profile, file = tmp_path / "profile.yaml", tmp_path / "run.yaml"
+    profile.write_text("scheduler: {final_lr_ratio: 0.5}\n")
+    file.write_text(text)
+    layers = [load_document(profile, "profile"), load_document(file)]
+    try:
+        resolve(layers, parse_overrides(overrides), READ)
+        found = []
+    except ConfigError as error:
+        found = list(error.issues)
+    assert [issue.message for issue in found] == [message] * bool(message)
+    assert all(issue.hint == "remove section scheduler, or write task: other" for issue in found)
+    assert all(issue.file in (str(file), COMMAND_LINE) for issue in found)
+
+
+def test_the_defaults_of_a_section_that_the_task_does_not_read_may_be_written_out(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(dump_yaml(RunConfig()))
+    assert resolve([load_document(file)], (), READ).config == RunConfig()

@@ -25,7 +25,7 @@ from neobert.config import (
     resolve,
     to_dict,
 )
-from neobert.config.keys import hints_of, unwrap
+from neobert.config.annotations import hints_of, unwrap
 
 TEXT = st.text(max_size=20).filter(lambda text: "variables" not in text)
 NAME = st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True)

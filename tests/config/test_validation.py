@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from neobert.config import RunConfig
-from neobert.config.keys import hints_of
+from neobert.config.annotations import hints_of
 from neobert.config.schema import Waiver
 from neobert.config.validation import core_schema
 from profiles.about import About, Expectations, ProfileHead, Requirements

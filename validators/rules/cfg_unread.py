@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Any
+from operator import attrgetter
 
 from neobert.config import all_keys, describe
 from neobert.plan import Plan
@@ -75,14 +75,7 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def _unread(run: ResolvedRun, found: RehearsalFacts) -> Iterator[str]:
     elsewhere = READ_ELSEWHERE if found.device == "cuda" else (*READ_ELSEWHERE, *READ_ON_A_GPU)
     known = {*found.keys_read, *found.keys_replaced}
-    for key in all_keys():
+    for key in (key for key in all_keys() if run.origin(key).kind != "default"):
         is_expected = key not in known and not any(fnmatchcase(key, pattern) for pattern in elsewhere)
-        if is_expected and run.origin(key).kind != "default" and _is_changed(run, key):
+        if is_expected and attrgetter(key)(run.config) != describe(key).default:
             yield key
-
-
-def _is_changed(run: ResolvedRun, key: str) -> bool:
-    value: Any = run.config
-    for name in key.split("."):
-        value = getattr(value, name)
-    return bool(value != describe(key).default)

@@ -1,0 +1,118 @@
+"""Annotations of keys and sections: bounds, nulls, lists, and unions of sections.
+
+A discriminated section is a union of dataclasses that each have a key `type` with a default of its own. A
+file chooses the member with that key; the first member of the union is the default.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from neobert.config.schema import RunConfig
+from neobert.config.tree import Path
+
+TAG = "type"
+NOT_GIVEN = object()
+
+
+def unwrap(annotation: Any) -> tuple[Any, bool]:
+    """Strip bounds and null: the bare type, and whether null is allowed."""
+    is_optional = False
+    while True:
+        if is_union(annotation):
+            is_optional |= type(None) in get_args(annotation)
+            annotation = without_null(annotation)
+            if is_union(annotation):
+                return annotation, is_optional
+        elif get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        else:
+            return annotation, is_optional
+
+
+def without_null(annotation: Any) -> Any:
+    """Return an optional annotation without null; bounds stay."""
+    parts = tuple(part for part in get_args(annotation) if part is not type(None))
+    return Union[parts]  # noqa: UP007  (built from a tuple)
+
+
+def is_union(annotation: Any) -> bool:
+    """Tell whether an annotation is a union, null included."""
+    return get_origin(annotation) in (Union, types.UnionType)
+
+
+def members_of(annotation: Any) -> tuple[type[Any], ...]:
+    """Return the dataclasses that a section may be, the default first; none for a key."""
+    bare, _ = unwrap(annotation)
+    parts = get_args(bare) if is_union(bare) else (bare,)
+    return parts if all(isinstance(part, type) and is_dataclass(part) for part in parts) else ()
+
+
+def is_section(annotation: Any) -> bool:
+    """Tell whether an annotation is a mapping with keys of its own."""
+    return bool(members_of(annotation))
+
+
+def tag_of(member: type[Any]) -> str:
+    """Return the value of `type` that chooses this member of a discriminated section."""
+    return str(next(item.default for item in fields(member) if item.name == TAG))
+
+
+def members_by_tag(section: Any) -> dict[str, Any]:
+    """Return the members of a discriminated section by their tags; nothing for any other annotation."""
+    members = members_of(section)
+    return {tag_of(member): member for member in members} if len(members) > 1 else {}
+
+
+def chosen_tag(section: Any, values: object) -> str:
+    """Return the tag that these plain values of a discriminated section choose; it may be no legal one."""
+    given = values.get(TAG, NOT_GIVEN) if isinstance(values, Mapping) else NOT_GIVEN
+    return next(iter(members_by_tag(section))) if given is NOT_GIVEN else str(given)
+
+
+@cache
+def hints_of(section: Any) -> dict[str, Any]:
+    """Return the annotations of a section's keys, bounds included; of a discriminated one's, all members'."""
+    hints: dict[str, Any] = {}
+    for member in members_of(section):
+        for name, hint in get_type_hints(member, include_extras=True).items():
+            if name[0] != "_":
+                hints.setdefault(name, hint)
+    tags = members_by_tag(section)
+    return hints | {TAG: Literal[tuple(tags)]} if tags else hints
+
+
+def fields_of(section: Any) -> Iterable[Field[Any]]:
+    """Return the fields of a section; of a discriminated one, each member's under its first member."""
+    found: dict[str, Field[Any]] = {}
+    for member in members_of(section):
+        for item in fields(member):
+            found.setdefault(item.name, item)
+    return found.values()
+
+
+def annotation_at(path: Path, root: Any = RunConfig) -> Any:
+    """Return the annotation of a key, or of an item of its list; None where the schema has no such place."""
+    annotation: Any = root
+    for part in path:
+        annotation, _ = unwrap(annotation)
+        items = get_args(annotation)
+        if is_section(annotation):
+            annotation = hints_of(annotation).get(str(part))
+        elif get_origin(annotation) is tuple and isinstance(part, int):
+            annotation = items[0] if items[-1] is Ellipsis else items[min(part, len(items) - 1)]
+        elif get_origin(annotation) is dict:
+            annotation = Any
+        else:
+            return annotation if annotation is Any else None
+    return annotation
+
+
+def choices_of(annotation: Any) -> tuple[str, ...]:
+    """Return the closed set that a key takes its value from, or nothing."""
+    bare, _ = unwrap(annotation)
+    return get_args(bare) if get_origin(bare) is Literal else ()
