@@ -106,4 +106,4 @@ def test_a_section_that_the_task_does_not_read_is_refused(
 def test_the_defaults_of_a_section_that_the_task_does_not_read_may_be_written_out(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(dump_yaml(RunConfig()))
-    assert resolve([load_document(file)], (), READ).config == RunConfig()
+    assert resolve([load_document(file)], (), READ).config.scheduler == RunConfig().scheduler
