@@ -89,6 +89,8 @@ def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
 
 def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
     """Say why the rule has nothing to say about this run; empty where it applies."""
+    if rule.tasks and run.config.task not in rule.tasks:
+        return f"about task {' or '.join(rule.tasks)}, and this run's task is {run.config.task}"
     if rule.production_only and not run.is_production:
         return "judged for production runs only"
     if rule.level is Level.GPU and not (rule.any_device and any(map(facts.was_probed, rule.needs))):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from neobert.plan import Plan
+from neobert.tasks import TASKS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -52,6 +53,7 @@ class Rule:
         severity: what a violation weighs.
         level: what must have been probed before it can be judged.
         needs: groups of `Facts`; where one is missing the check is unknown, never a pass.
+        tasks: the tasks that the rule is about; empty: all.
         any_device: a rule of the GPU's level that says as much of a CPU: judged there where it was probed.
         production_only: judged for production profiles and for runs that declare none.
         waivable: whether a waiver in the run file may lift it.
@@ -70,6 +72,7 @@ class Rule:
     inapplicable: Inapplicable
     raised_by: RaisedBy
     judge: Judge
+    tasks: tuple[str, ...] = ()
     any_device: bool = False
 
     @property
@@ -92,6 +95,7 @@ def rule(
     waivable: bool = True,
     inapplicable: Inapplicable = always_applicable,
     raised_by: RaisedBy = RaisedBy.JUDGE,
+    tasks: tuple[str, ...] = (),
     any_device: bool = False,
 ) -> Callable[[Judge], Judge]:
     """Register a pure function `(run, plan, facts) -> violations` under a published code."""
@@ -99,9 +103,10 @@ def rule(
     def register(judge: Judge) -> Judge:
         assert CODE.match(code), code
         assert code not in RULES, f"{code} is taken"
+        assert TASKS.keys() >= set(tasks), tasks
         RULES[code] = Rule(
             code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge,
-            any_device,
+            tasks, any_device,
         )  # fmt: skip
         return judge
 

@@ -45,6 +45,7 @@ def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
 
 
 def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
+    yield _row("task", plan.task.value, plan.task)
     model = run.config.model
     shape = (
         f"{model.num_hidden_layers} x {model.hidden_size}, {show_count(plan.num_parameters.value)} parameters"

@@ -26,7 +26,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.parallel import World, use_all_cores
-from neobert.tasks.pretrain import build_pretraining
+from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
 from neobert.training.assembly import build_trainer
 from neobert.training.compilations import CompilationWatch
@@ -54,7 +54,7 @@ class Arm:
         refuse_other_world(config, self._world)
         make_reproducible(config, self._world)
         prepared = make_up(config, folder) if data == "synthetic" else prepare(config)
-        task = build_pretraining(config, prepared, self._world, is_fresh=True)
+        task = build_task(config, prepared, self._world, is_fresh=True)
         self.trainer = build_trainer(config, folder, self._world, task, Signals(), None)
         self._fingerprint = prepared.fingerprint
         self._rows: list[dict[str, Any]] = []

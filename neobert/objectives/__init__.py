@@ -2,6 +2,14 @@
 
 from neobert.objectives.build import build_objective
 from neobert.objectives.masked_lm import MaskedLMObjective, check_labels
+from neobert.objectives.objective import Objective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
 
-__all__ = ["MaskedLMObjective", "StepKernels", "build_objective", "check_labels", "resolve_step_kernels"]
+__all__ = [
+    "MaskedLMObjective",
+    "Objective",
+    "StepKernels",
+    "build_objective",
+    "check_labels",
+    "resolve_step_kernels",
+]

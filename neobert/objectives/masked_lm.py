@@ -17,6 +17,7 @@ from neobert.kernels.embedding import embedding
 from neobert.model import NeoBERTLMHead
 from neobert.model.record import recording
 from neobert.objectives.capacity import rows_for
+from neobert.objectives.objective import Objective
 from neobert.objectives.region import Region, compiled
 
 
@@ -27,7 +28,7 @@ class Score(NamedTuple):
     num_correct: Tensor
 
 
-class MaskedLMObjective(nn.Module):
+class MaskedLMObjective(Objective):
     """Sum the cross-entropy over the targets; what the sum is divided by is the caller's to know.
 
     With `masked_logits_only` the decoder runs on the M targets alone, else on every token, which costs more
@@ -36,9 +37,6 @@ class MaskedLMObjective(nn.Module):
     With a capacity the decoder gets that many rows in every microbatch, those behind the targets without a
     label: shapes then never change, and the whole objective can be compiled. Microbatches of the evaluation
     may be of another size, and have a capacity of their own.
-
-    Attributes:
-        attention_ran: the attention kernel that each block of the training step ran, by its number.
     """
 
     def __init__(
@@ -53,7 +51,7 @@ class MaskedLMObjective(nn.Module):
         self.masked_logits_only = masked_logits_only
         self.capacity = capacity
         self.eval_capacity = eval_capacity or capacity
-        self.attention_ran: dict[int, str] = {}
+        self.attention_ran = {}
         self._loss: Callable[..., Tensor] = self._summed_loss
         self._scored: Callable[..., Score] = self._score
         self._decode = Region(model.decoder, self._decoded_loss)

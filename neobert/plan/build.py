@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from neobert.config.schema import RunConfig
 from neobert.plan.derived import Derived, Measured, Values
@@ -16,6 +17,7 @@ from neobert.plan.saves import plan_saves
 from neobert.plan.schedule import Schedule, learning_rate_at, schedule_of
 from neobert.plan.size import plan_batch, plan_size, plan_vocab_size
 from neobert.plan.vocabulary import configured_size
+from neobert.tasks import metrics_of, spec_of
 
 NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 
@@ -25,7 +27,8 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     measured = measured or NO_MEASUREMENT
     tokenizer = assumptions.tokenizer or configured_size(config.tokenizer)
     vocab_size = plan_vocab_size(config.model, tokenizer)
-    counts = count_parameters(model_of(config), vocab_size.value)
+    head = spec_of(config).head(config, vocab_size.value)
+    counts = replace(count_parameters(model_of(config), vocab_size.value), decoder=head.parameters)
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     batch = plan_batch(config, counts)
     pace = plan_pace(config, assumptions, measured, counts, vocab_size.value, batch)
@@ -42,6 +45,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     return Plan(
         assumptions=assumptions,
         schedule=schedule,
+        task=_plan_task(config),
         vocab_size=vocab_size,
         **plan_size(config.model, counts, assumptions),
         **batch,
@@ -51,6 +55,14 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
         **memory,
         **_plan_rates(config, schedule),
     )
+
+
+def _plan_task(config: RunConfig) -> Derived[str]:
+    metrics = (
+        f"{each.label} ({'higher' if each.is_higher_better else 'lower'} is better)"
+        for each in metrics_of(config)
+    )
+    return Derived(config.task, f"{spec_of(config).summary}; metrics: {', '.join(metrics)}")
 
 
 def _plan_rates(config: RunConfig, schedule: Schedule) -> Values:

@@ -1,6 +1,6 @@
 """Floating-point work of a step, and the width below which a GPU waits for its memory.
 
-L blocks, D hidden, V vocabulary, T tokens, p share of the tokens that are predicted.
+L blocks, D hidden, T tokens, H weights of the task's head, p positions that it scores per token.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from neobert.config.schema import RunConfig
 from neobert.plan.hardware import Assumptions
 from neobert.plan.parameters import ParameterCount
+from neobert.tasks import spec_of
 
 MEAN_DOCUMENT_TOKENS = 217
 RIDGE_FACTOR = 4 / 3
@@ -21,13 +22,12 @@ def segment_tokens(config: RunConfig, max_length: int, *, is_packed: bool) -> in
 
 
 def flops_per_token(config: RunConfig, counts: ParameterCount, vocab_size: int, segment: int) -> float:
-    """Return training FLOPs per token, forward and backward: 6 N + 6 V D p + 12 L D segment."""
-    model = config.model
-    decoded = config.datacollator.mlm_probability if config.trainer.masked_logits_only_loss else 1.0
+    """Return training FLOPs per token, forward and backward: 6 N + 6 H p + 12 L D segment."""
+    model, head = config.model, spec_of(config).head(config, vocab_size)
     products = 6 * counts.linear
-    decoder = 6 * vocab_size * model.hidden_size * decoded
+    scored = 6 * head.weights * head.scored(1, segment)
     attention = 12 * model.num_hidden_layers * model.hidden_size * segment
-    return products + decoder + attention
+    return products + scored + attention
 
 
 def ridge_width(assumptions: Assumptions) -> float:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 
 from neobert.config.schema import RunConfig
 from neobert.plan.derived import Derived, Measured, Values
+from neobert.plan.flops import MEAN_DOCUMENT_TOKENS
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import OWN_KERNELS, exchange_overlaps
 from neobert.plan.moments import optimizer_values
 from neobert.plan.parameters import ParameterCount, feed_forward_width
 from neobert.plan.units import mib
+from neobert.tasks import spec_of
 
 FP32_BYTES = 4
 BF16_BYTES = 2
@@ -57,6 +59,7 @@ def plan_memory(
         config, counts, vocab_size, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels
     )
     shared = "" if kept_share(config) == 1 else ", in parts over the ranks (fsdp2)"
+    width = spec_of(config).head(config, vocab_size).width
     state, tokens = f"{counts.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
@@ -70,7 +73,10 @@ def plan_memory(
             parts.activations_mib,
             f"{tokens}, {checkpointing} checkpointing; {KEPT[_kept_by(config, kernels)]}",
         ),
-        "logits_mib": Derived(parts.logits_mib, _reason_of_logits(tokens, vocab_size, kernels)),
+        "logits_mib": Derived(
+            parts.logits_mib,
+            _reason_of_logits(tokens, width, kernels),
+        ),
         "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
         "memory_mib": total,
         "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
@@ -168,17 +174,15 @@ def _logits_bytes(config: RunConfig, vocab_size: int, tokens: int, kernels: str)
     The modules hold logits in the compute type, in fp32, and their gradient. The own decoder turns a chunk of
     logits into its gradient in place, and holds the decoder's in fp32 until the backward pass takes it.
     """
-    share = config.datacollator.mlm_probability if config.trainer.masked_logits_only_loss else 1.0
-    decoded = math.ceil(tokens * share)
+    head = spec_of(config).head(config, vocab_size)
+    scored = math.ceil(head.scored(tokens, MEAN_DOCUMENT_TOKENS))
     if kernels in OWN_KERNELS:
-        return vocab_size * (
-            min(decoded, ROWS_PER_CHUNK) * BF16_BYTES + config.model.hidden_size * FP32_BYTES
-        )
-    return decoded * vocab_size * (_compute_bytes(config) + 2 * FP32_BYTES)
+        return head.width * (min(scored, ROWS_PER_CHUNK) * BF16_BYTES + config.model.hidden_size * FP32_BYTES)
+    return scored * head.width * (_compute_bytes(config) + 2 * FP32_BYTES)
 
 
-def _reason_of_logits(tokens: str, vocab_size: int, kernels: str) -> str:
-    positions = f"predicted positions of {tokens} x {vocab_size:,}"
+def _reason_of_logits(tokens: str, width: int, kernels: str) -> str:
+    positions = f"predicted positions of {tokens} x {width:,}"
     if kernels in OWN_KERNELS:
         return f"{positions}, {ROWS_PER_CHUNK:,} at a time in bf16, and the decoder's gradient beside them"
     return f"{positions} in the compute type, in fp32, and their gradient"

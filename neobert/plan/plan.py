@@ -17,6 +17,7 @@ class Plan:
 
     assumptions: Assumptions
     schedule: Schedule
+    task: Derived[str]
     world_size: Derived[int]
     max_length: Derived[int]
     vocab_size: Derived[int]

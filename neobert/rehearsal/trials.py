@@ -20,7 +20,7 @@ from neobert.data.masking import IGNORED
 from neobert.data.microbatch import Microbatch
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
-from neobert.rehearsal.worst_case import worst_case
+from neobert.rehearsal.worst_case import full_of_text
 from neobert.training import loop
 from neobert.training.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
@@ -55,21 +55,20 @@ class WorstCase:
     """The worst batch of training and of the evaluation, ready to be run."""
 
     def __init__(self, trainer: Trainer) -> None:
-        config, objective = trainer.config, trainer.task.objective
-        rows = config.trainer.per_device_train_batch_size
-        capacity = getattr(objective, "capacity", None)
-        self.train = worst_case(first_batches(trainer, 1)[0], config, rows, capacity)
+        task, sizes = trainer.task, trainer.config.trainer
+        stretched = full_of_text(first_batches(trainer, 1)[0], sizes.per_device_train_batch_size)
+        self.train: Microbatch = task.worst_case(stretched, True)
+        first = None if task.evaluation is None else next(iter(task.evaluation()), None)
         self.evaluation: Microbatch | None = None
-        if trainer.task.evaluation is not None:
-            rows = config.trainer.per_device_eval_batch_size
-            capacity = getattr(objective, "eval_capacity", None)
-            first = next(iter(trainer.task.evaluation()), None)
-            self.evaluation = None if first is None else worst_case(first, config, rows, capacity)
+        if first is not None:
+            stretched = full_of_text(first, sizes.per_device_eval_batch_size)
+            self.evaluation = task.worst_case(stretched, False)
 
     def run(self, trainer: Trainer) -> None:
         """Go forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
-            loop.accumulate(trainer, [self.train], max(1, self.train.num_targets))
+            step = trainer.task.step or loop.accumulate
+            step(trainer, [self.train], max(1, self.train.num_targets))
             self._evaluate(trainer)
             if trainer.world.is_on_gpu:
                 torch.cuda.synchronize(trainer.world.device)

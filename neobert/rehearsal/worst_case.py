@@ -1,4 +1,4 @@
-"""The microbatch that takes most: full to the last token, the longest documents, every slot, every target."""
+"""The microbatch with the most text: full to the last token, the longest documents, every slot in use."""
 
 from __future__ import annotations
 
@@ -8,28 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.config.schema import RunConfig
-from neobert.data.masking import IGNORED
 from neobert.data.microbatch import Microbatch
-from neobert.objectives.capacity import most_targets
 
 
-def worst_case(batch: Microbatch, config: RunConfig, rows: int, capacity: int | None) -> Microbatch:
-    """Stretch a microbatch to the most that the config admits, in the shapes that it has.
+def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
+    """Stretch a microbatch to the most text that its shapes hold, in up to `rows` rows of max_length.
 
-    Args:
-        rows: rows of max_length of a microbatch.
-        capacity: rows of the decoder, None where every target has its own.
+    Its labels stay: they are the task's to replace.
     """
-    stretched = _packed(batch) if batch.cu_seqlens is not None else _padded(batch, rows)
-    ids = stretched.input_ids.flatten()
-    most = capacity or most_targets(ids.numel(), config.datacollator.mlm_probability)
-    labels = torch.full_like(ids, IGNORED)
-    # Spread out, for the decoder gathers them from everywhere.
-    places = torch.linspace(0, ids.numel() - 1, most).long()
-    labels[places] = ids[places]
-    num_targets = int((labels != IGNORED).sum())
-    return replace(stretched, labels=labels.reshape(stretched.input_ids.shape), num_targets=num_targets)
+    return _packed(batch) if batch.cu_seqlens is not None else _padded(batch, rows)
 
 
 def _packed(batch: Microbatch) -> Microbatch:

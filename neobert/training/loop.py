@@ -58,7 +58,7 @@ def run_step(trainer: Trainer) -> None:
             trainer.pulse.enter(COLLECTIVE)
             num_targets, num_tokens = agree(trainer, batches)
         trainer.pulse.enter(COMPILE if is_early else STEP)
-        loss_sum = accumulate(trainer, batches, num_targets)
+        loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum, num_targets)
         with stopwatch.section("optimizer"):

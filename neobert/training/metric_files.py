@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from neobert.tasks import known_metrics
 from neobert.training.history import METRICS
 from neobert.training.journal import Row, iter_rows
 
@@ -25,8 +26,12 @@ SCHEMA_VERSION = 1
 # A row is of training, of an evaluation, or of both: these say which, and whose column another name is.
 TRAIN_MARK, EVAL_MARK = "train/loss", "eval/loss"
 EVALUATED = ("eval/", "time/evaluation_")
-LOWEST_IS_BEST = ("train/loss", "eval/loss", "eval/perplexity")
-HIGHEST_IS_BEST = ("eval/accuracy", "train/tokens_per_sec", "perf/mfu")
+IS_HIGHER_BETTER = {
+    "train/loss": False,
+    "train/tokens_per_sec": True,
+    "perf/mfu": True,
+    **{name: metric.is_higher_better for name, metric in known_metrics().items()},
+}
 
 
 def write_metric_files(run_dir: Path) -> None:
@@ -76,8 +81,10 @@ def _is_number(value: Any) -> bool:
 
 def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:
     metric |= {"last": value, "last_step": step}
-    sign = (name in HIGHEST_IS_BEST) - (name in LOWEST_IS_BEST)
-    if sign and ("best" not in metric or sign * value > sign * metric["best"]):
+    if name not in IS_HIGHER_BETTER:
+        return
+    sign = 1 if IS_HIGHER_BETTER[name] else -1
+    if "best" not in metric or sign * value > sign * metric["best"]:
         metric |= {"best": value, "best_step": step}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.optim.qk_clip import QKClip
+from neobert.tasks import Metric, metrics_of
 from neobert.training.journal import Journal
 from neobert.training.memory import allocator_fields
 from neobert.training.stopwatch import Times
@@ -63,7 +65,7 @@ class TrainingLog:
         progress = trainer.progress
         tokens = progress.tokens_total - self._tokens
         self._untargeted = 0 if progress.loss.num_targets else self._untargeted + tokens
-        if self._untargeted * trainer.config.datacollator.mlm_probability > EXPECTED_TARGETS:
+        if self._untargeted * trainer.task.targets_per_token > EXPECTED_TARGETS:
             raise ProjectError(
                 "DAT004",
                 f"the last {self._untargeted:,} tokens had no target: none of them can be masked",
@@ -143,7 +145,7 @@ class MetricsLine:
         row, trainer.progress.row = trainer.progress.row, None
         if row is None or len(row) == 1:
             return
-        log.info("%s", describe(row, trainer.max_steps))
+        log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
         if self._journal is not None:
             self._journal.append(row)
         if self._tracker is not None:
@@ -155,7 +157,7 @@ class MetricsLine:
             self._journal.sync()
 
 
-def describe(row: dict[str, Any], max_steps: int) -> str:
+def describe(row: dict[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
     """Put a line into words for people."""
     words = [f"step {row['step']}/{max_steps}"]
     if LOSS in row:
@@ -163,8 +165,17 @@ def describe(row: dict[str, Any], max_steps: int) -> str:
         words.append(f"lr {row['train/learning_rate']:.2e}")
         words.append(f"grad norm {row['train/grad_norm']:.3f}")
         words.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
-    if "eval/loss" in row and row["eval/loss"] is None:
-        words.append("eval: no target to predict" if row["eval/accuracy"] is None else "eval: no finite loss")
-    elif "eval/loss" in row:
-        words.append(f"eval loss {row['eval/loss']:.4f}, accuracy {row['eval/accuracy']:.2%}")
+    if any(metric.name in row for metric in metrics):
+        words.append(f"eval {_describe_evaluation(row, metrics)}")
     return "  ".join(words)
+
+
+def _describe_evaluation(row: Mapping[str, Any], metrics: Sequence[Metric]) -> str:
+    values = {metric: row.get(metric.name) for metric in metrics}
+    if all(value is None for value in values.values()):
+        return "has no target to predict"
+    named = (
+        f"no finite {metric.label}" if value is None else metric.describe(value)
+        for metric, value in values.items()
+    )
+    return ", ".join(named)

@@ -22,7 +22,7 @@ from neobert.plan.flops import peak_at_precision
 from neobert.plan.hardware import assumptions_for
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
-from neobert.tasks.pretrain import build_pretraining
+from neobert.tasks.build import build_task
 from neobert.training.assembly import Start, build_trainer, choose_start
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
@@ -183,7 +183,7 @@ def assemble(
     pulse = pulse or Pulse()
     with signals.interrupting(), world.main_first():
         prepared = prepare(config, pulse.go_on)
-    task = build_pretraining(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
+    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
     trainer.pulse = pulse
     for name, clock in STOP_CLOCKS.items():

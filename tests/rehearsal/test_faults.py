@@ -14,7 +14,7 @@ from neobert.data.windows import Cursor
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.parallel import world
 from neobert.rehearsal import fresh
-from neobert.tasks import pretrain
+from neobert.tasks.pretraining import task as pretraining
 from neobert.training import assembly, loop
 from neobert.training.checkpoint import restore, save
 from profiles.registry import resolve_run
@@ -210,7 +210,7 @@ def test_one_very_long_document_is_met_before_the_first_step(
 def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
     """A library that reads the mask, and not the boundaries, lets every document hear the others."""
     has_mask = fresh.has_mask_with_packing
-    inputs = pretrain.PretrainingData.inputs
+    inputs = pretraining.PretrainingData.inputs
     masked = []
 
     def with_mask(self, batch, device):
@@ -224,7 +224,7 @@ def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
         finally:
             masked.clear()
 
-    monkeypatch.setattr(pretrain.PretrainingData, "inputs", with_mask)
+    monkeypatch.setattr(pretraining.PretrainingData, "inputs", with_mask)
     monkeypatch.setattr(fresh, "has_mask_with_packing", look)
     found = rehearsal()
     _, checks = judge_rehearsal(resolve_run("cpu-demo"), found.facts, (Level.STATIC,))
@@ -237,12 +237,12 @@ def test_no_mask_beside_packed_documents(healthy):
 
 
 def test_another_kernel_than_was_resolved(rehearsal, monkeypatch):
-    resolve = pretrain.resolve_step_kernels
+    resolve = pretraining.resolve_step_kernels
 
     def claims(*arguments):
         return replace(resolve(*arguments), attention="torch_varlen")
 
-    monkeypatch.setattr(pretrain, "resolve_step_kernels", claims)
+    monkeypatch.setattr(pretraining, "resolve_step_kernels", claims)
     found = rehearsal()
     assert found.failed == {"ATT002"}
     assert "torch_varlen was resolved, and sdpa ran in block 0" in found.message("ATT002")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,8 @@ from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import recording_products
 from neobert.rehearsal.reads import recording_reads
 from neobert.rehearsal.script import script_for, stand_ins
-from neobert.rehearsal.worst_case import adversarial_lengths, worst_case
+from neobert.rehearsal.worst_case import adversarial_lengths, full_of_text
+from neobert.tasks.pretraining.task import with_most_targets
 
 CONFIG = RunConfig()
 
@@ -79,10 +82,15 @@ def packed(num_tokens: int, slots: int, longest: int) -> Microbatch:
     )
 
 
+def worst_case(batch: Microbatch, rows: int, capacity: int | None) -> Microbatch:
+    objective = SimpleNamespace(capacity=capacity, eval_capacity=None)
+    return with_most_targets(objective, 0.2, full_of_text(batch, rows), is_training=True)
+
+
 @pytest.mark.parametrize(("capacity", "num_targets"), [(64, 64), (None, most_targets(256, 0.2))])
 def test_the_worst_packed_batch_keeps_every_shape(capacity, num_targets):
     batch = packed(256, 40, 32)
-    worst = worst_case(batch, CONFIG, 8, capacity)
+    worst = worst_case(batch, 8, capacity)
     for name in ("input_ids", "labels", "position_ids", "cu_seqlens"):
         before, after = getattr(batch, name), getattr(worst, name)
         assert (after.shape, after.dtype) == (before.shape, before.dtype)
@@ -108,7 +116,7 @@ def test_the_worst_padded_batch_has_every_row_full():
         sample_ids=torch.arange(2),
         cursor=Cursor(),
     )
-    worst = worst_case(batch, CONFIG, 4, None)
+    worst = worst_case(batch, 4, None)
     assert worst.input_ids.shape == worst.labels.shape == worst.attention_mask.shape == (4, 16)
     assert bool(worst.attention_mask.all())
     assert set(worst.input_ids.flatten().tolist()) == {5, 6, 7}

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from neobert.objectives.masked_lm import Score
-from neobert.training.evaluation import evaluate, perplexity
+from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
+from neobert.tasks.pretraining.spec import METRICS
+from neobert.training.evaluation import evaluate
 from neobert.training.journal import Journal
 from neobert.training.metrics import _clip_fields, describe
 from neobert.training.pulse import Pulse
@@ -41,6 +43,7 @@ def trainer_over(batches) -> Trainer:
         task=SimpleNamespace(
             evaluation=lambda: scored,
             objective=Scores(),
+            metrics=lambda: MaskedTokenMetrics(alone.device),
             inputs=lambda batch, _: dict(zip(("loss_sum", "num_correct"), batch.inputs, strict=True)),
         ),
     )
@@ -51,7 +54,7 @@ def test_the_mean_is_over_all_targets():
     evaluate(trainer)
     assert trainer.progress.row["eval/loss"] == pytest.approx(1.5)
     assert trainer.progress.row["eval/accuracy"] == pytest.approx(1 / 3)
-    assert "eval loss 1.5000" in describe(trainer.progress.row, 8)
+    assert "eval loss 1.5000" in describe(trainer.progress.row, 8, METRICS)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_without_a_target_there_is_no_loss(batches):
     evaluate(trainer)
     assert trainer.progress.row["eval/loss"] is None
     assert trainer.progress.row["eval/accuracy"] is None
-    assert "no target to predict" in describe(trainer.progress.row, 8)
+    assert "eval has no target to predict" in describe(trainer.progress.row, 8, METRICS)
 
 
 def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
@@ -87,7 +90,7 @@ def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplo
     row = trainer.progress.row
     assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
     assert "the evaluation's loss is not finite" in caplog.text
-    assert "eval: no finite loss" in describe(row, 8)
+    assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, METRICS)
     with closing(Journal(tmp_path / "metrics.jsonl")) as journal:
         journal.append(row)
 

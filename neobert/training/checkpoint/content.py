@@ -16,7 +16,6 @@ from torch import Tensor
 
 from neobert import __version__
 from neobert.config import to_dict
-from neobert.export import write_hf_folder
 from neobert.training.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.training.trainer import Trainer
 
@@ -80,7 +79,7 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:
-        write_hf_folder(trainer.task.model, trainer.task.tokenizer_files, folder, draft.weights)
+        trainer.task.save(folder, draft.weights)
         if not trainer.world.is_sharded:
             save_file(dict(draft.optimizer), state / OPTIMIZER_FILE)
     except SafetensorError as error:

@@ -17,7 +17,7 @@ from neobert.config.schema import RunConfig
 from neobert.counting import listed
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
-from neobert.export.weights import WEIGHTS, load_weights
+from neobert.export.weights import WEIGHTS
 from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
 from neobert.printable import printable
@@ -65,7 +65,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
 
     Only files that the checkpoint's manifest names are read: what else is in the folder is not the run's.
     """
-    load_weights(trainer.task.model, folder / WEIGHTS)
+    trainer.task.load(folder / WEIGHTS)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
     fast_forward(trainer.scheduler, state["step"])
     trainer.guard.resume(state.get("mean_loss"))  # earlier versions kept none

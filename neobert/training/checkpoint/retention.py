@@ -10,13 +10,12 @@ from pathlib import Path
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
+from neobert.tasks import known_metrics
 from neobert.training.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.training.checkpoint.manifest import add_metrics, read_manifest
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)
-
-MORE_IS_BETTER = ("eval/accuracy",)
 
 
 def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
@@ -65,8 +64,9 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
 
 def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
     """Return the step of the checkpoint with the best evaluation, the earliest of equals."""
-    is_more_better = metric in MORE_IS_BETTER if greater_is_better is None else greater_is_better
-    sign = -1.0 if is_more_better else 1.0
+    if greater_is_better is None:
+        greater_is_better = known_metrics()[metric].is_higher_better
+    sign = -1.0 if greater_is_better else 1.0
     values = {step: _value(root / str(step), metric) for step in checkpoint_steps(root)}
     judged = {step: sign * value for step, value in values.items() if math.isfinite(value)}
     return min(judged, key=lambda step: (judged[step], step)) if judged else None

@@ -1,10 +1,11 @@
-"""Masked-language-model pretraining."""
+"""Masked-language-model pretraining: model, objective, metrics and what its microbatches mean to the loop."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches import EvalStream, Microbatch, TrainStream, describe_loader
+from neobert.data.masking import IGNORED
 from neobert.data.prepare import PreparedData
 from neobert.data.store import TokenStore
 from neobert.data.streaming import DocumentStream
@@ -21,17 +23,19 @@ from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.weights import load_weights
 from neobert.model import NeoBERTLMHead, build_model_config
-from neobert.objectives import StepKernels, build_objective, check_labels, resolve_step_kernels
+from neobert.objectives import Objective, StepKernels, build_objective, check_labels, resolve_step_kernels
+from neobert.objectives.capacity import most_targets
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.parameters import count_parameters, model_of
+from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.training.progress import Progress
 from neobert.training.task import Task
 
 log = logging.getLogger(__name__)
 
 
-def build_pretraining(
+def build(
     config: RunConfig,
     prepared: PreparedData,
     world: World,
@@ -65,14 +69,16 @@ def build_pretraining(
         objective=objective,
         batches=data.batches,
         evaluation=None if prepared.eval is None else data.evaluation,
+        metrics=partial(MaskedTokenMetrics, world.device),
         inputs=data.inputs,
+        worst_case=partial(with_most_targets, objective, config.datacollator.mlm_probability),
         describe=describe,
         flops=data.flops,
         epoch=data.epoch,
         tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
         identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
-        attention_ran=objective.attention_ran,
+        targets_per_token=config.datacollator.mlm_probability,
         read_retries=data.read_retries,
         overlaps_exchange=exchange_overlaps(kernels.name),
     )
@@ -199,6 +205,22 @@ def segment_lengths(batch: Microbatch) -> torch.Tensor:
     if batch.attention_mask is not None:
         return batch.attention_mask.sum(1)
     return batch.cu_seqlens[: batch.num_segments + 1].diff().to(torch.int64)
+
+
+def with_most_targets(
+    objective: Objective, probability: float, batch: Microbatch, is_training: bool
+) -> Microbatch:
+    """Give a microbatch as many targets as the decoder has rows for, else as masking may choose.
+
+    They are spread out, for the decoder gathers them from everywhere.
+    """
+    ids = batch.input_ids.flatten()
+    capacity = objective.capacity if is_training else objective.eval_capacity
+    labels = torch.full_like(ids, IGNORED)
+    places = torch.linspace(0, ids.numel() - 1, capacity or most_targets(ids.numel(), probability)).long()
+    labels[places] = ids[places]
+    num_targets = int((labels != IGNORED).sum())
+    return replace(batch, labels=labels.reshape(batch.input_ids.shape), num_targets=num_targets)
 
 
 def describe(batch: Microbatch) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.plan.flops import flops_per_token
 from neobert.plan.parameters import count_parameters
-from neobert.tasks.pretrain import PretrainingData, describe, segment_lengths, vocabulary_rows
+from neobert.tasks.pretraining.task import PretrainingData, describe, segment_lengths, vocabulary_rows
 
 VOCAB = 256
 

@@ -1,0 +1,34 @@
+"""From a config to its built task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from neobert.config.schema import RunConfig
+from neobert.data.prepare import PreparedData
+from neobert.parallel import World
+from neobert.tasks.table import spec_of
+from neobert.training.task import Task
+
+
+def build_task(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    *,
+    is_fresh: bool,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
+    """Import the heavy half of the config's task and build it.
+
+    Args:
+        is_fresh: start from `model.pretrained_checkpoint` or new weights; a resumed run loads its own.
+        on_sign: called while text is waited for, as often as there is progress.
+
+    Raises `ProjectError` where tokenizer, weights or kernels do not fit the config.
+    """
+    task: Task = import_module(spec_of(config).module).build(
+        config, prepared, world, is_fresh=is_fresh, on_sign=on_sign
+    )
+    return task

@@ -1,0 +1,43 @@
+"""Loss, accuracy and perplexity of the masked tokens."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from neobert.objectives.masked_lm import Score
+from neobert.parallel import World
+from neobert.training.task import Batch
+
+
+class MaskedTokenMetrics:
+    """Sums over the targets of an evaluation, kept on the device so that no microbatch waits for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._sums = torch.zeros(2, dtype=torch.float64, device=device)
+        self._num_targets = 0
+
+    def add(self, score: Score, batch: Batch) -> None:
+        """Add a microbatch."""
+        self._sums += torch.stack([score.loss_sum, score.num_correct])
+        self._num_targets += batch.num_targets
+
+    def values(self, world: World) -> dict[str, float | None]:
+        """Return the means over all ranks; all are None without a target."""
+        loss_sum, num_correct = world.add_up(self._sums).tolist()
+        (num_targets,) = world.sum_over_ranks([self._num_targets])
+        loss = loss_sum / num_targets if num_targets else None
+        return {
+            "eval/loss": loss,
+            "eval/perplexity": perplexity(loss),
+            "eval/accuracy": int(num_correct) / num_targets if num_targets else None,
+        }
+
+
+def perplexity(loss: float | None) -> float | None:
+    """Return exp(loss); None without a finite loss, and above 709 nats, where a double overflows."""
+    try:
+        return None if loss is None or not math.isfinite(loss) else math.exp(loss)
+    except OverflowError:
+        return None

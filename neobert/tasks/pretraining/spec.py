@@ -1,0 +1,33 @@
+"""Masked-language-model pretraining, without torch."""
+
+from __future__ import annotations
+
+from neobert.config.schema import RunConfig
+from neobert.tasks.spec import Head, Metric, TaskSpec
+
+METRICS = (
+    Metric("eval/loss", is_higher_better=False),
+    Metric("eval/accuracy", is_higher_better=True, is_share=True),
+    Metric("eval/perplexity", is_higher_better=False),
+)
+
+
+def masked_lm_head(config: RunConfig, vocab_size: int) -> Head:
+    """Return the decoder: V logits at the masked tokens, or at all of them."""
+    hidden, masked = config.model.hidden_size, config.datacollator.mlm_probability
+    return Head(
+        parameters=0 if config.model.tie_word_embeddings else vocab_size * (hidden + 1),
+        weights=vocab_size * hidden,
+        width=vocab_size,
+        scored_share=masked if config.trainer.masked_logits_only_loss else 1.0,
+    )
+
+
+PRETRAINING = TaskSpec(
+    name="pretrain",
+    summary="masked-language-model pretraining",
+    module="neobert.tasks.pretraining.task",
+    metrics=METRICS,
+    tokenizer_roles=("cls", "sep", "mask", "pad"),
+    head=masked_lm_head,
+)

@@ -1,0 +1,82 @@
+"""The light half of a task: what the plan, the rules and the reports know of it, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from neobert.config.schema import RunConfig
+
+Role = Literal["cls", "sep", "mask", "pad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number that an evaluation writes to `metrics.jsonl`.
+
+    Attributes:
+        name: key in the file, such as eval/accuracy.
+        is_higher_better: direction; the best checkpoint and early stopping follow it.
+        is_share: shown in percent.
+    """
+
+    name: str
+    is_higher_better: bool
+    is_share: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name for people, without the prefix."""
+        return self.name.removeprefix("eval/")
+
+    def describe(self, value: float) -> str:
+        """Format a value with its label."""
+        return f"{self.label} {value:.2%}" if self.is_share else f"{self.label} {value:.4f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Size and work of what is computed after the encoder.
+
+    Attributes:
+        parameters: of the head, beyond those that it shares with the encoder.
+        weights: multiplied per scored position; forward and backward cost 6 FLOPs each.
+        width: logits per scored position.
+        scored_share: scored positions per token, or per document, in (0, 1].
+        is_per_document: whether documents are scored, and not tokens.
+    """
+
+    parameters: int
+    weights: int
+    width: int
+    scored_share: float
+    is_per_document: bool = False
+
+    def scored(self, num_tokens: float, document_tokens: float) -> float:
+        """Return the expected scored positions of so many tokens in documents of this mean length."""
+        return self.scored_share * (num_tokens / document_tokens if self.is_per_document else num_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A task as everything outside of the trainer sees it.
+
+    Attributes:
+        name: value of the key `task`.
+        summary: one line for people.
+        module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
+        metrics: what an evaluation may report; `reports` says which of them a config gets.
+        tokenizer_roles: special tokens that the tokenizer must have.
+        head: size and work of the head, given the config and the rows of the embedding.
+        unread: keys and sections (`section.*`) that the task does not read, with the reason.
+    """
+
+    name: str
+    summary: str
+    module: str
+    metrics: tuple[Metric, ...]
+    tokenizer_roles: tuple[Role, ...]
+    head: Callable[[RunConfig, int], Head]
+    unread: Mapping[str, str] = field(default_factory=dict)
+    reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
