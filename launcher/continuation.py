@@ -10,6 +10,8 @@ from launcher import console
 from launcher.records import read_json, read_outcome
 from launcher.rundir import RESOLVED
 from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from neobert.config.effects import without_effects
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps
 from neobert.training.checkpoint.manifest import verify
@@ -18,7 +20,6 @@ from validators.facts import ResumeFacts
 
 NEVER = "never"
 NEWEST = ("auto", "latest")
-WAYS_TO_BEGIN = ("resume_from_checkpoint", "overwrite_output_dir")
 
 
 def is_finished(run: ResolvedRun, folder: Path) -> bool:
@@ -47,12 +48,8 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the keys that say how to begin."""
-    trainer = config.get("trainer")
-    if not isinstance(trainer, Mapping):
-        return dict(config)
-    kept = {key: value for key, value in trainer.items() if key not in WAYS_TO_BEGIN}
-    return {**config, "trainer": kept}
+    """Flat keys of a config, without those that choose how a session starts."""
+    return without_effects(flatten(config), ("start",))
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.config.canonical import sha256
+from neobert.config.canonical import flatten, sha256
 from neobert.errors import ProjectError
 
 SCHEMA_VERSION = 3
@@ -156,15 +156,6 @@ def _shown(value: Any) -> str:
     """A digest by its head; nothing as `none`."""
     text = "none" if value in ("", None) else str(value)
     return text[:12] if len(text) == DIGEST_LENGTH else text
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a config by their dotted keys."""
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        leaves |= flatten(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
-    return leaves
 
 
 def require_receipt(path: Path, config_digest: str, now: datetime) -> Receipt:

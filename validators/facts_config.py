@@ -7,28 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from neobert.config import digest, to_dict
-from neobert.config.schema import RunConfig
-from neobert.receipt import flatten
+from neobert.config.canonical import flatten
+from neobert.config.effects import without_effects
+from neobert.config.schema import Effect, RunConfig
 from validators.facts import Facts, MeasuredFor, ProbeRecord
 
 RUN_DEPENDENT = ("distributed", "inspection", "numerics", "rehearsal")
-# How a run is named, guarded and watched, and what a rehearsal sets otherwise, changes nothing of what it
-# measures. Every other key counts, one that is new in the schema too.
-SECTIONS_APART = ("guard", "profile", "variables", "waivers", "wandb", "watchdog")
-KEYS_APART = (
-    "trainer.eval_steps",
-    "trainer.logging_steps",
-    "trainer.memory_snapshot_step",
-    "trainer.metric_for_best_model",
-    "trainer.greater_is_better",
-    "trainer.output_dir",
-    "trainer.overwrite_output_dir",
-    "trainer.profile_steps",
-    "trainer.resume_from_checkpoint",
-    "trainer.save_keep_every",
-    "trainer.save_steps",
-    "trainer.save_total_limit",
-)
+# A measurement holds for every run that differs from the measured one in these alone.
+WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "start", "cadence")
 MOST_NAMED = 3
 
 
@@ -48,7 +34,11 @@ def held_to(facts: Facts, config: RunConfig) -> Facts:
     now = _shaping(config)
     # A key that the recorder's schema had not was what it is by default.
     then = _shaping(RunConfig()) | facts.measured_for.keys
-    differing = [f"{key} {then[key]}, here {now[key]}" for key in now if then[key] != now[key]]
+    differing = [
+        f"{key} {then.get(key, 'absent')}, here {value}"
+        for key, value in now.items()
+        if then.get(key) != value
+    ]
     if differing:
         return _without_the_run(facts, differing)
     return _renamed(facts, facts.measured_for.config_digest, digest(config))
@@ -65,11 +55,8 @@ def _without_another_resume(facts: Facts, asked: str) -> Facts:
 
 def _shaping(config: RunConfig) -> dict[str, str]:
     """The keys that shape a measurement, each value as JSON."""
-    return {
-        key: json.dumps(value)
-        for key, value in flatten(to_dict(config)).items()
-        if key.partition(".")[0] not in SECTIONS_APART and key not in KEYS_APART
-    }
+    shaping = without_effects(flatten(to_dict(config)), WITHOUT_EFFECT)
+    return {key: json.dumps(value) for key, value in shaping.items()}
 
 
 def _without_the_run(facts: Facts, differing: list[str]) -> Facts:

@@ -17,9 +17,12 @@ from launcher.formats.json import to_json
 from launcher.formats.text import finding_text
 from launcher.selection import Selection
 from launcher.ui.bench_view import bench_text
-from launcher.ui.values import flatten, show_value
+from launcher.ui.values import show_value
 from neobert.bench.request import Data, Request
 from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from neobert.config.effects import without_effects
+from neobert.config.schema import Effect
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import ResolvedRun
 from validators.core import judge
@@ -29,17 +32,7 @@ from validators.planning import plan_run
 MODULE = "neobert.bench"
 HINT = "the reason stands above"
 A, B = "a", "b"
-# What no step of a measurement sees.
-WITHOUT_EFFECT = (
-    "profile",
-    "variables",
-    "waivers",
-    "guard",
-    "wandb",
-    "trainer.output_dir",
-    "trainer.overwrite_output_dir",
-    "trainer.resume_from_checkpoint",
-)
+WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "start")  # no measured step depends on these
 Differences = dict[str, tuple[Any, Any]]
 
 
@@ -108,8 +101,10 @@ def resolve_arms(asked: Asked) -> dict[str, ResolvedRun]:
 
 def differences_between(arms: list[ResolvedRun]) -> Differences:
     """Return what differs of that which a step sees; nothing where there is one arm."""
-    first, second = (flatten(to_dict(arm.config)) for arm in (arms[0], arms[-1]))
-    keys = (key for key in sorted({*first, *second}) if not _is_covered(key, WITHOUT_EFFECT))
+    first, second = (
+        without_effects(flatten(to_dict(arm.config)), WITHOUT_EFFECT) for arm in (arms[0], arms[-1])
+    )
+    keys = sorted({*first, *second})
     return {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
 
 

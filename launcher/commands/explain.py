@@ -13,9 +13,9 @@ from launcher.formats.json import to_json
 from launcher.selection import Selection
 from launcher.ui.fold import fold
 from launcher.ui.table import columns
-from launcher.ui.values import flatten, origin_text, show_value
+from launcher.ui.values import origin_text, show_value
 from neobert.config import KeyInfo, all_keys, describe, to_dict
-from neobert.config.canonical import to_plain
+from neobert.config.canonical import flatten, to_plain
 from neobert.config.lookup import keys_named
 from neobert.config.renamed import advice_for_key
 from neobert.config.suggest import suggest_key

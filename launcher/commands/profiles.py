@@ -10,8 +10,9 @@ from launcher import console
 from launcher.formats.json import to_json
 from launcher.ui.fold import fold
 from launcher.ui.table import columns
-from launcher.ui.values import flatten, origin_text, show_value
+from launcher.ui.values import origin_text, show_value
 from neobert.config import to_dict
+from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
 from profiles.registry import Profile, Requirements, list_profiles, load_profile

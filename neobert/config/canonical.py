@@ -32,6 +32,17 @@ def to_plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a canonical config by their dotted keys. Variables stay whole."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and prefix + name != "variables":
+            leaves |= flatten(value, f"{prefix}{name}.")
+        else:
+            leaves[prefix + name] = value
+    return leaves
+
+
 def to_json(value: Any) -> str:
     """Canonical JSON: sorted, ASCII, no blanks."""
     return json.dumps(

@@ -1,16 +1,18 @@
-"""The schema: one frozen, slotted dataclass a section. It says what was asked for, and nothing derived.
+"""The schema: one frozen, slotted dataclass per section. It holds what was requested, and nothing derived.
 
-Every key's description lives beside it, and the JSON Schema, `explain` and the reference pages are
-generated from here. Bounds and closed sets are checked at hydration; what couples keys is a rule.
+Every key's description stands next to it, and the JSON Schema, `explain` and the reference pages are
+generated from here. So is what a change of a key affects: which changes a resume allows, what a measurement
+holds for, and which differences `bench` names. Bounds and closed sets are checked at hydration; what couples
+keys is a rule.
 """
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
@@ -30,19 +32,58 @@ Silence = Annotated[float, Gt(0), Le(604_800)]
 ADAMS = ("adamw", "adam")
 
 
-def key(default: Any, description: str, **more: Any) -> Any:
+Effect = Literal["model", "data", "numerics", "machine", "cadence", "start", "reporting"]
+"""What a change of a key affects.
+
+model: parameters and optimizer state: another run, which cannot resume this one's checkpoints.
+data: which examples there are, in which order, and what is predicted: another run too.
+numerics: how the run learns; it may change when a run resumes.
+machine: speed and memory; the results are the same within the precision.
+cadence: what the loop does between steps: saves, evaluations, lines of metrics, traces.
+start: how a session starts.
+reporting: how the run is named, guarded and watched; no step depends on it.
+"""
+EFFECTS: tuple[str, ...] = get_args(Effect)
+PER_KEY: Literal["per key"] = "per key"
+
+
+def key(default: Any, description: str, *, affects: Effect | None = None, **more: Any) -> Any:
     """A key with its default and the line that describes it.
 
-    Further metadata: `is_path` for a path, relative to the run file that gives it; `words` for values of
-    such a key that are no paths; `replaces` for keys of the same section that lose what a farther layer gave
-    them where a nearer one gives this key.
+    Without `affects` it affects what its section does. Further metadata: `is_path` for a path, relative to
+    the run file that gives it; `words` for values of such a key that are no paths; `replaces` for keys of the
+    same section that lose what a farther layer gave them where a nearer one gives this key; `by_content` for
+    a key of the data that may change when a run resumes, as the text or tokenizer itself is compared.
     """
-    return field(default=default, metadata={"description": description, **more})
+    return field(default=default, metadata=_metadata(description, affects) | more)
 
 
-def section(kind: type[Any], description: str) -> Any:
-    """A section that is filled with its defaults when a file leaves it out."""
-    return field(default_factory=kind, metadata={"description": description})
+def section(kind: type[Any], description: str, *, affects: Effect | Literal["per key"]) -> Any:
+    """A section that is filled with its defaults when a file leaves it out.
+
+    `affects` holds for all keys that do not state their own; PER_KEY requires each key to state it.
+    """
+    if affects == PER_KEY:
+        require_effects(kind)
+    return field(default_factory=kind, metadata=_metadata(description, affects))
+
+
+def _metadata(description: str, affects: str | None) -> dict[str, Any]:
+    if affects is None:
+        return {"description": description}
+    if affects not in (*EFFECTS, PER_KEY):
+        raise TypeError(f"affects={affects!r} is none of {', '.join(EFFECTS)}")
+    return {"description": description, "affects": affects}
+
+
+def require_effects(kind: type[Any]) -> None:
+    """Raise TypeError for a key that does not state what it affects."""
+    for item in fields(kind):
+        if "affects" not in item.metadata:
+            raise TypeError(
+                f"{kind.__name__}.{item.name} needs affects=, one of {', '.join(EFFECTS)}: "
+                "what a change of the key affects"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +119,19 @@ class ModelConfig:
         "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently. "
         "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is "
         "torch's flex_attention with a mask of documents.",
+        affects="machine",
     )
     kernel_backend: Literal["auto", "torch", "liger", "triton", "fused"] = key(
         "auto",
         "Kernels of the blocks. auto takes, for packed bf16 training on CUDA with attn_backend auto, fused "
         "(quack-kernels, Hopper), else triton; elsewhere liger where it is installed, else torch.",
+        affects="machine",
     )
     pretrained_checkpoint: str | None = key(
         None,
         "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule.",
         is_path=True,
+        affects="numerics",
     )
 
 
@@ -97,16 +141,18 @@ class TokenizerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: str | None = key(None, "Hub name of a tokenizer.")
-    path: str | None = key(None, "Local folder or tokenizer.json.", is_path=True)
-    revision: str | None = key(None, "Hub revision; production runs pin it.")
-    trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.")
+    name: str | None = key(None, "Hub name of a tokenizer.", by_content=True)
+    path: str | None = key(None, "Local folder or tokenizer.json.", is_path=True, by_content=True)
+    revision: str | None = key(None, "Hub revision; production runs pin it.", by_content=True)
+    trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.", by_content=True)
     vocab_size: PositiveInt | None = key(
-        None, "Size of the WordPiece vocabulary to train when neither name nor path is given."
+        None,
+        "Size of the WordPiece vocabulary to train when neither name nor path is given.",
+        by_content=True,
     )
     max_length: PositiveInt | None = key(None, "Longest sequence in tokens; null: dataset.max_seq_length.")
     allow_special_token_rewrite: bool = key(
-        False, "Add mask, pad and sequence markers to a tokenizer that lacks them."
+        False, "Add mask, pad and sequence markers to a tokenizer that lacks them.", by_content=True
     )
 
 
@@ -128,6 +174,7 @@ class DatasetConfig:
         "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",
         is_path=True,
         replaces=("name", "config"),
+        by_content=True,
     )
     train_split: str = key("train", "Split to train on; slices such as train[:1%] are understood.")
     eval_split: str | None = key(
@@ -154,18 +201,25 @@ class DatasetConfig:
     shuffle_buffer_size: NonNegativeInt = key(
         10_000, "Streaming: documents that are shuffled and packed together; 0 keeps the source's order."
     )
-    streaming_read_retries: NonNegativeInt = key(4, "Streaming: attempts after a failed read.")
-    streaming_read_retry_backoff_seconds: PositiveFloat = key(5.0, "Streaming: first pause between attempts.")
-    streaming_read_retry_max_backoff_seconds: PositiveFloat = key(60.0, "Streaming: longest pause.")
-    num_proc: PositiveInt = key(1, "Processes that tokenise while preparing.")
-    num_workers: NonNegativeInt = key(
-        1, "Threads that build batches ahead; 0 builds them in the training loop."
+    streaming_read_retries: NonNegativeInt = key(
+        4, "Streaming: attempts after a failed read.", affects="machine"
     )
-    prefetch_factor: PositiveInt = key(4, "Microbatches that each thread keeps ready.")
+    streaming_read_retry_backoff_seconds: PositiveFloat = key(
+        5.0, "Streaming: first pause between attempts.", affects="machine"
+    )
+    streaming_read_retry_max_backoff_seconds: PositiveFloat = key(
+        60.0, "Streaming: longest pause.", affects="machine"
+    )
+    num_proc: PositiveInt = key(1, "Processes that tokenise while preparing.", affects="machine")
+    num_workers: NonNegativeInt = key(
+        1, "Threads that build batches ahead; 0 builds them in the training loop.", affects="machine"
+    )
+    prefetch_factor: PositiveInt = key(4, "Microbatches that each thread keeps ready.", affects="machine")
     cache_dir: str | None = key(
         None,
         "Where prepared data is kept; null: $NEOBERT_CACHE, else neobert under the user's cache folder.",
         is_path=True,
+        affects="machine",
     )
 
 
@@ -198,6 +252,7 @@ class OptimizerConfig:
         "adamw",
         "Update rule; adam adds weight_decay to the gradient (L2); muonclip is muon with attention logits "
         "held below a threshold.",
+        affects="model",
     )
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
     betas: tuple[Beta, Beta] = key((0.9, 0.999), "Decay of the first and second moment (AdamW).")
@@ -245,61 +300,98 @@ class TrainerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    output_dir: NonEmpty = key("runs/default", "The run directory.", is_path=True)
-    overwrite_output_dir: bool = key(False, "Move what another run left in output_dir aside and start there.")
+    output_dir: NonEmpty = key("runs/default", "The run directory.", is_path=True, affects="reporting")
+    overwrite_output_dir: bool = key(
+        False, "Move what another run left in output_dir aside and start there.", affects="start"
+    )
     resume_from_checkpoint: str = key(
         "never",
         "auto: the newest checkpoint of output_dir, else a fresh start; never; latest or best: what these "
         "point to in output_dir; or a checkpoint's path.",
         is_path=True,
         words=("auto", "never", "latest", "best"),
+        affects="start",
     )
-    max_steps: PositiveInt = key(1000, "Optimizer steps.")
+    max_steps: PositiveInt = key(1000, "Optimizer steps.", affects="numerics")
     per_device_train_batch_size: PositiveInt = key(
-        16, "Rows of max_length per microbatch and device; packed, their tokens form one flat run."
+        16,
+        "Rows of max_length per microbatch and device; packed, their tokens form one flat run.",
+        affects="data",
     )
-    per_device_eval_batch_size: PositiveInt = key(16, "The same for evaluation.")
-    gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.")
+    per_device_eval_batch_size: PositiveInt = key(16, "The same for evaluation.", affects="machine")
+    gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.", affects="machine")
     global_batch_size: PositiveInt | None = key(
-        None, "Declared rows per optimizer step over all devices; checked against the product, never used."
+        None,
+        "Declared rows per optimizer step over all devices; checked against the product, never used.",
+        affects="reporting",
     )
-    gradient_clipping: PositiveFloat | None = key(1.0, "Largest global gradient norm; null: no clipping.")
-    gradient_checkpointing: bool = key(False, "Recompute activations in the backward pass.")
-    gradient_checkpointing_every_n: PositiveInt = key(1, "Recompute every n-th block only.")
-    mixed_precision: Literal["bf16", "fp32", "no"] = key("bf16", "Compute precision; no and fp32 mean fp32.")
-    tf32: bool = key(True, "Allow TF32 for fp32 products on CUDA.")
-    torch_compile: bool = key(False, "Compile the model with torch.compile, static shapes, full graph.")
-    torch_compile_backend: Literal["inductor", "aot_eager", "eager"] = key("inductor", "Compiler backend.")
+    gradient_clipping: PositiveFloat | None = key(
+        1.0, "Largest global gradient norm; null: no clipping.", affects="numerics"
+    )
+    gradient_checkpointing: bool = key(
+        False, "Recompute activations in the backward pass.", affects="machine"
+    )
+    gradient_checkpointing_every_n: PositiveInt = key(
+        1, "Recompute every n-th block only.", affects="machine"
+    )
+    mixed_precision: Literal["bf16", "fp32", "no"] = key(
+        "bf16", "Compute precision; no and fp32 mean fp32.", affects="numerics"
+    )
+    tf32: bool = key(True, "Allow TF32 for fp32 products on CUDA.", affects="numerics")
+    torch_compile: bool = key(
+        False, "Compile the model with torch.compile, static shapes, full graph.", affects="machine"
+    )
+    torch_compile_backend: Literal["inductor", "aot_eager", "eager"] = key(
+        "inductor", "Compiler backend.", affects="machine"
+    )
     masked_logits_only_loss: bool = key(
-        True, "Run the decoder on masked positions only; false: full logits (ablation)."
+        True, "Run the decoder on masked positions only; false: full logits (ablation).", affects="machine"
     )
-    save_steps: NonNegativeInt = key(1000, "Optimizer steps between checkpoints; 0: only the final one.")
-    save_total_limit: NonNegativeInt = key(3, "Newest checkpoints kept, never fewer than two; 0: all.")
+    save_steps: NonNegativeInt = key(
+        1000, "Optimizer steps between checkpoints; 0: only the final one.", affects="cadence"
+    )
+    save_total_limit: NonNegativeInt = key(
+        3, "Newest checkpoints kept, never fewer than two; 0: all.", affects="cadence"
+    )
     save_keep_every: NonNegativeInt = key(
-        0, "Checkpoints at multiples of this step are kept besides; 0: none are."
+        0, "Checkpoints at multiples of this step are kept besides; 0: none are.", affects="cadence"
     )
-    async_save: bool = key(True, "Write checkpoints beside training; false: training waits for each.")
+    async_save: bool = key(
+        True, "Write checkpoints beside training; false: training waits for each.", affects="machine"
+    )
     metric_for_best_model: Literal["eval/loss", "eval/accuracy"] | None = key(
-        None, "Evaluation by which the best checkpoint is kept and linked as checkpoints/best; null: none is."
+        None,
+        "Evaluation by which the best checkpoint is kept and linked as checkpoints/best; null: none is.",
+        affects="cadence",
     )
     greater_is_better: bool | None = key(
-        None, "Whether more of metric_for_best_model is better; null: of eval/accuracy it is."
+        None,
+        "Whether more of metric_for_best_model is better; null: of eval/accuracy it is.",
+        affects="cadence",
     )
-    eval_steps: NonNegativeInt = key(1000, "Optimizer steps between evaluations; 0: only the final one.")
-    eval_max_batches: PositiveInt | None = key(None, "Evaluation microbatches; null: the whole split.")
-    logging_steps: PositiveInt = key(25, "Optimizer steps between lines of metrics and heartbeats.")
+    eval_steps: NonNegativeInt = key(
+        1000, "Optimizer steps between evaluations; 0: only the final one.", affects="cadence"
+    )
+    eval_max_batches: PositiveInt | None = key(
+        None, "Evaluation microbatches; null: the whole split.", affects="machine"
+    )
+    logging_steps: PositiveInt = key(
+        25, "Optimizer steps between lines of metrics and heartbeats.", affects="cadence"
+    )
     timing_breakdown: bool = key(
-        False, "Tell in every line of metrics which parts of a step its time went to."
+        False, "Tell in every line of metrics which parts of a step its time went to.", affects="machine"
     )
     profile_steps: tuple[PositiveInt, PositiveInt] | None = key(
         None,
         "First and last step to trace with torch's profiler, into profile/ of the run directory (a Chrome "
         "trace per rank); null: none.",
+        affects="cadence",
     )
     memory_snapshot_step: PositiveInt | None = key(
         None,
         "Step whose CUDA allocations are recorded, into profile/ of the run directory (a snapshot per rank "
         "for pytorch.org/memory_viz); null: none.",
+        affects="cadence",
     )
 
 
@@ -404,21 +496,26 @@ class RunConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    profile: str | None = key(None, "Named profile that the run builds on.")
-    task: Literal["pretrain"] = key("pretrain", "What is trained.")
-    seed: NonNegativeInt = key(0, "Seed of weights, order, masks.")
+    profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
+    task: Literal["pretrain"] = key("pretrain", "What is trained.", affects="model")
+    seed: NonNegativeInt = key(0, "Seed of weights, order, masks.", affects="data")
     variables: dict[str, Any] = field(
-        default_factory=dict, metadata={"description": "Values named once, used as $variables.name."}
+        default_factory=dict, metadata=_metadata("Values named once, used as $variables.name.", "reporting")
     )
-    model: ModelConfig = section(ModelConfig, "The encoder.")
-    tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.")
-    dataset: DatasetConfig = section(DatasetConfig, "The text.")
-    datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.")
-    optimizer: OptimizerConfig = section(OptimizerConfig, "The update rule.")
-    scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.")
-    trainer: TrainerConfig = section(TrainerConfig, "The loop.")
-    distributed: DistributedConfig = section(DistributedConfig, "Processes.")
-    wandb: WandbConfig = section(WandbConfig, "Weights & Biases.")
-    guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.")
-    watchdog: WatchdogConfig = section(WatchdogConfig, "Stalls, and sessions begun again after one.")
-    waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.")
+    model: ModelConfig = section(ModelConfig, "The encoder.", affects="model")
+    tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
+    dataset: DatasetConfig = section(DatasetConfig, "The text.", affects="data")
+    datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")
+    optimizer: OptimizerConfig = section(OptimizerConfig, "The update rule.", affects="numerics")
+    scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.", affects="numerics")
+    trainer: TrainerConfig = section(TrainerConfig, "The loop.", affects=PER_KEY)
+    distributed: DistributedConfig = section(DistributedConfig, "Processes.", affects="machine")
+    wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
+    guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.", affects="reporting")
+    watchdog: WatchdogConfig = section(
+        WatchdogConfig, "Stalls, and sessions begun again after one.", affects="reporting"
+    )
+    waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.", affects="reporting")
+
+
+require_effects(RunConfig)

@@ -10,37 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from neobert.config.effects import effect_of, is_compared_by_content
 from neobert.config.schema import RunConfig
 
 POSITIONS = "model.max_position_embeddings"
 MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node x distributed.nnodes"
 
-STRUCTURAL = (
-    "task",
-    "seed",
-    "model.*",
-    "tokenizer.max_length",
-    "dataset.*",
-    "datacollator.*",
-    "optimizer.name",
-    "trainer.per_device_train_batch_size",
-    MICROBATCHES,
-)
-RUNTIME = (
-    "model.attn_backend",
-    "model.kernel_backend",
-    "model.pretrained_checkpoint",
-    "dataset.path",
-    "dataset.num_proc",
-    "dataset.num_workers",
-    "dataset.prefetch_factor",
-    "dataset.cache_dir",
-    "dataset.streaming_read_*",
-)
 FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", "distributed.nnodes")
 ABSENT = "absent"
 
@@ -69,11 +48,8 @@ def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
 
 def is_structural(key: str) -> bool:
     """Tell whether a change of the key makes it another run."""
-    return _matches(key, STRUCTURAL) and not _matches(key, RUNTIME)
-
-
-def _matches(key: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(key, pattern) for pattern in patterns)
+    is_shaping = effect_of(key) in ("model", "data") and not is_compared_by_content(key)
+    return key == MICROBATCHES or is_shaping
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
@@ -89,7 +65,7 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     Rotary positions have no weights: how many tokens a row may hold is then no part of the model. A key
     that an older version had not was what it is by default.
     """
-    flat = DEFAULTS | dict(_leaves(config))
+    flat = DEFAULTS | flatten(config)
     if flat.get("model.rope", True):
         flat.pop(POSITIONS, None)
     elif flat.get(POSITIONS) is None:
@@ -99,12 +75,4 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat | {MICROBATCHES: product}
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping) and name != "variables":
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-DEFAULTS = dict(_leaves(to_dict(RunConfig())))
+DEFAULTS = flatten(to_dict(RunConfig()))

@@ -50,7 +50,7 @@ class Drawing:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     title: str = key("", "Title.")
-    shape: Square | Circle = section(Square, "The shape.")
+    shape: Square | Circle = section(Square, "The shape.", affects="data")
     frame: Square | Circle | None = key(None, "A shape around it.")
     others: tuple[Square | Circle, ...] = key((), "More shapes.")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from operator import attrgetter
 
 from neobert.config import all_keys, describe
+from neobert.config.effects import keys_affecting
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -16,20 +16,8 @@ from validators.rehearsed import NEEDS, cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 # The launcher and the rules read these, and what is prepared already is not prepared again.
-READ_ELSEWHERE = (
-    "profile",
-    "task",
-    "variables",
-    "waivers",
-    "guard.*",
-    "wandb.*",
-    "watchdog.*",
-    "trainer.global_batch_size",
-    "trainer.output_dir",
-    "trainer.overwrite_output_dir",
-    "dataset.num_proc",
-)
-READ_ON_A_GPU = ("trainer.tf32",)
+READ_ELSEWHERE = keys_affecting("reporting", "start") | {"task", "dataset.num_proc"}
+READ_ON_A_GPU = frozenset({"trainer.tf32"})
 DECLARED = ("file", "override")
 
 
@@ -73,9 +61,8 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _unread(run: ResolvedRun, found: RehearsalFacts) -> Iterator[str]:
-    elsewhere = READ_ELSEWHERE if found.device == "cuda" else (*READ_ELSEWHERE, *READ_ON_A_GPU)
-    known = {*found.keys_read, *found.keys_replaced}
+    elsewhere = READ_ELSEWHERE if found.device == "cuda" else READ_ELSEWHERE | READ_ON_A_GPU
+    known = {*found.keys_read, *found.keys_replaced} | elsewhere
     for key in (key for key in all_keys() if run.origin(key).kind != "default"):
-        is_expected = key not in known and not any(fnmatchcase(key, pattern) for pattern in elsewhere)
-        if is_expected and attrgetter(key)(run.config) != describe(key).default:
+        if key not in known and attrgetter(key)(run.config) != describe(key).default:
             yield key

@@ -1,0 +1,76 @@
+"""What a change of each key affects is stated in the schema, and nowhere else."""
+
+
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from neobert.config import RunConfig, all_keys
+from neobert.config.effects import effect_of, is_compared_by_content, keys_affecting, without_effects
+from neobert.config.schema import EFFECTS, PER_KEY, key, require_effects, section
+from neobert.rehearsal.script import script_for, stand_ins
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed:
+    stated: int = key(1, "States what it affects.", affects="data")
+    silent: int = key(2, "Does not.")
+
+
+def test_every_key_has_exactly_one_effect() -> None:
+    assert [name for name in all_keys() if effect_of(name) not in EFFECTS] == []
+    assert sum(len(keys_affecting(effect)) for effect in EFFECTS) == len(all_keys())  # type: ignore[arg-type]
+
+
+def test_a_section_does_not_import_without_it() -> None:
+    silent: Any = section
+    with pytest.raises(TypeError, match="affects"):
+        silent(Mixed, "A section.")
+    with pytest.raises(TypeError, match="affects='speed' is none of model, data"):
+        silent(Mixed, "A section.", affects="speed")
+
+
+def test_a_key_of_a_mixed_section_does_not_import_without_it() -> None:
+    with pytest.raises(TypeError, match=r"Mixed\.silent needs affects=, one of model, data"):
+        section(Mixed, "A section.", affects=PER_KEY)
+    section(Mixed, "A section.", affects="numerics")
+
+
+def test_a_key_of_the_run_does_not_import_without_it() -> None:
+    with pytest.raises(TypeError, match=r"Mixed\.silent"):
+        require_effects(Mixed)
+
+
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [
+        ("model.hidden_size", "model"),
+        ("model.attn_backend", "machine"),
+        ("optimizer.name", "model"),
+        ("optimizer.lr", "numerics"),
+        ("trainer.save_steps", "cadence"),
+        ("variables.width", "reporting"),
+        ("model.of_another_version", "model"),
+        ("trainer.of_another_version", None),
+        ("of_another_version", None),
+    ],
+)
+def test_a_key_is_judged_by_itself_and_then_by_its_section(name: str, effect: str | None) -> None:
+    assert effect_of(name) == effect
+
+
+def test_text_and_tokenizer_are_compared_by_content() -> None:
+    compared = {name for name in all_keys() if is_compared_by_content(name)}
+    assert {"dataset.path", "tokenizer.path", "tokenizer.name"} <= compared <= keys_affecting("data")
+
+
+def test_a_rehearsal_sets_nothing_otherwise_that_shapes_the_run() -> None:
+    replaced = stand_ins(RunConfig(), __file__, script_for(100), is_resumed=False)  # type: ignore[arg-type]
+    assert set(without_effects(replaced, ("reporting", "start", "cadence"))) == {
+        "trainer.eval_max_batches",
+        "distributed.nnodes",
+    }
