@@ -99,14 +99,16 @@ def run_peer(resolved: Path, steps: int) -> float:
 
     from neobert.config import from_dict
     from neobert.data.prepare import prepare
+    from neobert.families.neobert.spec import with_positions
+    from neobert.families.table import longest_row
     from neobert.model import NeoBERTLMHead
     from neobert.model.build import build_model_config
-    from neobert.plan.parameters import model_of
 
     config = from_dict(json.loads(resolved.read_text(encoding="utf-8")))
     prepared = prepare(config)
     bundle, store = prepared.tokenizer, prepared.train
-    model = NeoBERTLMHead(build_model_config(model_of(config), bundle.vocab_size, bundle.pad_id, "sdpa"))
+    section = with_positions(config.model, longest_row(config))
+    model = NeoBERTLMHead(build_model_config(section, bundle.vocab_size, bundle.pad_id, "sdpa"))
     collate = DataCollatorForLanguageModeling(
         bundle.tokenizer, mlm_probability=config.datacollator.mlm_probability
     )

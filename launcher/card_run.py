@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from neobert.counting import counted
 from neobert.errors import ProjectError
+from neobert.families.table import initial_weights
 from neobert.plan import find_card
 from profiles.about import Requirements
 from profiles.registry import Profile, ResolvedRun, list_profiles, load_profile, resolve_run
@@ -47,7 +48,7 @@ def run_of_card(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> CardRun:
 def _is_a_start(profile: Profile) -> bool:
     """Whether a profile is for a GPU model of one node, and continues no other run."""
     is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
-    continues = profile.config.model.pretrained_checkpoint is not None
+    continues = initial_weights(profile.config) is not None
     return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
 
 

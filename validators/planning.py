@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from neobert.config.schema import RunConfig
+from neobert.families.table import requested_kernels
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
 from neobert.plan.vocabulary import tokenizer_size
 from profiles.registry import Profile, ResolvedRun
@@ -47,7 +48,7 @@ def _caveats(config: RunConfig, profile: Profile) -> Iterator[str]:
 
 
 def _kernels(config: RunConfig) -> tuple[object, ...]:
-    return config.model.kernel_backend, config.model.attn_backend, config.trainer.torch_compile
+    return *requested_kernels(config), config.trainer.torch_compile
 
 
 def _num_processes(config: RunConfig) -> int:

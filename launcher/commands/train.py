@@ -53,6 +53,7 @@ from launcher.watch import Watch
 from neobert.clock import since_boot_s
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
+from neobert.families.table import initial_weights
 from neobert.printable import printable
 from neobert.training.checkpoint.folders import CHECKPOINTS
 from profiles.registry import ResolvedRun
@@ -153,7 +154,7 @@ def _lead(order: Order) -> int:
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         if moved:
             held = holds.enter_context(created(folder))
-        has_weights = resolved.config.model.pretrained_checkpoint is not None
+        has_weights = initial_weights(resolved.config) is not None
         stages = Stages(folder, asked.stages, _first_step(examination), console.tell, has_weights=has_weights)
         launch = replace(_launch(order, staging / ERROR, (held,)), stages=stages)
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})

@@ -12,6 +12,7 @@ from launcher.probes.probe import Subject
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.cache_folder import cache_folder
 from neobert.errors import ProjectError
+from neobert.families.table import initial_weights
 from validators.facts import DataFacts
 
 BUILTIN = "builtin:"
@@ -35,7 +36,7 @@ def probe_data(subject: Subject) -> DataFacts:
     """Look at every file once; of hub names, ask whether they can be had."""
     text = _text(subject.config.dataset)
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
-    weights = subject.config.model.pretrained_checkpoint
+    weights = initial_weights(subject.config)
     return DataFacts(
         source=text.source,
         exists=text.exists,

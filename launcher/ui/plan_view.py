@@ -9,6 +9,7 @@ from launcher import console
 from launcher.ui.fold import fold
 from launcher.ui.numbers import show_count, show_duration, show_mib, show_number
 from launcher.ui.table import columns
+from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
 from neobert.printable import printable
 from profiles.registry import ResolvedRun
@@ -46,13 +47,10 @@ def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
 
 def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     yield _row("task", plan.task.value, plan.task)
-    model = run.config.model
-    shape = (
-        f"{model.num_hidden_layers} x {model.hidden_size}, {show_count(plan.num_parameters.value)} parameters"
-    )
-    yield _row("model", shape, plan.num_parameters)
+    size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters
+    yield _row("model", f"{size}, {show_count(parameters.value)} parameters", parameters)
     tokenizer = plan.assumptions.tokenizer
-    if tokenizer is not None and tokenizer.is_assumed and model.vocab_size is None:
+    if tokenizer is not None and tokenizer.is_assumed and requested_rows(run.config) is None:
         yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
     steps, each = run.config.trainer.max_steps, show_count(plan.tokens_per_step.value)
     tokens = f"{steps:,} steps x {each} = {show_count(plan.total_tokens.value)} tokens"

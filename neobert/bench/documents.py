@@ -19,9 +19,7 @@ from neobert.data.shape import row_length, segment_length
 from neobert.data.store import LengthStatistics, TokenStore
 from neobert.data.tokenizers import TokenizerBundle, bundle
 from neobert.errors import ProjectError
-from neobert.plan.parameters import VOCAB_MULTIPLE
-from neobert.plan.size import plan_vocab_size
-from neobert.plan.vocabulary import tokenizer_size
+from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
 
 SEED = 0
 MEDIAN_TOKENS, SIGMA = 150, 0.86
@@ -67,7 +65,7 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:
     """Number as many words as the model has rows, less what rounding would add."""
-    rows = plan_vocab_size(config.model, tokenizer_size(config.tokenizer)).value
+    rows = vocabulary_rows(config)
     size = rows // VOCAB_MULTIPLE * VOCAB_MULTIPLE
     if size == 0:
         raise ProjectError(

@@ -21,8 +21,7 @@ from neobert.data import hub
 from neobert.data.sources import Corpus
 from neobert.data.wordpiece import marker_template, train_wordpiece
 from neobert.errors import ProjectError
-from neobert.plan.parameters import VOCAB_MULTIPLE, round_up
-from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED
+from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED, VOCAB_MULTIPLE, round_up
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")

@@ -13,6 +13,7 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.families.neobert.spec import feed_forward_width
 from neobert.installing import INSTALL
 from neobert.kernels.fused_block import why_not
 from neobert.model.backends import (
@@ -23,7 +24,6 @@ from neobert.model.backends import (
     choose_backend,
     this_place,
 )
-from neobert.plan import feed_forward_width
 from neobert.plan.kernels import HEAD_SIZE, LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
 
 HINTS = {

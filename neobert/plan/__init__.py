@@ -3,15 +3,9 @@
 from neobert.plan.build import build_plan
 from neobert.plan.derived import Derived, Measured
 from neobert.plan.hardware import CARDS, Assumptions, assumptions_for, find_card
-from neobert.plan.parameters import (
-    VOCAB_MULTIPLE,
-    ParameterCount,
-    count_parameters,
-    feed_forward_width,
-    round_up,
-)
 from neobert.plan.plan import Plan
 from neobert.plan.schedule import Schedule, learning_rate_at, multiplier_at, schedule_of
+from neobert.plan.vocabulary import VOCAB_MULTIPLE, round_up
 
 __all__ = [
     "CARDS",
@@ -19,13 +13,10 @@ __all__ = [
     "Assumptions",
     "Derived",
     "Measured",
-    "ParameterCount",
     "Plan",
     "Schedule",
     "assumptions_for",
     "build_plan",
-    "count_parameters",
-    "feed_forward_width",
     "find_card",
     "learning_rate_at",
     "multiplier_at",

@@ -6,17 +6,17 @@ import math
 from dataclasses import replace
 
 from neobert.config.schema import RunConfig
+from neobert.families.table import shape_of
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import plan_kernels
 from neobert.plan.memory import plan_memory
 from neobert.plan.pace import plan_pace
-from neobert.plan.parameters import count_parameters, model_of
 from neobert.plan.plan import Plan
 from neobert.plan.saves import plan_saves
 from neobert.plan.schedule import Schedule, learning_rate_at, schedule_of
-from neobert.plan.size import plan_batch, plan_size, plan_vocab_size
-from neobert.plan.vocabulary import configured_size
+from neobert.plan.size import plan_batch, plan_size
+from neobert.plan.vocabulary import configured_size, plan_vocabulary
 from neobert.tasks import metrics_of, spec_of
 
 NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
@@ -26,17 +26,17 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     """Derive everything that follows from `config` on the device that `assumptions` describes."""
     measured = measured or NO_MEASUREMENT
     tokenizer = assumptions.tokenizer or configured_size(config.tokenizer)
-    vocab_size = plan_vocab_size(config.model, tokenizer)
-    head = spec_of(config).head(config, vocab_size.value)
-    counts = replace(count_parameters(model_of(config), vocab_size.value), decoder=head.parameters)
+    vocab_size = plan_vocabulary(config, tokenizer)
+    shape = shape_of(config, vocab_size.value)
+    head = spec_of(config).head(config, shape)
+    shape = replace(shape, parameters=replace(shape.parameters, decoder=head.parameters))
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
-    batch = plan_batch(config, counts)
-    pace = plan_pace(config, assumptions, measured, counts, vocab_size.value, batch)
+    batch = plan_batch(config, shape)
+    pace = plan_pace(config, assumptions, measured, shape, batch)
     kernels = plan_kernels(config, assumptions)
     memory = plan_memory(
         config,
-        counts,
-        vocab_size.value,
+        shape,
         batch["tokens_per_microbatch"].value,
         assumptions,
         measured,
@@ -46,12 +46,13 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
         assumptions=assumptions,
         schedule=schedule,
         task=_plan_task(config),
+        shape=shape,
         vocab_size=vocab_size,
-        **plan_size(config.model, counts, assumptions),
+        **plan_size(shape, assumptions),
         **batch,
         **pace,
         **kernels,
-        **plan_saves(config, counts, pace["step_time_s"]),
+        **plan_saves(config, shape, pace["step_time_s"]),
         **memory,
         **_plan_rates(config, schedule),
     )

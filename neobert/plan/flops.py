@@ -1,13 +1,13 @@
 """Floating-point work of a step, and the width below which a GPU waits for its memory.
 
-L blocks, D hidden, T tokens, H weights of the task's head, p positions that it scores per token.
+D hidden, T tokens.
 """
 
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
 from neobert.plan.hardware import Assumptions
-from neobert.plan.parameters import ParameterCount
 from neobert.tasks import spec_of
 
 MEAN_DOCUMENT_TOKENS = 217
@@ -21,13 +21,11 @@ def segment_tokens(config: RunConfig, max_length: int, *, is_packed: bool) -> in
     return min(max(MEAN_DOCUMENT_TOKENS, config.dataset.min_length), max_length)
 
 
-def flops_per_token(config: RunConfig, counts: ParameterCount, vocab_size: int, segment: int) -> float:
-    """Return training FLOPs per token, forward and backward: 6 N + 6 H p + 12 L D segment."""
-    model, head = config.model, spec_of(config).head(config, vocab_size)
-    products = 6 * counts.linear
+def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float:
+    """Return training FLOPs per token, forward and backward, in segments of `segment` tokens."""
+    head = spec_of(config).head(config, shape)
     scored = 6 * head.weights * head.scored(1, segment)
-    attention = 12 * model.num_hidden_layers * model.hidden_size * segment
-    return products + scored + attention
+    return 6 * shape.parameters.linear + scored + shape.attention_flops([segment]) / segment
 
 
 def ridge_width(assumptions: Assumptions) -> float:
@@ -39,9 +37,9 @@ def ridge_width(assumptions: Assumptions) -> float:
     return RIDGE_FACTOR * assumptions.peak_flops_per_device / assumptions.hbm_bytes_per_s
 
 
-def attainable_flops(config: RunConfig, assumptions: Assumptions) -> float:
+def attainable_flops(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> float:
     """Return the peak at the run's precision, lowered in proportion for a model narrower than the ridge."""
-    narrowness = min(1.0, config.model.hidden_size / ridge_width(assumptions))
+    narrowness = min(1.0, shape.hidden_size / ridge_width(assumptions))
     return peak_at_precision(config, assumptions) * narrowness
 
 

@@ -1,8 +1,4 @@
-"""What a training step keeps in a device's memory, by part.
-
-D hidden, F feed-forward width. The attention kernels in use store no scores, so nothing grows with the square
-of the length.
-"""
+"""The memory of a training step on one device, by part."""
 
 from __future__ import annotations
 
@@ -10,17 +6,16 @@ import math
 from dataclasses import dataclass
 
 from neobert.config.schema import RunConfig
+from neobert.families.shape import BF16_BYTES, FP32_BYTES, ModelShape
+from neobert.families.table import longest_row
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.flops import MEAN_DOCUMENT_TOKENS
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import OWN_KERNELS, exchange_overlaps
 from neobert.plan.moments import optimizer_values
-from neobert.plan.parameters import ParameterCount, feed_forward_width
 from neobert.plan.units import mib
 from neobert.tasks import spec_of
 
-FP32_BYTES = 4
-BF16_BYTES = 2
 CUDA_RUNTIME_MIB = 1024.0
 CPU_RUNTIME_MIB = 512.0
 ROWS_PER_CHUNK = 8192
@@ -47,20 +42,17 @@ class Memory:
 
 def plan_memory(
     config: RunConfig,
-    counts: ParameterCount,
-    vocab_size: int,
+    shape: ModelShape,
     microbatch_tokens: int,
     assumptions: Assumptions,
     measured: Measured,
     kernels: str,
 ) -> Values:
     """Derive each part of the memory of one device, and their sum or what was measured."""
-    parts = predict_memory(
-        config, counts, vocab_size, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels
-    )
+    parts = predict_memory(config, shape, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels)
     shared = "" if kept_share(config) == 1 else ", in parts over the ranks (fsdp2)"
-    width = spec_of(config).head(config, vocab_size).width
-    state, tokens = f"{counts.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
+    width = spec_of(config).head(config, shape).width
+    state, tokens = f"{shape.parameters.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
     if measured.memory_mib is not None:
@@ -68,15 +60,14 @@ def plan_memory(
     return {
         "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy{shared}"),
         "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients{shared}"),
-        "optimizer_mib": Derived(parts.optimizer_mib, optimizer_values(config.optimizer, counts).reason),
+        "optimizer_mib": Derived(
+            parts.optimizer_mib, optimizer_values(config.optimizer, shape.parameters).reason
+        ),
         "activations_mib": Derived(
             parts.activations_mib,
-            f"{tokens}, {checkpointing} checkpointing; {KEPT[_kept_by(config, kernels)]}",
+            f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, kernels)].reason}",
         ),
-        "logits_mib": Derived(
-            parts.logits_mib,
-            _reason_of_logits(tokens, width, kernels),
-        ),
+        "logits_mib": Derived(parts.logits_mib, _reason_of_logits(tokens, width, kernels)),
         "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
         "memory_mib": total,
         "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
@@ -85,15 +76,14 @@ def plan_memory(
 
 def predict_memory(
     config: RunConfig,
-    counts: ParameterCount,
-    vocab_size: int,
+    shape: ModelShape,
     microbatch_tokens: int,
     *,
     is_cuda: bool,
     kernels: str,
 ) -> Memory:
     """Predict the peak of a training step on one device."""
-    compute_bytes = _compute_bytes(config)
+    counts, compute_bytes = shape.parameters, _compute_bytes(config)
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
     share = kept_share(config)
     gathered = FP32_BYTES if share < 1 else 0
@@ -103,8 +93,8 @@ def predict_memory(
         weights_mib=mib(counts.total * (FP32_BYTES * share + gathered + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
         optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
-        activations_mib=mib(activation_bytes(config, kernels) * microbatch_tokens),
-        logits_mib=mib(_logits_bytes(config, vocab_size, microbatch_tokens, kernels)),
+        activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
+        logits_mib=mib(_logits_bytes(config, shape, microbatch_tokens, kernels)),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
@@ -119,25 +109,18 @@ def kept_share(config: RunConfig) -> float:
     return 1 / ranks if config.distributed.mode == "fsdp2" else 1.0
 
 
-def activation_bytes(config: RunConfig, kernels: str) -> int:
+def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     """Return the bytes per token that the blocks keep for the backward pass.
 
     A recomputed block keeps its input, the residual stream in fp32; while it is recomputed, one block's whole
     set is there as well.
     """
-    layers, whole = config.model.num_hidden_layers, block_bytes(config, kernels)
+    layers = shape.num_layers
+    whole = shape.block_bytes(_kept_by(config, kernels), _compute_bytes(config), longest_row(config))
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
-    return recomputed * FP32_BYTES * config.model.hidden_size + (layers - recomputed) * whole + whole
-
-
-KEPT = {
-    "fused": "a block keeps its two streams, qkv, what was attended, gate, up and their product, in bf16",
-    "triton": "a block keeps two streams, their norms, rotated qkv, what was attended, gate and up, in bf16",
-    "compiled": "a block keeps its products' inputs, qkv, rotated q, k, gate, up and product, an fp32 stream",
-    "eager": "a block keeps what a compiled one does, the activated gate and each step of the norms in fp32",
-}
+    return recomputed * FP32_BYTES * shape.hidden_size + (layers - recomputed) * whole + whole
 
 
 def _kept_by(config: RunConfig, kernels: str) -> str:
@@ -146,38 +129,20 @@ def _kept_by(config: RunConfig, kernels: str) -> str:
     return "compiled" if config.trainer.torch_compile else "eager"
 
 
-def block_bytes(config: RunConfig, kernels: str) -> int:
-    """Return the bytes per token that one block keeps, as counted on this project's model: see `KEPT`.
-
-    The own kernels keep rows' statistics besides: two reciprocal root mean squares, a log-sum-exp a head.
-    `triton` computes the gated product again. Compiled graphs of the modules keep the whole of qkv for its v.
-    """
-    hidden, width = config.model.hidden_size, feed_forward_width(config.model)
-    compute_bytes = _compute_bytes(config)
-    statistics = FP32_BYTES * (2 + config.model.num_attention_heads)
-    gates = 3 if config.model.hidden_act == "swiglu" else 2
-    return {
-        "fused": BF16_BYTES * (6 * hidden + 3 * width) + statistics,
-        "triton": BF16_BYTES * (8 * hidden + 2 * width) + statistics,
-        "compiled": compute_bytes * (10 * hidden + gates * width) + FP32_BYTES * hidden,
-        "eager": compute_bytes * (9 * hidden + (gates + 1) * width) + FP32_BYTES * 4 * hidden,
-    }[_kept_by(config, kernels)]
-
-
 def _compute_bytes(config: RunConfig) -> int:
     return BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
 
 
-def _logits_bytes(config: RunConfig, vocab_size: int, tokens: int, kernels: str) -> int:
+def _logits_bytes(config: RunConfig, shape: ModelShape, tokens: int, kernels: str) -> int:
     """Count what is alive at once while the loss is computed.
 
     The modules hold logits in the compute type, in fp32, and their gradient. The own decoder turns a chunk of
     logits into its gradient in place, and holds the decoder's in fp32 until the backward pass takes it.
     """
-    head = spec_of(config).head(config, vocab_size)
+    head = spec_of(config).head(config, shape)
     scored = math.ceil(head.scored(tokens, MEAN_DOCUMENT_TOKENS))
     if kernels in OWN_KERNELS:
-        return head.width * (min(scored, ROWS_PER_CHUNK) * BF16_BYTES + config.model.hidden_size * FP32_BYTES)
+        return head.width * (min(scored, ROWS_PER_CHUNK) * BF16_BYTES + shape.hidden_size * FP32_BYTES)
     return scored * head.width * (_compute_bytes(config) + 2 * FP32_BYTES)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from neobert.config.schema import ADAMS, OptimizerConfig
+from neobert.families.shape import ParameterCount
 from neobert.plan.derived import Derived
-from neobert.plan.parameters import ParameterCount
 
 ADAM_MOMENTS = 2
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.counting import counted
+from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.evaluation import plan_evaluations
 from neobert.plan.flops import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plan.hardware import Assumptions
-from neobert.plan.parameters import ParameterCount
 from neobert.plan.units import SECONDS_PER_HOUR
 
 
@@ -16,14 +16,13 @@ def plan_pace(
     config: RunConfig,
     assumptions: Assumptions,
     measured: Measured,
-    counts: ParameterCount,
-    vocab_size: int,
+    shape: ModelShape,
     batch: Values,
 ) -> Values:
     """Derive FLOPs, step time, throughput, the share of the peak, ETA and cost."""
     world, tokens = batch["world_size"].value, batch["tokens_per_step"].value
-    per_token = _flops_per_token(config, counts, vocab_size, batch["max_length"].value)
-    attainable = _attainable(config, assumptions)
+    per_token = _flops_per_token(config, shape, batch["max_length"].value)
+    attainable = _attainable(config, shape, assumptions)
     flops = per_token.value * tokens
     step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
     took = f"{step.value:.3g} s per step"
@@ -39,29 +38,28 @@ def plan_pace(
         "attainable_flops": attainable,
         "step_time_s": step,
         "tokens_per_second": pace,
-        "mfu": _mfu(config, counts, vocab_size, pace.value, batch, peak_at_precision(config, assumptions)),
+        "mfu": _mfu(config, shape, pace.value, batch, peak_at_precision(config, assumptions)),
         "eta_s": Derived(eta_s, f"{steps} ({step.reason}) + {evaluations.reason}"),
         "cost": _cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
     }
 
 
-def _flops_per_token(
-    config: RunConfig, counts: ParameterCount, vocab_size: int, max_length: int
-) -> Derived[float]:
+def _flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> Derived[float]:
     is_packed = config.datacollator.pack_sequences
     segment = segment_tokens(config, max_length, is_packed=is_packed)
     kind = "the assumed mean document" if is_packed else "a padded row"
     return Derived(
-        flops_per_token(config, counts, vocab_size, segment),
-        f"6 x {counts.linear:,} + the decoder on predicted positions + attention over {segment}, {kind}",
+        flops_per_token(config, shape, segment),
+        f"6 x {shape.parameters.linear:,} + the decoder on predicted positions + attention over {segment}, "
+        f"{kind}",
     )
 
 
-def _attainable(config: RunConfig, assumptions: Assumptions) -> Derived[float]:
-    peak, attainable = peak_at_precision(config, assumptions), attainable_flops(config, assumptions)
+def _attainable(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> Derived[float]:
+    peak, attainable = peak_at_precision(config, assumptions), attainable_flops(config, shape, assumptions)
     reason = f"{peak:.3g} FLOP/s in {config.trainer.mixed_precision} on {assumptions.device_name}"
     if attainable < peak:
-        reason += f", lowered because hidden_size {config.model.hidden_size} waits for memory"
+        reason += f", lowered because hidden_size {shape.hidden_size} waits for memory"
     return Derived(attainable, reason)
 
 
@@ -74,17 +72,12 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
 
 
 def _mfu(
-    config: RunConfig,
-    counts: ParameterCount,
-    vocab_size: int,
-    tokens_per_second: float,
-    batch: Values,
-    peak: float,
+    config: RunConfig, shape: ModelShape, tokens_per_second: float, batch: Values, peak: float
 ) -> Derived[float]:
     """Derive what the trainer will measure: text earns FLOPs and padding none, at the run's precision."""
     world, length = batch["world_size"].value, batch["max_length"].value
     document = segment_tokens(config, length, is_packed=True)
-    useful = flops_per_token(config, counts, vocab_size, document)
+    useful = flops_per_token(config, shape, document)
     return Derived(
         tokens_per_second * useful / (world * peak),
         f"{tokens_per_second:,.0f} tokens/s of text x {useful:.3g} FLOP / {world} x {peak:.3g} FLOP/s",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived
 from neobert.plan.hardware import Assumptions
 from neobert.plan.schedule import Schedule
@@ -17,6 +18,7 @@ class Plan:
 
     assumptions: Assumptions
     schedule: Schedule
+    shape: ModelShape
     task: Derived[str]
     world_size: Derived[int]
     max_length: Derived[int]

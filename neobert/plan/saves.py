@@ -6,12 +6,11 @@ import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.counting import counted
+from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values
 from neobert.plan.moments import optimizer_values
-from neobert.plan.parameters import ParameterCount
 from neobert.plan.units import SECONDS_PER_MINUTE, mib
 
-FP32_BYTES = 4
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
 MIN_KEPT = 2  # whatever trainer.save_total_limit says: one that is damaged is then not the last
@@ -19,7 +18,7 @@ STARTS_KEPT = 1  # what the session went on from
 SUPERSEDED_KEPT = 1  # of what lay ahead of an earlier step that was gone on from
 
 
-def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[float]) -> Values:
+def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]) -> Values:
     """Derive cadence, minutes at risk and the room that checkpoints need."""
     trainer = config.trainer
     interval = save_interval(trainer)
@@ -27,8 +26,8 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
         math.ceil(trainer.max_steps / interval.value),
         f"every {interval.value:,} of {trainer.max_steps:,} steps",
     )
-    moments = optimizer_values(config.optimizer, counts)
-    size = mib((counts.total + moments.value) * FP32_BYTES) + FOLDER_MIB
+    moments = optimizer_values(config.optimizer, shape.parameters)
+    size = mib(shape.state_bytes(moments.value)) + FOLDER_MIB
     kept = kept_checkpoints(trainer, num_saves.value)
     return {
         "save_interval_steps": interval,
@@ -40,7 +39,8 @@ def plan_saves(config: RunConfig, counts: ParameterCount, step_time_s: Derived[f
             f"({step_time_s.reason})",
         ),
         "checkpoint_mib": Derived(
-            size, f"{counts.total:,} fp32 weights in the exported folder; beside it {moments.reason}"
+            size,
+            f"{shape.parameters.total:,} fp32 weights in the exported folder; next to it {moments.reason}",
         ),
         "checkpoint_tree_mib": Derived(
             (kept + 1) * size * TREE_MARGIN,

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from neobert.config.schema import ModelConfig, RunConfig
+from neobert.config.schema import RunConfig
 from neobert.counting import counted
+from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values
 from neobert.plan.flops import ridge_width, segment_tokens
 from neobert.plan.hardware import Assumptions
-from neobert.plan.parameters import VOCAB_MULTIPLE, ParameterCount, round_up
-from neobert.plan.vocabulary import TokenizerSize
 
 PACKED_FILL = 0.99
 
 
-def plan_vocab_size(model: ModelConfig, tokenizer: TokenizerSize) -> Derived[int]:
-    """Derive the rows of the embedding, as the trainer does."""
-    if model.vocab_size is not None:
-        return Derived(model.vocab_size, "model.vocab_size as given")
-    rounded = round_up(tokenizer.num_tokens, VOCAB_MULTIPLE)
-    return Derived(rounded, f"{tokenizer.source}, rounded up to a multiple of {VOCAB_MULTIPLE}")
-
-
-def plan_size(model: ModelConfig, counts: ParameterCount, assumptions: Assumptions) -> Values:
-    """Derive the parameters, and the width below which they wait for memory."""
+def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
+    """Derive the parameters, and the width below which their products are memory-bound."""
+    counts = shape.parameters
     ratio = assumptions.peak_flops_per_device / assumptions.hbm_bytes_per_s
     return {
         "num_parameters": Derived(
             counts.total,
-            f"{model.num_hidden_layers} blocks of width {model.hidden_size}: {counts.linear:,} in matrices, "
-            f"{counts.norms:,} in norms, {counts.embeddings:,} embedding, {counts.decoder:,} in the decoder",
+            f"{shape.num_layers} blocks of width {shape.hidden_size}: {counts.linear:,} in matrices, "
+            f"{counts.vectors:,} in norms and biases, {counts.embeddings:,} embedding, "
+            f"{counts.decoder:,} in the decoder",
         ),
-        "num_linear_parameters": Derived(counts.linear, "the blocks' matrices: qkv, out, gate, up, down"),
+        "num_linear_parameters": Derived(counts.linear, "the blocks' matrices"),
         "min_hidden_size": Derived(
             ridge_width(assumptions),
             f"4/3 x peak / bandwidth = 4/3 x {ratio:.0f} FLOP per byte on {assumptions.device_name}: "
@@ -39,7 +32,7 @@ def plan_size(model: ModelConfig, counts: ParameterCount, assumptions: Assumptio
     }
 
 
-def plan_batch(config: RunConfig, counts: ParameterCount) -> Values:
+def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     """Derive rows and tokens per step, and what the whole run reads."""
     trainer, distributed = config.trainer, config.distributed
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
@@ -62,7 +55,7 @@ def plan_batch(config: RunConfig, counts: ParameterCount) -> Values:
             f"{tokens_per_step:,} tokens per step x {trainer.max_steps:,} steps x fill {fill.value:.2f}",
         ),
         "tokens_per_parameter": Derived(
-            total / counts.total, f"{total:,} tokens / {counts.total:,} parameters"
+            total / shape.parameters.total, f"{total:,} tokens / {shape.parameters.total:,} parameters"
         ),
     }
 

@@ -6,6 +6,7 @@ A tokenizer that is not on this machine has an assumed size, which says so. File
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from neobert.config.schema import TokenizerConfig
+from neobert.config.schema import RunConfig, TokenizerConfig
+from neobert.families.table import requested_rows
+from neobert.plan.derived import Derived
+
+VOCAB_MULTIPLE = 128
+"""Rows of the embedding come in multiples of this: products over the vocabulary then fill their tiles."""
 
 BERT_SIZE = 30_522
 KNOWN_SIZES = {"bert-base-uncased": BERT_SIZE, "google-bert/bert-base-uncased": BERT_SIZE}
@@ -43,6 +49,25 @@ class TokenizerSize:
 
 class _UnreadableError(Exception):
     """The tokenizer's files do not say how many tokens it has."""
+
+
+def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]:
+    """Derive the rows of the embedding, as the trainer does from the tokenizer that it loads."""
+    requested = requested_rows(config)
+    if requested is not None:
+        return Derived(requested, "model.vocab_size as given")
+    rounded = round_up(tokenizer.num_tokens, VOCAB_MULTIPLE)
+    return Derived(rounded, f"{tokenizer.source}, rounded up to a multiple of {VOCAB_MULTIPLE}")
+
+
+def vocabulary_rows(config: RunConfig) -> int:
+    """Return the rows of the embedding, from the tokenizer's files where they are on this machine."""
+    return plan_vocabulary(config, tokenizer_size(config.tokenizer)).value
+
+
+def round_up(value: int, multiple: int) -> int:
+    """Return the least multiple of `multiple` that is not below `value`."""
+    return multiple * math.ceil(value / multiple)
 
 
 def configured_size(config: TokenizerConfig) -> TokenizerSize:

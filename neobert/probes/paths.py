@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from neobert.config import replace
 from neobert.config.schema import RunConfig
+from neobert.families.neobert.spec import with_positions
+from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import MaskedLMObjective, StepKernels, build_objective
-from neobert.plan.parameters import model_of
 from neobert.probes.specimen import PAD_ID, Specimen
 
 NUM_LAYERS = 2
@@ -113,7 +114,8 @@ def build_path(
 ) -> Path:
     """Build a path with telling weights, or with those that training starts from."""
     torch.manual_seed(config.seed)
-    shape = build_model_config(model_of(config), vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
+    section = with_positions(config.model, longest_row(config))
+    shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
     with device:  # which draws sixty million weights in no time; one core of the host takes seconds
         model = NeoBERTLMHead(shape)
         if not has_initial_weights:

@@ -15,8 +15,7 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.data.shape import row_length
 from neobert.objectives import StepKernels
-from neobert.plan.size import plan_vocab_size
-from neobert.plan.vocabulary import tokenizer_size
+from neobert.plan.vocabulary import vocabulary_rows
 from neobert.probes.candidates import Candidates, find_candidates
 from neobert.probes.numbers import finite
 from neobert.probes.one_path import Setting, Way, build, probe_path
@@ -85,7 +84,7 @@ def make_setting(config: RunConfig, device: torch.device) -> Setting:
     lengths = lengths_for(row_length(config))
     shape = shape_for(config, lengths, row_length(config))
     small = probe_config(config, shape.rows)
-    vocab_size = plan_vocab_size(config.model, tokenizer_size(config.tokenizer)).value
+    vocab_size = vocabulary_rows(config)
     dtype = torch.bfloat16 if config.trainer.mixed_precision == "bf16" else torch.float32
     return Setting(small, vocab_size, device, dtype, build_specimen(small, vocab_size, lengths, device))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
 
 Role = Literal["cls", "sep", "mask", "pad"]
 
@@ -68,7 +69,7 @@ class TaskSpec:
         module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
         metrics: what an evaluation may report; `reports` says which of them a config gets.
         tokenizer_roles: special tokens that the tokenizer must have.
-        head: size and work of the head, given the config and the rows of the embedding.
+        head: size and work of the head, given the config and the shape of the model.
         unread: keys and sections (`section.*`) that the task does not read, with the reason.
     """
 
@@ -77,6 +78,6 @@ class TaskSpec:
     module: str
     metrics: tuple[Metric, ...]
     tokenizer_roles: tuple[Role, ...]
-    head: Callable[[RunConfig, int], Head]
+    head: Callable[[RunConfig, ModelShape], Head]
     unread: Mapping[str, str] = field(default_factory=dict)
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

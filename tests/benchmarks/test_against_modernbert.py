@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from neobert.data.prepare import prepare
+from neobert.families.neobert.spec import feed_forward_width
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.plan import feed_forward_width
 
 VOCAB = 30_528
 

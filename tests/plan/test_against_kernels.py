@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from neobert.config.schema import ModelConfig, RunConfig
-from neobert.plan import Plan, build_plan, count_parameters
+from neobert.families.table import shape_of
+from neobert.plan import Plan, build_plan
 from neobert.plan.hardware import assumptions_for
 from neobert.plan.memory import activation_bytes
 from profiles.registry import load_profile
@@ -65,11 +66,11 @@ def kept_bytes(model: ModelConfig, kernels: str) -> int:
 def test_own_kernels_keep_what_is_predicted(kernels):
     """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
     shallow, deep = (replace(SMALL, num_hidden_layers=n) for n in (2, 6))
-    copies = 2 * (count_parameters(deep, 1).linear - count_parameters(shallow, 1).linear)
+    runs = [RunConfig(model=model) for model in (shallow, deep)]
+    fewer, more = (shape_of(run, 1) for run in runs)
+    copies = 2 * (more.parameters.linear - fewer.parameters.linear)
     counted = kept_bytes(deep, kernels) - kept_bytes(shallow, kernels) - copies
-    predicted = activation_bytes(RunConfig(model=deep), kernels) - activation_bytes(
-        RunConfig(model=shallow), kernels
-    )
+    predicted = activation_bytes(runs[1], more, kernels) - activation_bytes(runs[0], fewer, kernels)
     assert TOKENS * predicted == pytest.approx(counted, rel=0.01)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
-from neobert.plan import assumptions_for, build_plan, count_parameters
+from neobert.families.table import shape_of
+from neobert.plan import assumptions_for, build_plan
 from neobert.plan.moments import optimizer_values
 
 torch = pytest.importorskip("torch")
@@ -27,7 +28,7 @@ def test_every_moment_is_counted(name):
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     kept = [value for state in optimizer.state.values() for key, value in state.items() if key != "step"]
-    planned = optimizer_values(config, count_parameters(TINY, VOCAB_SIZE))
+    planned = optimizer_values(config, shape_of(RunConfig(model=TINY), VOCAB_SIZE).parameters)
     assert planned.value == sum(value.numel() for value in kept)
 
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.schema import ModelConfig
-from neobert.plan import count_parameters, feed_forward_width, round_up
+from neobert.config.schema import ModelConfig, RunConfig
+from neobert.families.neobert.spec import feed_forward_width
+from neobert.families.table import shape_of
+from neobert.plan import round_up
 
 NEOBERT = ModelConfig()
 
@@ -23,7 +25,8 @@ NEOBERT = ModelConfig()
     ],
 )
 def test_published_sizes(change, vocab_size, expected):
-    assert count_parameters(replace(NEOBERT, **change), vocab_size).total == expected
+    run = RunConfig(model=replace(NEOBERT, **change))
+    assert shape_of(run, vocab_size).parameters.total == expected
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from neobert.config import from_dict
 from neobert.data.microbatch import Microbatch
 from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
+from neobert.families.table import shape_of
 from neobert.plan.flops import flops_per_token
-from neobert.plan.parameters import count_parameters
 from neobert.tasks.pretraining.task import PretrainingData, describe, segment_lengths, vocabulary_rows
 
 VOCAB = 256
@@ -53,8 +53,7 @@ def test_padding_earns_no_flops(is_packed):
 def test_flops_are_the_plans_where_its_assumptions_hold(masked_only):
     """For equal segments, and the configured share of targets, both count the same."""
     pretraining, config = data(masked_logits_only_loss=masked_only)
-    count = count_parameters(config.model, VOCAB)
-    predicted = flops_per_token(config, count, VOCAB, segment=10) * 40
+    predicted = flops_per_token(config, shape_of(config, VOCAB), segment=10) * 40
     assert pretraining.flops(batch([10] * 4, num_targets=8)) == pytest.approx(predicted)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nextafter
+from typing import Any
 
 import pytest
 
+from neobert.families.shape import ModelShape
+from neobert.families.table import shape_of
 from neobert.plan import build_plan
 from tests.validators.judging import (
     found,
@@ -42,10 +45,14 @@ def test_growth_of_a_hundredth_in_fifty_steps(growth: float, count: int) -> None
     ],
 )
 def test_the_key_that_took_most_is_named(sizes: tuple[int, int, int], key: str) -> None:
-    model = run_of().config.model
     names = ("hidden_size", "num_hidden_layers", "intermediate_size")
-    small = replace(model, **dict(zip(names, sizes, strict=True)))
-    assert _most_shrunk(small, model) == f"model.{key}"
+    small = shape_with(**dict(zip(names, sizes, strict=True)))
+    assert _most_shrunk(small, shape_with()) == f"model.{key}"
+
+
+def shape_with(**changes: Any) -> ModelShape:
+    config = run_of().config
+    return shape_of(replace(config, model=replace(config.model, **changes)), 128)
 
 
 @pytest.mark.parametrize(
@@ -61,11 +68,9 @@ def test_the_key_that_took_most_is_named(sizes: tuple[int, int, int], key: str) 
     ],
 )
 def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: bool, said: int) -> None:
-    config = run_of().config
-    model = replace(config.model, hidden_size=hidden, num_attention_heads=1, rope=True)
-    assert len(list(_heads(replace(config, model=model), on_gpu=on_gpu))) == said
-    without = replace(config, model=replace(model, rope=False))
-    assert len(list(_heads(without, on_gpu=False))) == 0
+    size = {"hidden_size": hidden, "num_attention_heads": 1}
+    assert len(list(_heads(shape_with(**size, rope=True), on_gpu=on_gpu))) == said
+    assert len(list(_heads(shape_with(**size, rope=False), on_gpu=False))) == 0
 
 
 def other_memory(is_on: bool, *overrides: str) -> float:

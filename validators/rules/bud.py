@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -54,7 +55,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
             _what_fits(run, plan, hours, limit),
         )
     tokens = plan.tokens_per_parameter
-    is_judged = run.is_production and run.config.model.pretrained_checkpoint is None
+    is_judged = run.is_production and initial_weights(run.config) is None
     if is_judged and tokens.value < COMPUTE_OPTIMAL_TOKENS:
         yield Violation(
             "trainer.max_steps",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import sqrt
 
+from neobert.families.table import requested_rows
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -137,7 +138,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             "tokenizer", f"the text was made by tokenizer {have}, and the run has {want}", PREPARE
         )
-    rows = min(found.vocab_size, run.config.model.vocab_size or found.vocab_size)
+    rows = min(found.vocab_size, requested_rows(run.config) or found.vocab_size)
     if found.max_token_id >= rows:
         message = f"the text holds token id {found.max_token_id:,}, and the vocabulary has {rows:,}"
         yield Violation("tokenizer", message, PREPARE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neobert.config.schema import RunConfig
+from neobert.families.table import requested_kernels, with_kernels
 from neobert.plan import Plan, build_plan
 from neobert.plan.kernels import OWN_KERNELS
 from profiles.registry import ResolvedRun
@@ -76,15 +77,12 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _ways_to_fit(run: ResolvedRun, plan: Plan) -> str:
-    """Only what is predicted to fit is worth trying."""
-    trainer, model = run.config.trainer, run.config.model
-    kernels = "torch" if model.kernel_backend in OWN_KERNELS else model.kernel_backend
+    """Name the changes after which the step is predicted to fit."""
+    trainer, (blocks, _) = run.config.trainer, requested_kernels(run.config)
     smallest = replace(run.config, trainer=replace(trainer, per_device_train_batch_size=1))
-    recomputed = replace(
-        run.config,
-        trainer=replace(trainer, gradient_checkpointing=True),
-        model=replace(model, kernel_backend=kernels),
-    )
+    recomputed = replace(run.config, trainer=replace(trainer, gradient_checkpointing=True))
+    if blocks in OWN_KERNELS:
+        recomputed = with_kernels(recomputed, "torch")
     ways = []
     if trainer.per_device_train_batch_size > 1 and _fits(smallest, plan):
         ways.append("lower the batch per device and accumulate")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neobert.config.schema import ModelConfig, RunConfig
+from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
+from neobert.families.table import initial_weights, requested_kernels, requested_rows
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from neobert.plan.kernels import OWN_KERNELS
 from profiles.registry import ResolvedRun
@@ -50,7 +52,7 @@ def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       num_attention_heads: 12
     ```
     """
-    width, floor = run.config.model.hidden_size, plan.min_hidden_size
+    width, floor = plan.shape.hidden_size, plan.min_hidden_size
     if width < floor.value:
         yield Violation(
             "model.hidden_size",
@@ -58,16 +60,16 @@ def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "widen the model, or use a smoke profile",
         )
     if run.profile is not None:
-        yield from _far_below_profile(run.config, plan, run.profile.name, run.profile.config)
+        yield from _far_below_profile(plan, run.profile.name, run.profile.config)
 
 
-def _far_below_profile(config: RunConfig, plan: Plan, name: str, profile: RunConfig) -> Violations:
+def _far_below_profile(plan: Plan, name: str, profile: RunConfig) -> Violations:
     own = build_plan(profile, plan.assumptions)
-    layers, expected_layers = config.model.num_hidden_layers, profile.model.num_hidden_layers
+    layers, expected_layers = plan.shape.num_layers, own.shape.num_layers
     parameters, expected_parameters = plan.num_linear_parameters.value, own.num_linear_parameters.value
     sizes = (
         ("model.num_hidden_layers", "blocks", layers, expected_layers),
-        (_most_shrunk(config.model, profile.model), "parameters in blocks", parameters, expected_parameters),
+        (_most_shrunk(plan.shape, own.shape), "parameters in blocks", parameters, expected_parameters),
         ("dataset.max_seq_length", "tokens per sequence", plan.max_length.value, own.max_length.value),
     )
     for path, noun, value, expected in sizes:
@@ -79,10 +81,14 @@ def _far_below_profile(config: RunConfig, plan: Plan, name: str, profile: RunCon
             )
 
 
-def _most_shrunk(model: ModelConfig, profile: ModelConfig) -> str:
+def _most_shrunk(shape: ModelShape, profile: ModelShape) -> str:
     """Return the key that took most from the profile's size."""
-    keys = ("hidden_size", "num_hidden_layers", "intermediate_size")
-    return "model." + min(keys, key=lambda key: getattr(model, key) / getattr(profile, key))
+    shares = {
+        "model.hidden_size": shape.hidden_size / profile.hidden_size,
+        "model.num_hidden_layers": shape.num_layers / profile.num_layers,
+        "model.intermediate_size": shape.feed_forward_width / profile.feed_forward_width,
+    }
+    return min(shares, key=lambda key: shares[key])
 
 
 @rule("MOD002", "illegal-shape", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
@@ -113,19 +119,18 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     on_gpu = run.device == "cuda"
-    yield from _heads(run.config, on_gpu=on_gpu)
+    yield from _heads(plan.shape, on_gpu=on_gpu)
     yield from _vocabulary(run.config)
-    yield from _lengths(run.config, plan.max_length.value)
+    yield from _lengths(run.config, plan)
 
 
-def _heads(config: RunConfig, *, on_gpu: bool) -> Violations:
-    hidden, heads = config.model.hidden_size, config.model.num_attention_heads
+def _heads(shape: ModelShape, *, on_gpu: bool) -> Violations:
+    hidden, heads, size = shape.hidden_size, shape.num_heads, shape.head_size
     path = "model.num_attention_heads"
-    if hidden % heads:
+    if size * heads != shape.attention_width:
         yield Violation(path, f"{heads} heads do not divide hidden_size {hidden}", "a head of 64 is usual")
         return
-    size = hidden // heads
-    if config.model.rope and size % 2:
+    if shape.positions == "rotary" and size % 2:
         yield Violation(path, f"a head of {size} cannot be rotated in pairs", "make hidden_size / heads even")
     if on_gpu and (size % FLASH_HEAD_MULTIPLE or size > FLASH_HEAD_LARGEST):
         yield Violation(
@@ -136,10 +141,10 @@ def _heads(config: RunConfig, *, on_gpu: bool) -> Violations:
 
 
 def _vocabulary(config: RunConfig) -> Violations:
-    rows, words = config.model.vocab_size, config.tokenizer.vocab_size
+    rows, words = requested_rows(config), config.tokenizer.vocab_size
     if rows is None:
         return
-    if rows % VOCAB_MULTIPLE and config.model.pretrained_checkpoint is None:
+    if rows % VOCAB_MULTIPLE and initial_weights(config) is None:
         yield Violation(
             "model.vocab_size",
             f"vocab_size {rows:,} is no multiple of {VOCAB_MULTIPLE}",
@@ -153,9 +158,9 @@ def _vocabulary(config: RunConfig) -> Violations:
         )
 
 
-def _lengths(config: RunConfig, max_length: int) -> Violations:
-    positions = config.model.max_position_embeddings
-    if positions is not None and max_length > positions:
+def _lengths(config: RunConfig, plan: Plan) -> Violations:
+    positions, max_length = plan.shape.max_positions, plan.max_length.value
+    if max_length > positions:
         yield Violation(
             "model.max_position_embeddings",
             f"max_seq_length {max_length} exceeds max_position_embeddings {positions}",
@@ -171,7 +176,7 @@ def _lengths(config: RunConfig, max_length: int) -> Violations:
                 f"{path} {length} disagrees with dataset.max_seq_length {config.dataset.max_seq_length}",
                 "leave it null: it follows dataset.max_seq_length",
             )
-    if config.datacollator.pack_sequences and not config.model.rope:
+    if config.datacollator.pack_sequences and plan.shape.positions == "learned":
         yield Violation(
             "model.rope",
             "learned positions run on across packed documents",
@@ -232,5 +237,6 @@ def _way_to_fit(config: RunConfig) -> str:
 
 def way_to_recompute(config: RunConfig) -> str:
     """Say which keys to set. The own kernels recompute nothing: there the price is the kernels as well."""
-    kernels = "" if config.model.kernel_backend not in OWN_KERNELS else " with model.kernel_backend torch"
+    blocks, _ = requested_kernels(config)
+    kernels = "" if blocks not in OWN_KERNELS else " with model.kernel_backend torch"
     return f"set {CHECKPOINTING} to true{kernels}"

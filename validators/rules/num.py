@@ -33,13 +33,13 @@ class _Judged:
             raise CannotTellError("; ".join(self.doubts))
 
 
-def _judge(run: ResolvedRun, facts: Facts, names: tuple[ProbeName, ...]) -> _Judged:
+def _judge(plan: Plan, facts: Facts, names: tuple[ProbeName, ...]) -> _Judged:
     judged = _Judged()
     assert facts.numerics is not None
     for path in facts.numerics.paths:
         if path.error:
             judged.doubts.append(f"{path.label}: the probes stopped: {path.error}")
-        for name in _expected(run, path, names):
+        for name in _expected(path, names, has_rotation=plan.shape.positions == "rotary"):
             judged.faults += [f"{path.label}: {fault}" for fault in FAULTS[name](path, path.probes)]
             judged.faults += _survivors(path, name)
             judged.doubts += [] if path.error else _doubts(path, name)
@@ -48,11 +48,11 @@ def _judge(run: ResolvedRun, facts: Facts, names: tuple[ProbeName, ...]) -> _Jud
     return judged
 
 
-def _expected(run: ResolvedRun, path: PathFacts, names: tuple[ProbeName, ...]) -> Iterator[ProbeName]:
+def _expected(path: PathFacts, names: tuple[ProbeName, ...], *, has_rotation: bool) -> Iterator[ProbeName]:
     for name in names:
         if path.is_compiled and name not in OF_A_COMPILED_PATH:
             continue
-        if name != "rotation" or run.config.model.rope:
+        if name != "rotation" or has_rotation:
             yield name
 
 
@@ -105,7 +105,7 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     neobert-launch validate-gpu --full, and a backend that it passes
     ```
     """
-    judged = _judge(run, facts, ("isolation", "padding"))
+    judged = _judge(plan, facts, ("isolation", "padding"))
     assert facts.numerics is not None
     for path in facts.numerics.paths:
         if (path.dispatched or not path.error) and path.dispatched != path.attention:
@@ -144,7 +144,7 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     angles in fp32; a backend that validate-gpu passes
     ```
     """
-    judged = _judge(run, facts, ("parity", "rotation"))
+    judged = _judge(plan, facts, ("parity", "rotation"))
     assert facts.numerics is not None
     judged.faults += _of_the_model(facts.numerics)
     yield from judged.conclude(OTHER_BACKEND)
@@ -190,7 +190,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     attention as the model declares it
     ```
     """
-    yield from _judge(run, facts, ("direction",)).conclude(OTHER_BACKEND)
+    yield from _judge(plan, facts, ("direction",)).conclude(OTHER_BACKEND)
 
 
 @rule(
@@ -226,6 +226,6 @@ def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     for runs to compare bit by bit: model.kernel_backend triton or fused, and rows of 2,048 tokens at most
     ```
     """
-    yield from _judge(run, facts, ("repeats",)).conclude(
+    yield from _judge(plan, facts, ("repeats",)).conclude(
         "what moved has to repeat here, see the rule's page; run it again, and look at GPU007"
     )

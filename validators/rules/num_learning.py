@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import log
 
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -47,7 +48,7 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         return
     found = measured(rehearsal_of(facts).learning, facts, "the loss")
     uniform = log(found.vocab_size)
-    is_fresh = run.config.model.pretrained_checkpoint is None
+    is_fresh = initial_weights(run.config) is None
     if found.initial_loss is None or (
         is_fresh and abs(found.initial_loss / uniform - 1) > INITIAL_LOSS_SHARE
     ):

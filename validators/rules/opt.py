@@ -6,6 +6,8 @@ import math
 
 from neobert.config import RunConfig, all_keys
 from neobert.config.schema import ADAMS
+from neobert.families.shape import ModelShape
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -81,7 +83,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     optimizer = run.config.optimizer
     if optimizer.name in ADAMS:
         return
-    share, is_fresh = _share_of_a_step(run.config), run.config.model.pretrained_checkpoint is None
+    share, is_fresh = _share_of_a_step(run.config, plan.shape), initial_weights(run.config) is None
     if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):
         path = "optimizer.lr" if optimizer.muon_lr is None else "optimizer.muon_lr"
         rate, way = optimizer.muon_lr or optimizer.lr, optimizer.muon_adjust_lr_fn
@@ -92,12 +94,12 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         )
 
 
-def _share_of_a_step(config: RunConfig) -> float:
-    """An orthogonal D x D matrix has a root mean square of 1 / sqrt(D), a uniform one its range / sqrt(3)."""
-    optimizer, hidden = config.optimizer, config.model.hidden_size
+def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
+    """Compare root mean squares: that of an orthogonal D x D matrix is 1 / sqrt(D)."""
+    optimizer, hidden = config.optimizer, shape.hidden_size
     is_matched = optimizer.muon_adjust_lr_fn == "match_rms_adamw"
     update = (optimizer.muon_lr or optimizer.lr) * (0.2 if is_matched else 1 / math.sqrt(hidden))
-    return update * math.sqrt(3) / config.model.decoder_init_range
+    return update / shape.initial_rms
 
 
 @rule("OPT003", "unread-optimizer-key", severity=Severity.WARN, level=Level.STATIC)

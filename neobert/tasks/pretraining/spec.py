@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
 from neobert.tasks.spec import Head, Metric, TaskSpec
 
 METRICS = (
@@ -12,13 +13,13 @@ METRICS = (
 )
 
 
-def masked_lm_head(config: RunConfig, vocab_size: int) -> Head:
+def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
     """Return the decoder: V logits at the masked tokens, or at all of them."""
-    hidden, masked = config.model.hidden_size, config.datacollator.mlm_probability
+    masked = config.datacollator.mlm_probability
     return Head(
-        parameters=0 if config.model.tie_word_embeddings else vocab_size * (hidden + 1),
-        weights=vocab_size * hidden,
-        width=vocab_size,
+        parameters=shape.parameters.decoder,
+        weights=shape.decoder_products,
+        width=shape.vocab_size,
         scored_share=masked if config.trainer.masked_logits_only_loss else 1.0,
     )
 

@@ -22,12 +22,13 @@ from neobert.data.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.weights import load_weights
+from neobert.families.neobert.spec import with_positions
+from neobert.families.table import initial_weights, longest_row, requested_rows, shape_of
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import Objective, StepKernels, build_objective, check_labels, resolve_step_kernels
 from neobert.objectives.capacity import most_targets
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
-from neobert.plan.parameters import count_parameters, model_of
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.training.progress import Progress
 from neobert.training.task import Task
@@ -53,8 +54,9 @@ def build(
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
     model = build_model(config, prepared, kernels)
-    if is_fresh and config.model.pretrained_checkpoint is not None:
-        weights = Path(config.model.pretrained_checkpoint)
+    starts_from = initial_weights(config)
+    if is_fresh and starts_from is not None:
+        weights = Path(starts_from)
         refuse_other_vocabulary(prepared.tokenizer, weights)
         report = load_weights(model, weights)
         log.info("weights: %d tensors of %s", report.num_tensors, report.path)
@@ -88,8 +90,9 @@ def build_model(config: RunConfig, prepared: PreparedData, kernels: StepKernels)
     """Build the encoder with its decoder, with initial weights."""
     vocab_size = vocabulary_rows(config, prepared.tokenizer)
     pad_id = prepared.tokenizer.pad_id
+    section = with_positions(config.model, longest_row(config))
     model = NeoBERTLMHead(
-        build_model_config(model_of(config), vocab_size, pad_id, kernels.model_attention, kernels.modules)
+        build_model_config(section, vocab_size, pad_id, kernels.model_attention, kernels.modules)
     )
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
@@ -102,7 +105,7 @@ def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
 
     Weights that are gone on from may have been made without rows for inert tokens, which no text has.
     """
-    asked, is_fresh = config.model.vocab_size, config.model.pretrained_checkpoint is None
+    asked, is_fresh = requested_rows(config), initial_weights(config) is None
     if asked is None:
         return tokenizer.vocab_size
     least = tokenizer.vocab_size if is_fresh else tokenizer.num_tokens
@@ -178,14 +181,10 @@ class PretrainingData:
         }
 
     def flops(self, batch: Microbatch) -> int:
-        """Count 6 N T + 6 V D M + 12 L D sum(len^2) over the documents; the decoder sees M tokens."""
-        model = self.config.model
-        lengths = segment_lengths(batch)
+        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
         decoded = batch.num_targets if self.config.trainer.masked_logits_only_loss else batch.num_tokens
-        products = 6 * count_parameters(model, self.vocab_size).linear * batch.num_tokens
-        decoder = 6 * self.vocab_size * model.hidden_size * decoded
-        attention = 12 * model.num_hidden_layers * model.hidden_size * int((lengths * lengths).sum())
-        return products + decoder + attention
+        shape = shape_of(self.config, self.vocab_size)
+        return shape.block_flops(segment_lengths(batch).tolist()) + 6 * shape.decoder_products * decoded
 
     def read_retries(self) -> int | None:
         """Return how often a read of the training stream was retried; None for prepared text."""

@@ -1,0 +1,97 @@
+"""The light half of NeoBERT: its shape from the section `model`.
+
+L blocks, D hidden, F feed-forward width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from neobert.config.schema import ModelConfig
+from neobert.families.shape import Kept, ModelShape, ParameterCount
+
+
+def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
+    """Read the shape. `longest_row` fills in max_position_embeddings where the section leaves it null."""
+    positions = model.max_position_embeddings or longest_row
+    return ModelShape(
+        architecture="NeoBERT",
+        hidden_size=model.hidden_size,
+        num_layers=model.num_hidden_layers,
+        num_heads=model.num_attention_heads,
+        num_kv_heads=model.num_attention_heads,
+        attention_width=model.hidden_size,
+        feed_forward_width=feed_forward_width(model),
+        is_gated=model.hidden_act == "swiglu",
+        vocab_size=vocab_size,
+        has_tied_embeddings=model.tie_word_embeddings,
+        direction="bidirectional",
+        window=None,
+        positions="rotary" if model.rope else "learned",
+        max_positions=positions,
+        parameters=_parameters(model, vocab_size, positions),
+        decoder_products=vocab_size * model.hidden_size,
+        initial_rms=model.decoder_init_range / math.sqrt(3),  # of a uniform distribution
+        kept=_kept(model),
+    )
+
+
+def with_positions(model: ModelConfig, longest_row: int) -> ModelConfig:
+    """Return the section with the positions that null stands for: one per token of the longest row."""
+    return replace(model, max_position_embeddings=model.max_position_embeddings or longest_row)
+
+
+def feed_forward_width(model: ModelConfig) -> int:
+    """Return F: for SwiGLU two thirds of the nominal width, rounded up to a multiple of 8."""
+    if model.hidden_act == "swiglu":
+        return 8 * math.ceil(int(2 * model.intermediate_size / 3) / 8)
+    return model.intermediate_size
+
+
+def _parameters(model: ModelConfig, vocab_size: int, positions: int) -> ParameterCount:
+    hidden, layers = model.hidden_size, model.num_hidden_layers
+    feed_forward_matrices = 3 if model.hidden_act == "swiglu" else 2
+    per_block = 4 * hidden * hidden + feed_forward_matrices * hidden * feed_forward_width(model)
+    per_norm = hidden if model.rms_norm else 2 * hidden
+    return ParameterCount(
+        linear=layers * per_block,
+        vectors=(2 * layers + 1) * per_norm,
+        embeddings=vocab_size * hidden + (0 if model.rope else positions * hidden),
+        decoder=0 if model.tie_word_embeddings else vocab_size * (hidden + 1),
+    )
+
+
+def _kept(model: ModelConfig) -> dict[str, Kept]:
+    """Count what autograd keeps of one block, as measured on this project's model.
+
+    The own kernels also keep statistics of rows: two reciprocal root mean squares, a log-sum-exp per head.
+    `triton` computes the gated product again. Compiled graphs of the modules keep the whole of qkv for its v.
+    """
+    hidden, width = model.hidden_size, feed_forward_width(model)
+    statistics = 2 + model.num_attention_heads
+    gates = 3 if model.hidden_act == "swiglu" else 2
+    return {
+        "fused": Kept(
+            6 * hidden + 3 * width,
+            statistics,
+            "a block keeps its two streams, qkv, the context, gate, up and their product, in bf16",
+            is_bf16=True,
+        ),
+        "triton": Kept(
+            8 * hidden + 2 * width,
+            statistics,
+            "a block keeps two streams, their norms, rotated qkv, the context, gate and up, in bf16",
+            is_bf16=True,
+        ),
+        "compiled": Kept(
+            10 * hidden + gates * width,
+            hidden,
+            "a block keeps its products' inputs, qkv, rotated q, k, gate, up and product, an fp32 stream",
+        ),
+        "eager": Kept(
+            9 * hidden + (gates + 1) * width,
+            4 * hidden,
+            "a block keeps what a compiled one does, the activated gate and each step of the norms in fp32",
+        ),
+    }

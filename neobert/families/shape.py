@@ -1,0 +1,138 @@
+"""The shape of a model and the arithmetic that follows from it, without torch.
+
+The plan, the rules and the trainer's FLOP counter ask a `ModelShape` and never the section `model`, so they
+hold for every model family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+FP32_BYTES = 4
+BF16_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCount:
+    """Numbers of parameters by purpose.
+
+    Attributes:
+        linear: weights of the blocks' matrix products.
+        vectors: scales and shifts of norms, and biases of the blocks.
+        embeddings: token table and further tables (learned positions, token types).
+        decoder: everything between the last block and the logits that is not shared with the embedding.
+    """
+
+    linear: int
+    vectors: int
+    embeddings: int
+    decoder: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.linear + self.vectors + self.embeddings + self.decoder
+
+
+class Kept(NamedTuple):
+    """Numbers that one block keeps per token for the backward pass.
+
+    Attributes:
+        values: numbers in the compute type.
+        fp32_values: numbers in fp32, whatever the blocks compute in.
+        scores: numbers in the compute type for each token that a token attends to.
+        is_bf16: the kernels compute in bf16 alone.
+        reason: what these numbers are, for people.
+    """
+
+    values: int
+    fp32_values: int
+    reason: str
+    scores: int = 0
+    is_bf16: bool = False
+
+
+class Window(NamedTuple):
+    """Sliding-window attention: in `num_layers` of the blocks a token reaches `reach` tokens to each side."""
+
+    num_layers: int
+    reach: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """What is known of a model before it is built.
+
+    Attributes:
+        architecture: name of the model for people: `NeoBERT`, `bert`.
+        hidden_size: width of the residual stream.
+        attention_width: channels of all query heads; usually hidden_size.
+        num_kv_heads: heads of keys and values; fewer than num_heads under grouped-query attention.
+        feed_forward_width: width inside the feed-forward, per matrix.
+        is_gated: a gate and an up projection instead of one projection.
+        vocab_size: rows of the embedding.
+        window: sliding-window attention of some blocks; None: every token attends to the whole segment.
+        max_positions: longest sequence in tokens that the model accepts.
+        decoder_products: weights of the products between the last block and the logits, per position.
+        initial_rms: root mean square of the blocks' matrices before the first step.
+        kept: activations that a block keeps, by the kernels that run it (`kept_by`).
+    """
+
+    architecture: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    attention_width: int
+    feed_forward_width: int
+    is_gated: bool
+    vocab_size: int
+    has_tied_embeddings: bool
+    direction: Literal["bidirectional", "causal"]
+    window: Window | None
+    positions: Literal["rotary", "learned"]
+    max_positions: int
+    parameters: ParameterCount
+    decoder_products: int
+    initial_rms: float
+    kept: Mapping[str, Kept]
+
+    @property
+    def head_size(self) -> int:
+        """Channels of one head."""
+        return self.attention_width // self.num_heads
+
+    def attended_pairs(self, length: int) -> int:
+        """Count the pairs (query, key) of a segment of `length` tokens, over all blocks."""
+        whole = length * (length + 1) // 2 if self.direction == "causal" else length * length
+        if self.window is None or length <= self.window.reach:
+            return self.num_layers * whole
+        reach = self.window.reach
+        one_side = length * reach - reach * (reach + 1) // 2  # tokens near the end of a segment reach fewer
+        near = length + one_side * (1 if self.direction == "causal" else 2)
+        return (self.num_layers - self.window.num_layers) * whole + self.window.num_layers * near
+
+    def attention_flops(self, lengths: Iterable[int]) -> int:
+        """Count the FLOPs of attention, forward and backward, over segments of these lengths.
+
+        12 per channel and attended pair: two products, each with two products behind it. A sliding window
+        counts the pairs inside, and recomputation and padding count nothing.
+        """
+        return 12 * self.attention_width * sum(map(self.attended_pairs, lengths))
+
+    def block_flops(self, lengths: Iterable[int]) -> int:
+        """Count the FLOPs of all blocks, forward and backward, over segments of these lengths."""
+        lengths = tuple(lengths)
+        return 6 * self.parameters.linear * sum(lengths) + self.attention_flops(lengths)
+
+    def block_bytes(self, kernels: str, compute_bytes: int, segment: int) -> int:
+        """Return the bytes per token that one block keeps, in segments of `segment` tokens."""
+        kept = self.kept[kernels]
+        value_bytes = BF16_BYTES if kept.is_bf16 else compute_bytes
+        return value_bytes * (kept.values + kept.scores * segment) + FP32_BYTES * kept.fp32_values
+
+    def state_bytes(self, optimizer_values: int) -> int:
+        """Return the bytes of fp32 weights and of the numbers that the optimizer keeps."""
+        return FP32_BYTES * (self.parameters.total + optimizer_values)
