@@ -93,8 +93,8 @@ def _value_after(tokens: deque[str]) -> str:
 
 def _name_the_key(error: Any) -> None:
     """Where an unknown option is a key without its section, or another trainer's, say what to write."""
-    from neobert.config.lookup import keys_named
-    from neobert.config.renamed import advice_for_key
+    from neobert.config.key_suggestions import keys_named
+    from neobert.config.migrated_keys import advice_for_key
 
     name = getattr(error, "option_name", "").removeprefix("--").replace("-", "_")
     if near := keys_named(name):

@@ -16,11 +16,10 @@ from launcher import yaml_edits
 from launcher.files import write_bytes
 from neobert.config import ConfigError, ConfigIssue, all_keys, sections
 from neobert.config.document import LINE_BREAK, load_document
-from neobert.config.lookup import keys_named
-from neobert.config.renamed import advice_for_key
-from neobert.config.suggest import suggest_key
-from neobert.config.tree import Node, find, plain
-from neobert.config.words import in_our_words, is_legal, yaml_text
+from neobert.config.key_suggestions import keys_named, suggest_key
+from neobert.config.migrated_keys import advice_for_key
+from neobert.config.migrated_values import in_our_words, is_legal, yaml_text
+from neobert.config.nodes import Node, find, plain
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from profiles.registry import resolve_run

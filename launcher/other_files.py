@@ -14,8 +14,8 @@ from pathlib import Path
 from launcher.rundir import MANIFEST, RESOLVED
 from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
-from neobert.config.renamed import NAMES, SECTIONS
-from neobert.config.suggest import closest
+from neobert.config.key_suggestions import closest
+from neobert.config.migrated_keys import NAMES, SECTIONS
 from neobert.training.checkpoint.folders import CHECKPOINTS
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})

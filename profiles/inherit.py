@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neobert.config.document import Document, load_document
-from neobert.config.suggest import closest
-from neobert.config.tree import Node, Origin
+from neobert.config.key_suggestions import closest
+from neobert.config.nodes import Node, Origin
 from neobert.errors import EXIT_USAGE, ProjectError
 
 SHIPPED = Path(__file__).parent

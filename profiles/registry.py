@@ -9,10 +9,10 @@ from typing import Literal
 
 from neobert.config.canonical import sha256
 from neobert.config.document import Document, load_document
+from neobert.config.nodes import DEFAULT, Node, Origin
 from neobert.config.overrides import Override, parse_overrides
 from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
 from neobert.config.schema import RunConfig
-from neobert.config.tree import DEFAULT, Node, Origin
 from neobert.config.variables import References
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
 from profiles.inherit import (

@@ -16,9 +16,8 @@ from launcher.ui.table import columns
 from launcher.ui.values import origin_text, show_value
 from neobert.config import KeyInfo, all_keys, describe, to_dict
 from neobert.config.canonical import flatten, to_plain
-from neobert.config.lookup import keys_named
-from neobert.config.renamed import advice_for_key
-from neobert.config.suggest import suggest_key
+from neobert.config.key_suggestions import keys_named, suggest_key
+from neobert.config.migrated_keys import advice_for_key
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
 from profiles.registry import ResolvedRun

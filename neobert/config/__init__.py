@@ -4,12 +4,12 @@ from neobert.config.canonical import digest, dump_yaml, to_dict
 from neobert.config.document import Document, load_document
 from neobert.config.errors import ConfigError, ConfigIssue
 from neobert.config.json_schema import json_schema
+from neobert.config.key_suggestions import describe
 from neobert.config.keys import KeyInfo, all_keys, sections
-from neobert.config.lookup import describe
+from neobert.config.nodes import COMMAND_LINE, Origin
 from neobert.config.overrides import Override, parse_overrides
 from neobert.config.resolution import Resolution, from_dict, replace, resolve
 from neobert.config.schema import RunConfig
-from neobert.config.tree import COMMAND_LINE, Origin
 
 __all__ = [
     "COMMAND_LINE",

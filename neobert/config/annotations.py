@@ -12,8 +12,8 @@ from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from neobert.config.nodes import Path
 from neobert.config.schema import RunConfig
-from neobert.config.tree import Path
 
 TAG = "type"
 NOT_GIVEN = object()

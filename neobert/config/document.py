@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.tree import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
+from neobert.config.nodes import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
 from neobert.config.yaml_reader import read_yaml
 from neobert.printable import printable
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neobert.config.annotations import TAG, annotation_at, members_by_tag
-from neobert.config.tree import Path
+from neobert.config.nodes import Path
 
 if TYPE_CHECKING:
     from pydantic_core import SchemaValidator

@@ -21,8 +21,8 @@ from neobert.config.annotations import (
     unwrap,
     without_null,
 )
+from neobert.config.nodes import Path
 from neobert.config.schema import RunConfig
-from neobert.config.tree import Path
 from neobert.counting import counted
 
 NAMES = {

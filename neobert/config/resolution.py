@@ -6,22 +6,19 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from neobert.config.canonical import digest, to_dict
 from neobert.config.document import Document, Sources
-from neobert.config.dollars import lookalikes
 from neobert.config.errors import ConfigError
-from neobert.config.frozen import freeze
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
-from neobert.config.merge import lay_over
+from neobert.config.layers import lay_over, relative_to_their_files
+from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
 from neobert.config.overrides import Override, as_layer
-from neobert.config.paths import relative_to_their_files
 from neobert.config.schema import RunConfig
 from neobert.config.task_sections import SectionsRead, unread_sections
-from neobert.config.tree import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
-from neobert.config.variables import References, references_in, substitute
+from neobert.config.variables import References, lookalikes, references_in, substitute
 
 T = TypeVar("T")
 
@@ -29,6 +26,21 @@ MOST_EXPLAINED = 200
 MOST_ATTEMPTS = 3
 UNRESOLVED_VARIABLE = "CFG012"
 EMPTY = Node({}, DEFAULT, DEFAULT)
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses every change. It pickles, copies and serialises as a dict does."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("the configuration is frozen: build another with neobert.config.replace")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Any]]]:
+        return FrozenDict, (dict(self),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
     try:
         value = hydrate(kind, plain(root))
     except HydrationError as error:
-        from neobert.config.problems import flaws_of
+        from neobert.config.schema_errors import flaws_of
 
         # A key that is given twice has a value all the same; one that could not be read has none.
         known = {flaw.path for flaw in found if flaw.code != "CFG002"}
@@ -93,7 +105,7 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
 
 def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
     """Resolve layers in another trainer's terms, less what the schema refuses; None where none is."""
-    from neobert.config.foreign import carried, without
+    from neobert.config.migrated_files import carried, without
 
     translated = [carried(document) for document in layers]
     if not any(translated):
@@ -163,3 +175,12 @@ def _origins(root: Node) -> Mapping[str, Origin]:
     for path, node in walk(root):
         origins[join(path)] = node.key if isinstance(node.value, dict) else node.origin
     return MappingProxyType(origins)
+
+
+def freeze(value: Any) -> Any:
+    """Freeze a plain value all the way down: FrozenDict for mappings, tuples for lists."""
+    if isinstance(value, dict):
+        return FrozenDict({name: freeze(child) for name, child in value.items()})
+    if isinstance(value, list | tuple):
+        return tuple(freeze(item) for item in value)
+    return value

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from neobert.config.tree import LARGEST_INT, Scalar
+from neobert.config.nodes import LARGEST_INT, Scalar
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from neobert.config.canonical import to_plain
 from neobert.config.keys import describe_field, sections
-from neobert.config.tree import Flaw, Node, children, find, plain
+from neobert.config.nodes import Flaw, Node, children, find, plain
 
 SectionsRead = Mapping[str, Collection[str]]
 """Task to the sections that it reads."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-from neobert.config.tree import Flaw, Node, Origin, OriginKind, Path, UnreadableError, build
+from neobert.config.nodes import Flaw, Node, Origin, OriginKind, Path, UnreadableError, build
 
 NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 DOTTED = rf"{NAME}(?:\s*\.\s*{NAME})*"

@@ -1,14 +1,16 @@
 """Variables: values named once under `variables:`.
 
 `$variables.a.b` as a whole value keeps its type; `{$variables.a}` and `${variables.a}` stand inside text.
+Variables of the shell and misspelt references are not replaced. A value that looks like one is an error: a
+path with it would name a folder called `$HOME`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from neobert.config.tree import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, join, measure, walk
+from neobert.config.nodes import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, join, measure, walk
 
 NAME = r"[\w-]+(?:\.[\w-]+)*"
 EXACT = re.compile(rf"\$variables\.({NAME})")
@@ -18,6 +20,10 @@ REFERENCE = re.compile(rf"\$\{{?variables\.({NAME})")
 VARIABLES = "variables."
 MOST_TEXT = 2**20
 MOST_COMPARED = 10_000
+LOOKALIKE = re.compile(r"(?:^|/)\{?\$\{?([A-Za-z_]\w*)")
+MISSPELT = ("variable", "variables", "var", "vars")
+FREE_TEXT = ("waivers", "dataset.text_column")
+"""A reason is prose, and a column of text made from XML is called `$text` at times."""
 
 
 class _UnresolvedError(Exception):
@@ -165,9 +171,30 @@ class _Resolver:
         return str(value)
 
     def hint_for(self, name: str) -> str:
-        from neobert.config.suggest import closest
+        from neobert.config.key_suggestions import closest
 
         table = find(self.root, ("variables",))
         names = [join(path) for path, _ in walk(table)] if table else []
         near = closest(name, names) if len(names) * len(self.flaws) < MOST_COMPARED else ""
         return f"did you mean {near}?" if near else "define it under variables:"
+
+
+def lookalikes(root: Node) -> Iterator[Flaw]:
+    """Yield what a reader takes for a variable, once the variables have been replaced."""
+    for path, node in walk(root):
+        if isinstance(node.value, str) and not _is_free(path):
+            for name in LOOKALIKE.findall(node.value):
+                message = f"${name} is no variable, and {node.value!r} would be taken as it stands"
+                yield Flaw("CFG012", path, message, _hint_for_lookalike(name, root), node.origin)
+
+
+def _is_free(path: Path) -> bool:
+    return path[0] == "variables" or path[0] in FREE_TEXT or join(path) in FREE_TEXT
+
+
+def _hint_for_lookalike(name: str, root: Node) -> str:
+    if name.lower() in MISSPELT:
+        return "a whole value is $variables.name; inside text it is {$variables.name}"
+    if find(root, ("variables", name)):
+        return f"did you mean $variables.{name}?"
+    return "the shell's variables are not read here: write the value, or give it as an argument"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from neobert.config.scalars import read_scalar
-from neobert.config.tree import (
+from neobert.config.nodes import (
     MAX_DEPTH,
     MAX_VALUES,
     Flaw,
@@ -20,6 +19,7 @@ from neobert.config.tree import (
     measure,
     scalar_flaw,
 )
+from neobert.config.scalars import read_scalar
 
 
 def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:

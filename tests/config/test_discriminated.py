@@ -20,7 +20,7 @@ from neobert.config.annotations import annotation_at, members_by_tag
 from neobert.config.canonical import to_json, to_plain
 from neobert.config.json_schema import json_schema
 from neobert.config.keys import all_keys, describe_field
-from neobert.config.merge import lay_over
+from neobert.config.layers import lay_over
 from neobert.config.overrides import as_layer, parse_overrides
 from neobert.config.resolution import build, sources_of
 from neobert.config.schema import STRICT, NonNegativeInt, PositiveInt, key, section

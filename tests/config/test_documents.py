@@ -7,7 +7,7 @@ import pytest
 
 from neobert.config import ConfigError, load_document, resolve
 from neobert.config.document import MAX_BYTES
-from neobert.config.tree import MAX_DEPTH
+from neobert.config.nodes import MAX_DEPTH
 
 UNREADABLE = {
     "empty": (b"", "is empty"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neobert.config.renamed import KEYS, NAMES, SECTIONS, VALUES
+from neobert.config.migrated_keys import KEYS, NAMES, SECTIONS, VALUES
 from profiles.registry import list_profiles, load_profile
 
 ROOT = Path(__file__).parents[2]

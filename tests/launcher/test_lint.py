@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from launcher.discovery import discover
 from launcher.fixes import Edit, apply, fix_file
 from launcher.other_files import left_out_because
-from neobert.config.renamed import KEYS, NAMES
+from neobert.config.migrated_keys import KEYS, NAMES
 from profiles import registry
 from profiles.inherit import load_layers
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import cache
 
 from neobert.config.document import Document
+from neobert.config.key_suggestions import suggest_key
 from neobert.config.keys import all_keys, sections
-from neobert.config.renamed import BATCH, advice_for_key
-from neobert.config.suggest import suggest_key
-from neobert.config.tree import Node, Path, Scalar, find, join, walk
-from neobert.config.words import in_our_words
+from neobert.config.migrated_keys import BATCH, advice_for_key
+from neobert.config.migrated_values import in_our_words
+from neobert.config.nodes import Node, Path, Scalar, find, join, walk
 
 TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"

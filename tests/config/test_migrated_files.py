@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neobert.config import ConfigError, to_dict
 from neobert.config.keys import all_keys
-from neobert.config.renamed import KEYS, NAMES
+from neobert.config.migrated_keys import KEYS, NAMES
 from profiles.registry import ResolvedRun, load_profile, resolve_readable, resolve_run
 
 Read = Callable[[str], ResolvedRun | None]

@@ -1,9 +1,10 @@
-"""Did you mean: over all sections, because a key in the wrong section is the commonest typo."""
+"""Keys by name, and suggestions for other names: over all sections, as keys are often misplaced."""
 
 from __future__ import annotations
 
-from neobert.config.keys import all_keys, sections
-from neobert.config.renamed import NAMES
+from neobert.config.keys import KeyInfo, all_keys, describe_field, sections
+from neobert.config.migrated_keys import NAMES, advice_for_key
+from neobert.errors import EXIT_USAGE, ProjectError
 
 CLOSE = 0.72
 OTHER_SECTIONS = {"training": "trainer", "optim": "optimizer", "data": "dataset"}
@@ -43,3 +44,20 @@ def advice_for_near_name(name: str) -> str:
     """Say what to write instead of a name that is nearly one of another trainer's, or an empty text."""
     near = closest(name, list(NAMES))
     return f"{near} of other trainers: {NAMES[near]}" if near else ""
+
+
+def describe(key: str) -> KeyInfo:
+    """What the schema says about a key or a section. Raises ProjectError (CFG001) with what was meant."""
+    path = tuple(key.split("."))
+    info = describe_field(path)
+    if info is not None:
+        return info
+    near = suggest_key(key)
+    guess = f"did you mean {near}?" if near else advice_for_near_name(path[-1])
+    hint = advice_for_key(path) or guess or "`neobert-launch schema` lists the keys"
+    raise ProjectError("CFG001", f"{key or repr(key)} is not a key", hint, exit_code=EXIT_USAGE)
+
+
+def keys_named(name: str) -> list[str]:
+    """The keys of all sections that have this name behind their last dot."""
+    return [key for key in all_keys() if key.rpartition(".")[2] == name]

@@ -18,13 +18,13 @@ from neobert.config.annotations import (
     unwrap,
 )
 from neobert.config.hydrate import Problem
+from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, type_text
-from neobert.config.renamed import advice_for_key, advice_for_value
+from neobert.config.migrated_keys import advice_for_key, advice_for_value
+from neobert.config.migrated_values import with_value
+from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.scalars import read_number
 from neobert.config.schema import RunConfig
-from neobert.config.suggest import advice_for_near_name, closest, suggest_key
-from neobert.config.tree import Flaw, Node, Path, children, find, join, nearest, plain
-from neobert.config.words import with_value
 
 UNKNOWN = "unexpected_keyword_argument"
 MISSING = "missing"

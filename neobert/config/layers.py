@@ -1,14 +1,15 @@
-"""Layers of configuration, laid over each other: mappings key by key, anything else as a whole."""
+"""Layers of configuration: merging key by key, and paths relative to the run file that gives them."""
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping
 from typing import Any
 
 from neobert.config.annotations import TAG
-from neobert.config.keys import discriminated_sections, replacing_keys
+from neobert.config.keys import discriminated_sections, path_keys, replacing_keys
+from neobert.config.nodes import Node, Path, find, join, put
 from neobert.config.schema import RunConfig
-from neobert.config.tree import Node, Path, find, put
 
 
 def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
@@ -58,3 +59,30 @@ def merge(base: Node, over: Node) -> Node:
     # An override opens no section of its own where a file did: findings point at the file's.
     held_by = base if over.origin.kind == "override" else over
     return Node(entries, held_by.origin, held_by.key)
+
+
+def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
+    """Rewrite the paths of run files so that they hold from the working directory.
+
+    A path that exists only from the working directory stays as it is, which earlier versions read it as; its
+    key is returned too. Profiles and the command line are relative to the working directory.
+    """
+    outdated = []
+    for path, words in path_keys().items():
+        node = find(root, path)
+        if node is None or not isinstance(node.value, str) or node.value in words:
+            continue
+        moved = _from_its_file(node.value, node.origin.file) if node.origin.kind == "file" else node.value
+        if moved == node.value:
+            continue
+        if os.path.exists(node.value) and not os.path.exists(moved):
+            outdated.append(join(path))
+        else:
+            root = put(root, path, Node(moved, node.origin, node.key))
+    return root, tuple(outdated)
+
+
+def _from_its_file(value: str, file: str) -> str:
+    folder = os.path.dirname(file)
+    is_fixed = not value or value.startswith("~") or "://" in value or os.path.isabs(value)
+    return value if is_fixed or os.path.normpath(folder or ".") == "." else os.path.join(folder, value)

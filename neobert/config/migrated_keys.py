@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.config.tree import Path
+from neobert.config.nodes import Path
 
 BATCH = "rows per device are trainer.per_device_train_batch_size"
 NO_DROPOUT = "NeoBERT trains without dropout; remove the line"

@@ -9,8 +9,8 @@ from typing import Any
 from neobert.config.annotations import annotation_at, choices_of
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
+from neobert.config.nodes import Scalar
 from neobert.config.schema import RunConfig
-from neobert.config.tree import Scalar
 
 FP32, BF16 = "fp32", "bf16"
 ATTENTION: dict[Scalar, str | int] = {

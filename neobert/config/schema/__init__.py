@@ -1,0 +1,96 @@
+"""The schema: one frozen, slotted dataclass per section. It holds what was requested, and nothing derived.
+
+Every key's description stands next to it, and the JSON Schema, `explain` and the reference pages are
+generated from here. So is what a change of a key affects: which changes a resume allows, what a measurement
+holds for, and which differences `bench` names. Bounds and closed sets are checked at hydration; what couples
+keys is a rule.
+"""
+
+# ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from neobert.config.schema.data import DataCollatorConfig, DatasetConfig, TokenizerConfig
+from neobert.config.schema.fields import (
+    EFFECTS,
+    PER_KEY,
+    STRICT,
+    Effect,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    key,
+    metadata_of,
+    require_effects,
+    section,
+)
+from neobert.config.schema.model import ModelConfig
+from neobert.config.schema.operation import (
+    DistributedConfig,
+    GuardConfig,
+    Waiver,
+    WandbConfig,
+    WatchdogConfig,
+)
+from neobert.config.schema.training import ADAMS, OptimizerConfig, SchedulerConfig, TrainerConfig
+
+__all__ = [
+    "ADAMS",
+    "EFFECTS",
+    "PER_KEY",
+    "STRICT",
+    "DataCollatorConfig",
+    "DatasetConfig",
+    "DistributedConfig",
+    "Effect",
+    "GuardConfig",
+    "ModelConfig",
+    "NonNegativeInt",
+    "OptimizerConfig",
+    "PositiveFloat",
+    "PositiveInt",
+    "RunConfig",
+    "SchedulerConfig",
+    "TokenizerConfig",
+    "TrainerConfig",
+    "Waiver",
+    "WandbConfig",
+    "WatchdogConfig",
+    "key",
+    "require_effects",
+    "section",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One run, as asked for."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
+    task: Literal["pretrain"] = key("pretrain", "What is trained.", affects="model")
+    seed: NonNegativeInt = key(0, "Seed of weights, order, masks.", affects="data")
+    variables: dict[str, Any] = field(
+        default_factory=dict, metadata=metadata_of("Values named once, used as $variables.name.", "reporting")
+    )
+    model: ModelConfig = section(ModelConfig, "The encoder.", affects="model")
+    tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
+    dataset: DatasetConfig = section(DatasetConfig, "The text.", affects="data")
+    datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")
+    optimizer: OptimizerConfig = section(OptimizerConfig, "The update rule.", affects="numerics")
+    scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.", affects="numerics")
+    trainer: TrainerConfig = section(TrainerConfig, "The loop.", affects=PER_KEY)
+    distributed: DistributedConfig = section(DistributedConfig, "Processes.", affects="machine")
+    wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
+    guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.", affects="reporting")
+    watchdog: WatchdogConfig = section(
+        WatchdogConfig, "Stalls, and sessions begun again after one.", affects="reporting"
+    )
+    waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.", affects="reporting")
+
+
+require_effects(RunConfig)

@@ -1,0 +1,64 @@
+"""The model."""
+
+# ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from neobert.config.schema.fields import (
+    STRICT,
+    PositiveFloat,
+    PositiveInt,
+    key,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The encoder: pre-norm, rotary positions, RMSNorm and SwiGLU (NeoBERT, arXiv:2502.19587)."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    hidden_size: PositiveInt = key(768, "Width of the residual stream.")
+    num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
+    num_attention_heads: PositiveInt = key(12, "Number of attention heads; they divide hidden_size.")
+    intermediate_size: PositiveInt = key(
+        3072, "Nominal feed-forward width; SwiGLU uses two thirds of it, rounded up to a multiple of 8."
+    )
+    vocab_size: PositiveInt | None = key(
+        None, "Rows of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
+    )
+    max_position_embeddings: PositiveInt | None = key(
+        None, "Longest sequence that the model accepts, in tokens; null: dataset.max_seq_length."
+    )
+    rope: bool = key(True, "Rotary positions; false: learned absolute positions (unpacked only).")
+    rope_theta: PositiveFloat = key(10_000.0, "Base of the rotary frequencies.")
+    rms_norm: bool = key(True, "RMSNorm; false: LayerNorm (ablation).")
+    norm_eps: PositiveFloat = key(1e-5, "Epsilon of the norms.")
+    hidden_act: Literal["swiglu", "gelu"] = key("swiglu", "Feed-forward activation.")
+    tie_word_embeddings: bool = key(
+        False, "Share the embedding with the decoder; the decoder has a bias only when it is not shared."
+    )
+    embedding_init_range: PositiveFloat = key(0.02, "Embeddings start uniform in plus or minus this.")
+    decoder_init_range: PositiveFloat = key(0.02, "Linear layers start uniform in plus or minus this.")
+    attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "flex", "sdpa"] = key(
+        "auto",
+        "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently. "
+        "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is "
+        "torch's flex_attention with a mask of documents.",
+        affects="machine",
+    )
+    kernel_backend: Literal["auto", "torch", "liger", "triton", "fused"] = key(
+        "auto",
+        "Kernels of the blocks. auto takes, for packed bf16 training on CUDA with attn_backend auto, fused "
+        "(quack-kernels, Hopper), else triton; elsewhere liger where it is installed, else torch.",
+        affects="machine",
+    )
+    pretrained_checkpoint: str | None = key(
+        None,
+        "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule.",
+        is_path=True,
+        affects="numerics",
+    )

@@ -1,0 +1,115 @@
+"""Operation of a run: processes, reports, limits, stalls and waivers."""
+
+# ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le, MinLen
+
+from neobert.config.schema.fields import (
+    STRICT,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Silence,
+    key,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedConfig:
+    """Processes and how they share the model."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    nproc_per_node: PositiveInt = key(1, "Processes per node, one a device.")
+    nnodes: PositiveInt = key(1, "Nodes.")
+    mode: Literal["replicated", "fsdp2"] = key(
+        "replicated",
+        "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 leaves "
+        "each its part of parameters, gradients and optimizer state.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WandbConfig:
+    """Weights & Biases, opt-in; metrics.jsonl is always written."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    enabled: bool = key(False, "Report to Weights & Biases.")
+    project: str = key("neobert", "Project.")
+    entity: str | None = key(None, "Team or user.")
+    name: str | None = key(None, "Run name; null: the run directory's name.")
+    mode: Literal["online", "offline"] = key("online", "offline writes locally, to be synchronised later.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardConfig:
+    """What the guard holds the run to."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    max_lost_minutes: Annotated[float, Gt(0), Le(240)] = key(
+        60.0, "Most work, in minutes, that a crash may cost; to lose more than 240 takes a waiver of CKP002."
+    )
+    walltime_limit_hours: PositiveFloat | None = key(None, "The run must end within this; null: no limit.")
+    price_per_gpu_hour: NonNegativeFloat | None = key(None, "For the cost in the plan, in any currency.")
+    receipt_ttl_hours: Annotated[float, Gt(0), Le(168)] = key(
+        24.0, "Age at which a preflight receipt is stale; after a week a machine is another one."
+    )
+    loss_spike_factor: Annotated[float, Gt(1)] | None = key(
+        10.0, "A step's loss of this many times the recent mean is a spike; null: none is."
+    )
+    on_loss_spike: Literal["stop", "warn"] = key(
+        "stop", "stop: before the optimizer has seen it; warn: write its batches down and go on."
+    )
+    on_degradation: Literal["stop", "warn"] = key(
+        "stop",
+        "Action when recompiles or kernel fallbacks grew in 3 of the last 20 logging lines: stop saves a "
+        "checkpoint and ends the run with exit code 4, warn only logs. Smoke profiles warn.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchdogConfig:
+    """What the launcher takes for a stall, and what it does then.
+
+    A limit is of silence: of the time in which no rank gets any further. It holds until the run has shown
+    how long the phase takes; ten times the longest that was seen is then enough, within these limits. None is
+    above a week: a longer one would be no limit at all.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    start_limit_s: Silence = key(1800.0, "Before the first step: processes, data, model; a week at most.")
+    compile_limit_s: Silence = key(3600.0, "A session's first steps, with compilation; a week at most.")
+    step_limit_s: Silence = key(1800.0, "A later step; a week at most.")
+    data_wait_limit_s: Silence = key(1800.0, "The wait for microbatches, or other ranks; a week at most.")
+    evaluation_limit_s: Silence = key(1800.0, "A microbatch of the evaluation; a week at most.")
+    save_limit_s: Silence = key(3600.0, "Training that stands still for a checkpoint; a week at most.")
+    learned_floor_s: Silence = key(180.0, "What was learned lowers no limit below this; a week at most.")
+    grace_s: Annotated[float, Ge(0), Le(3600)] = key(
+        30.0, "A stalled run is asked to end, and killed so much later; it is paid for until then."
+    )
+    max_restarts: Annotated[int, Ge(0), Le(100)] = key(
+        3, "Sessions begun again, from the newest checkpoint, before there is another one; 0: none is."
+    )
+    heartbeat_interval_s: Annotated[float, Gt(0), Le(600)] = key(
+        10.0, "Longest time between two heartbeats of a rank; no stall is seen sooner."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A finding that somebody answers for, until a day."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    code: Annotated[str, MinLen(1)] = field(metadata={"description": "Code of the rule that is waived."})
+    reason: Annotated[str, MinLen(10)] = field(metadata={"description": "Why, in a sentence."})
+    expires: date = field(metadata={"description": "Last day on which the waiver holds."})
