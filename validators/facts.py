@@ -6,7 +6,7 @@ Sizes are in MiB, times in seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLoadFacts, GpuLogFacts
@@ -157,12 +157,21 @@ class ResumeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerFacts:
-    """Whether the experiment tracker can be used. Reachable None: not asked, or behind a proxy."""
+    """Which trackers can be used.
+
+    Attributes:
+        is_installed: whether wandb is; `is_offline` and `has_credentials` are about wandb as well.
+        is_reachable: whether wandb's server takes connections; None: not checked, or behind a proxy.
+        packages: for each tracker, whether its package is installed; empty in older recordings.
+        unwritable: folder of each tracker that cannot write there.
+    """
 
     is_installed: bool
     is_offline: bool
     has_credentials: bool
     is_reachable: bool | None = None
+    packages: dict[str, bool] = field(default_factory=dict)
+    unwritable: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

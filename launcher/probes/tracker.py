@@ -1,4 +1,4 @@
-"""Whether the experiment tracker can be used."""
+"""The trackers: packages, folders, and the login and server of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from launcher.probes.probe import Subject
-from launcher.probes.software import installed_versions
-from neobert.training.tracker import mode_of
+from launcher.probes.probe import Subject, nearest_existing
+from neobert.trackers.table import TRACKERS, requested
+from neobert.trackers.wandb import WANDB, mode_of
 from validators.facts import TrackerFacts
 
 SERVER = "https://api.wandb.ai"
@@ -19,16 +19,27 @@ TIMEOUT_S = 5.0
 
 
 def probe_tracker(subject: Subject) -> TrackerFacts:
-    """Look for the package, the mode, a login and the server. Nothing is imported, and nothing is sent."""
+    """Look up packages, folders, mode, login and server. Nothing is imported, created or sent."""
     server = os.environ.get("WANDB_BASE_URL") or SERVER
     offline = mode_of(subject.config.wandb) in ("offline", "disabled")
-    is_asked = subject.config.wandb.enabled and not offline
+    is_online = WANDB.name in requested(subject.config) and not offline
     return TrackerFacts(
-        is_installed=bool(installed_versions(("wandb",))),
+        is_installed=WANDB.is_installed,
         is_offline=offline,
         has_credentials=bool(os.environ.get("WANDB_API_KEY")) or _is_logged_in(server),
-        is_reachable=_takes_connections(server) if is_asked else None,
+        is_reachable=_takes_connections(server) if is_online else None,
+        packages={name: tracker.is_installed for name, tracker in TRACKERS.items()},
+        unwritable=_unwritable(subject),
     )
+
+
+def _unwritable(subject: Subject) -> dict[str, str]:
+    folders = {name: nearest_existing(each.folder(subject.output_dir)) for name, each in TRACKERS.items()}
+    return {
+        name: str(folder)
+        for name, folder in folders.items()
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK)
+    }
 
 
 def _is_logged_in(server: str) -> bool:
@@ -40,7 +51,7 @@ def _is_logged_in(server: str) -> bool:
 
 
 def _takes_connections(server: str) -> bool | None:
-    """What lies behind a proxy, only the proxy knows."""
+    """Try to connect; None for a server that only a proxy reaches."""
     place = urlsplit(server)
     if place.scheme in getproxies():
         return None

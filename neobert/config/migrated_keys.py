@@ -118,7 +118,7 @@ NAMES = {
     "log_grad_norm": ALWAYS_ON,
     "log_weight_norms": "remove the line; train/weight_norm is in every line of metrics",
     "log_train_accuracy": "remove the line; accuracy is measured in evaluations",
-    "report_to": "write wandb.enabled: true; metrics.jsonl is always written",
+    "report_to": "write trackers, such as trackers: [wandb]; metrics.jsonl is always written",
     "pretraining_prob": "write datacollator.mlm_probability",
     "mlm_prob": "write datacollator.mlm_probability",
     "mask_prob": "write datacollator.mlm_probability",
@@ -249,7 +249,7 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("optimizer.name", "soap"): "not offered: adamw, muon and muonclip are implemented; write one of them",
     ("scheduler.name", "wsd"): PLATEAU,
     ("scheduler.name", "constant"): PLATEAU,
-    ("wandb.mode", "disabled"): "write wandb.enabled: false",
+    ("wandb.mode", "disabled"): "remove wandb from trackers, or write wandb.enabled: false",
 }
 
 

@@ -69,6 +69,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trainer.logging_steps": max(1, script.compared // 2),
         "trainer.profile_steps": None,
         "trainer.memory_snapshot_step": None,
+        "trackers": (),
         "wandb.enabled": False,
         "watchdog.heartbeat_interval_s": BEAT_S,
         "guard.on_degradation": "warn",  # ATT002 and PRF002 judge what was seen

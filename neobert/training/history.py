@@ -17,7 +17,7 @@ def heartbeat_path(run_dir: Path, rank: int) -> Path:
 
 def trim_metrics(run_dir: Path, progress: Progress) -> None:
     """Drop the lines of steps that will be done again, and of the one whose line is still open."""
-    keep_rows(run_dir / METRICS, lambda row: _step(row) < _first_open_step(progress))
+    keep_rows(run_dir / METRICS, lambda row: _step(row) < first_open_step(progress))
 
 
 def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
@@ -32,7 +32,8 @@ def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
     return last_seq + 1
 
 
-def _first_open_step(progress: Progress) -> int:
+def first_open_step(progress: Progress) -> int:
+    """Return the step of the next line of metrics."""
     return progress.step + (progress.row is None)
 
 

@@ -10,11 +10,11 @@ from typing import Any
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.optim.qk_clip import QKClip
 from neobert.tasks import Metric, metrics_of
+from neobert.trackers.background import BackgroundTracker
 from neobert.training.journal import Journal
 from neobert.training.memory import allocator_fields
 from neobert.training.stopwatch import Times
 from neobert.training.timing import Breakdown, percentile
-from neobert.training.tracker import Tracker
 from neobert.training.trainer import Reading, Trainer
 
 log = logging.getLogger(__name__)
@@ -134,11 +134,11 @@ def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
 
 
 class MetricsLine:
-    """Closes the line of a step: writes it if there is anything in it, tells the tracker and the reader."""
+    """Writer of a step's line: to metrics.jsonl, the trackers and the log, if there is anything in it."""
 
-    def __init__(self, journal: Journal | None, tracker: Tracker | None) -> None:
+    def __init__(self, journal: Journal | None, trackers: Sequence[BackgroundTracker]) -> None:
         self._journal = journal
-        self._tracker = tracker
+        self._trackers = trackers
 
     def __call__(self, trainer: Trainer) -> None:
         """Write the line on rank 0, and close it on all."""
@@ -148,8 +148,8 @@ class MetricsLine:
         log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
         if self._journal is not None:
             self._journal.append(row)
-        if self._tracker is not None:
-            self._tracker.log(row)
+        for tracker in self._trackers:
+            tracker.log(row)
 
     def sync(self) -> None:
         """Make the lines durable, so that a checkpoint never outlives the history that led to it."""

@@ -23,6 +23,8 @@ from neobert.plan.hardware import assumptions_for
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.tasks.build import build_task
+from neobert.trackers.background import open_trackers
+from neobert.trackers.tracker import TrackedRun
 from neobert.training.assembly import Start, build_trainer, choose_start
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
@@ -33,7 +35,13 @@ from neobert.training.evaluation import evaluate
 from neobert.training.garbage import Collector, collecting_between_steps
 from neobert.training.health import HealthWatch
 from neobert.training.heartbeat import Heartbeat
-from neobert.training.history import METRICS, heartbeat_path, trim_heartbeat, trim_metrics
+from neobert.training.history import (
+    METRICS,
+    first_open_step,
+    heartbeat_path,
+    trim_heartbeat,
+    trim_metrics,
+)
 from neobert.training.hooks import Hook
 from neobert.training.journal import Journal
 from neobert.training.loop import fit
@@ -44,7 +52,6 @@ from neobert.training.plateau import PlateauWatch
 from neobert.training.pulse import EVALUATION, SAVE, START, STEP, Pulse
 from neobert.training.signals import STOP_CLOCKS, Signals, StopRequested
 from neobert.training.traces import tracing
-from neobert.training.tracker import open_tracker
 from neobert.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -277,7 +284,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.batches))
         if not world.is_main:
-            yield MetricsLine(None, None)
+            yield MetricsLine(None, ())
             return
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
@@ -285,10 +292,12 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         trim_metrics(run_dir, progress)
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
         journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
-        tracker = open_tracker(trainer.config.wandb, run_dir, to_dict(trainer.config))
-        if tracker is not None:
+        first_step, settings = first_open_step(progress), to_dict(trainer.config)
+        run = TrackedRun(config=trainer.config, run_dir=run_dir, first_step=first_step, settings=settings)
+        trackers = open_trackers(run)
+        for tracker in trackers:
             stack.enter_context(closing(tracker))
-        yield MetricsLine(journal, tracker)
+        yield MetricsLine(journal, trackers)
 
 
 def peak_flops(trainer: Trainer) -> float | None:

@@ -46,7 +46,7 @@ def test_values_that_are_refused_are_no_choices() -> None:
         ("trainer.max_ckpt", "trainer.save_total_limit"),
         ("trainer.save_every", "trainer.save_steps"),
         ("trainer.save_every_n", "trainer.save_steps"),
-        ("trainer.report_to", "wandb.enabled"),
+        ("trainer.report_to", "trackers"),
         ("dataset.pretraining_prob", "datacollator.mlm_probability"),
         ("optimizer.learning_rate", "optimizer.lr"),
         ("learning_rate", "optimizer.lr"),

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from neobert.installing import INSTALL
+from neobert.installing import INSTALL as KERNELS
+from neobert.trackers.table import TRACKERS
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
+INSTALL = KERNELS | {name: tracker.install for name, tracker in TRACKERS.items()}
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
 
 

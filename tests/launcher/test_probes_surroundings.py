@@ -174,3 +174,15 @@ def test_weights_are_looked_for_where_the_trainer_looks(
     with pytest.raises(ProjectError) as refusal:  # an empty file is found, and is not readable all the same
         read_weights(Path(name))
     assert ("There is no" in refusal.value.message) == bool(reason)
+
+
+def test_packages_and_folders_of_all_trackers(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "file" / "trackio"))
+    monkeypatch.setattr("neobert.trackers.tracker.version", {"wandb": "1"}.__getitem__)
+    monkeypatch.setattr("neobert.trackers.tracker.PackageNotFoundError", KeyError)
+    found = probe_tracker(subject)
+    assert found.packages == {"trackio": False, "tensorboard": False, "wandb": True}
+    assert found.unwritable == {"trackio": str(tmp_path / "file")}

@@ -63,7 +63,8 @@ def test_a_run_may_log_at_its_last_step_alone(steps, paths):
 
 def test_a_tracker_that_cannot_be_reached_is_a_warning():
     tracker = replace(FACTS.tracker, is_offline=False, has_credentials=True, is_reachable=False)
-    (violation,) = violations("HST004", replace(FACTS, tracker=tracker))
+    run = resolve_run("a100-prod", overrides=["trackers=[wandb]"])
+    (violation,) = violations("HST004", replace(FACTS, tracker=tracker), run=run)
     assert violation.severity is Severity.WARN
 
 

@@ -11,7 +11,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import RaisedBy, Violations, rule
 
 SMOKE_LIMIT_S = 15 * 60
-SECTION_WITHOUT_EFFECT, VARIABLES = "wandb", "variables"
+SECTIONS_WITHOUT_EFFECT, VARIABLES = ("trackers", "trackio", "wandb"), "variables"
 KEYS_WITHOUT_EFFECT = frozenset(
     {
         "profile",
@@ -153,7 +153,7 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
 
 def _is_without_effect(path: str) -> bool:
-    return path in KEYS_WITHOUT_EFFECT or path.partition(".")[0] == SECTION_WITHOUT_EFFECT
+    return path in KEYS_WITHOUT_EFFECT or path.partition(".")[0] in SECTIONS_WITHOUT_EFFECT
 
 
 @rule(

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from neobert.counting import counted
 from neobert.installing import INSTALL
 from neobert.plan import Plan
+from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
-from validators.facts import Facts
+from validators.facts import Facts, TrackerFacts
 from validators.finding import Level, Severity, Violation
 from validators.remaining import seconds_left, what_is_left
-from validators.rule import Violations, rule
+from validators.rule import CannotTellError, Violations, rule
 from validators.thresholds import MEMORY_SHARE
 from validators.versions import is_older, release
 
@@ -175,7 +176,7 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _tracks_nothing(run: ResolvedRun, plan: Plan) -> str:
-    return "" if run.config.wandb.enabled else "wandb.enabled is false"
+    return "" if requested(run.config) else "trackers names none but jsonl"
 
 
 @rule(
@@ -190,40 +191,53 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """An experiment tracker that the run asks for and cannot use.
 
     ## What it does
-    Fails where wandb is not installed, and where it is online without credentials. Warns where its server
-    takes no connection, by which no run is stopped: it would be left out. Offline it writes locally;
-    metrics.jsonl is written in any case. `WANDB_MODE` beats `wandb.mode`.
+    Fails where the package of a tracker in `trackers` is not installed, where this user cannot write to its
+    local folder, and where wandb is online without credentials. Warns where wandb's server takes no
+    connection: training then continues without wandb. Offline, wandb writes locally. metrics.jsonl is always
+    written. `WANDB_MODE` takes precedence over `wandb.mode`.
 
     ## Why is this bad?
-    A tracker that asks for a login at step 1 stops a job that nobody sits in front of.
+    A tracker that fails after the launch costs the curves of the run, and nobody notices before they look.
 
     ## Example
     ```yaml
+    trackers: [wandb]
     wandb:
-      enabled: true
       mode: online   # and no WANDB_API_KEY
     ```
 
     ## Use instead
     ```yaml
+    trackers: [wandb]
     wandb:
-      enabled: true
       mode: offline
     ```
     """
-    tracker = facts.tracker
-    assert tracker is not None
-    if not tracker.is_installed:
-        yield Violation("wandb.enabled", "wandb is not installed", INSTALL["wandb"])
-    elif not tracker.is_offline and not tracker.has_credentials:
+    found = facts.tracker
+    assert found is not None
+    names = requested(run.config)
+    is_installed = {"wandb": found.is_installed} | found.packages
+    for name in names:
+        if name not in is_installed:
+            raise CannotTellError(f"the facts have no record of tracker {name}")
+        if not is_installed[name]:
+            yield Violation("trackers", f"{name} is not installed", TRACKERS[name].install)
+        if folder := found.unwritable.get(name):
+            yield Violation("trackers", f"{name} cannot write to {folder}", f"make {folder} writable")
+    if "wandb" in names and is_installed["wandb"] and not found.is_offline:
+        yield from _of_wandb_online(found)
+
+
+def _of_wandb_online(found: TrackerFacts) -> Violations:
+    if not found.has_credentials:
         yield Violation(
             "wandb.mode", "wandb is online without credentials", "set WANDB_API_KEY, or wandb.mode to offline"
         )
-    elif not tracker.is_offline and tracker.is_reachable is False:
+    elif found.is_reachable is False:
         yield Violation(
             "wandb.mode",
-            "wandb's server takes no connection from here, so the run would go on without it",
-            "set wandb.mode to offline; `wandb sync` sends later what is written then",
+            "wandb's server does not accept connections: training would continue without wandb",
+            "set wandb.mode to offline; `wandb sync` uploads the run later",
             Severity.WARN,
         )
 

@@ -11,7 +11,7 @@ keys is a rule.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from neobert.config.schema.data import DataCollatorConfig, DatasetConfig, TokenizerConfig
 from neobert.config.schema.fields import (
@@ -31,11 +31,18 @@ from neobert.config.schema.model import ModelConfig
 from neobert.config.schema.operation import (
     DistributedConfig,
     GuardConfig,
+    TrackioConfig,
     Waiver,
     WandbConfig,
     WatchdogConfig,
 )
 from neobert.config.schema.training import ADAMS, OptimizerConfig, SchedulerConfig, TrainerConfig
+from neobert.trackers.table import NAMES as TRACKER_NAMES
+
+if TYPE_CHECKING:
+    TrackerName = str
+else:  # type checkers reject a computed Literal
+    TrackerName = Literal[TRACKER_NAMES]
 
 __all__ = [
     "ADAMS",
@@ -55,6 +62,7 @@ __all__ = [
     "RunConfig",
     "SchedulerConfig",
     "TokenizerConfig",
+    "TrackioConfig",
     "TrainerConfig",
     "Waiver",
     "WandbConfig",
@@ -85,7 +93,13 @@ class RunConfig:
     scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "The loop.", affects=PER_KEY)
     distributed: DistributedConfig = section(DistributedConfig, "Processes.", affects="machine")
+    trackers: tuple[TrackerName, ...] = key(
+        ("jsonl",),
+        "Trackers that get the metrics; metrics.jsonl (jsonl) is always written, named or not.",
+        affects="reporting",
+    )
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
+    trackio: TrackioConfig = section(TrackioConfig, "Trackio.", affects="reporting")
     guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.", affects="reporting")
     watchdog: WatchdogConfig = section(
         WatchdogConfig, "Stalls, and sessions begun again after one.", affects="reporting"

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le, MinLen
 
 from neobert.config.schema.fields import (
     STRICT,
+    NonEmpty,
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
@@ -37,15 +38,24 @@ class DistributedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WandbConfig:
-    """Weights & Biases, opt-in; metrics.jsonl is always written."""
+    """Weights & Biases (`trackers: [wandb]`)."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    enabled: bool = key(False, "Report to Weights & Biases.")
+    enabled: bool = key(False, "Report to Weights & Biases, as wandb among the trackers does.")
     project: str = key("neobert", "Project.")
     entity: str | None = key(None, "Team or user.")
     name: str | None = key(None, "Run name; null: the run directory's name.")
     mode: Literal["online", "offline"] = key("online", "offline writes locally, to be synchronised later.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackioConfig:
+    """Trackio (`trackers: [trackio]`)."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    project: NonEmpty = key("neobert", "Project.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,106 @@
+"""Trackers on threads of their own: training never waits for one, and goes on without one that fails.
+
+A tracker is somebody else's service or package. It may raise, hang in its start, or take a minute for a line.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from neobert.errors import ProjectError
+from neobert.trackers.table import TRACKERS, requested
+from neobert.trackers.tracker import TrackedRun, Tracker
+
+log = logging.getLogger(__name__)
+
+# W&B gives up connecting after 90 s. The limit also bounds the lines that wait in memory.
+LONGEST_WAIT_S = 120.0
+# The last checkpoint is written by now, but a scheduler's grace period is running.
+CLOSE_LIMIT_S = 30.0
+
+Line = tuple[int, dict[str, float]]
+
+
+class BackgroundTracker:
+    """A tracker's session on a daemon thread, dropped with one warning when it fails or blocks."""
+
+    def __init__(self, tracker: Tracker, run: TrackedRun) -> None:
+        self._tracker, self._run = tracker, run
+        self._lines: SimpleQueue[Line | None] = SimpleQueue()
+        # When each line that the thread has not finished was queued; the first entry is the start itself.
+        self._unfinished = [time.monotonic()]
+        self._lock = threading.Lock()
+        self._is_dropped = False
+        self._thread = threading.Thread(target=self._work, name=f"tracker-{tracker.name}", daemon=True)
+        self._thread.start()
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Queue a line of metrics. Returns at once."""
+        now_s = time.monotonic()
+        with self._lock:
+            if self._is_dropped:
+                return
+            self._unfinished.append(now_s)
+            waited_s = now_s - self._unfinished[0]
+        if waited_s > LONGEST_WAIT_S:
+            self._drop(f"did not accept a line for {waited_s:.0f} s (limit {LONGEST_WAIT_S:.0f} s)")
+            return
+        values = {name: value for name, value in row.items() if value is not None and name != "step"}
+        self._lines.put((row["step"], values))
+
+    def close(self) -> None:
+        """End the session, within a time limit. A thread that hangs is left to the end of the process."""
+        self._lines.put(None)
+        if self._is_dropped:
+            return
+        self._thread.join(CLOSE_LIMIT_S)
+        if self._thread.is_alive():
+            self._drop(f"did not finish within {CLOSE_LIMIT_S:.0f} s")
+
+    def _work(self) -> None:
+        try:
+            session = self._tracker.start(self._run)
+            self._finish_one()
+            while (line := self._lines.get()) is not None:
+                if self._is_dropped:
+                    return
+                session.log(line[1], line[0])
+                self._finish_one()
+            session.close()
+        except (Exception, SystemExit) as error:  # a foreign package may raise anything
+            self._drop(f"failed ({type(error).__name__}: {error})")
+
+    def _finish_one(self) -> None:
+        with self._lock:
+            del self._unfinished[0]
+
+    def _drop(self, problem: str) -> None:
+        with self._lock:
+            was_dropped, self._is_dropped = self._is_dropped, True
+        if not was_dropped:
+            log.warning(
+                "tracker %s %s: continuing without %s; metrics.jsonl is complete",
+                *(self._tracker.name, problem, self._tracker.name),
+            )
+
+
+def open_trackers(run: TrackedRun) -> Sequence[BackgroundTracker]:
+    """Start the trackers that the config asks for.
+
+    Raises `ProjectError` TRK001 for a package that is not installed: that is an error before the first step.
+    """
+    trackers = [TRACKERS[name] for name in requested(run.config)]
+    for tracker in trackers:
+        if not tracker.is_installed:
+            raise ProjectError(
+                "TRK001",
+                f"tracker {tracker.name} is requested and the package {tracker.package} is not installed",
+                f"{tracker.install}, or remove {tracker.name} from trackers; metrics.jsonl is always written",
+                "trackers",
+            )
+    return [BackgroundTracker(tracker, run) for tracker in trackers]

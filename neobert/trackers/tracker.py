@@ -1,0 +1,82 @@
+"""The interface of a tracker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # the schema imports the table of trackers
+    from neobert.config.schema import RunConfig
+
+
+class Session(Protocol):
+    """An open tracker. Either method may block or raise: `background` isolates training from both."""
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Report the metrics of a step, under the names that metrics.jsonl has."""
+
+    def close(self) -> None:
+        """Send or write what is left, and end the session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedRun:
+    """The run that a session reports on.
+
+    Attributes:
+        first_step: step of the first line that will be logged; above 0 for a resumed run. An earlier session
+            may have logged lines of this step and later ones, which this session repeats.
+        settings: the resolved config as plain values.
+    """
+
+    config: RunConfig
+    run_dir: Path
+    first_step: int
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the name of the run directory."""
+        return self.run_dir.name
+
+    @property
+    def identity(self) -> str:
+        """Return 16 hex digits that every session of this run directory shares."""
+        return hashlib.sha256(str(self.run_dir.resolve()).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracker:
+    """An entry of the table.
+
+    Attributes:
+        name: value of `trackers`, and name of the extra in pyproject.toml.
+        package: distribution that has to be installed.
+        requirement: the package with its lowest supported version, as the extra has it.
+        start: opens a session; imports the package.
+        folder: local folder that the tracker writes to, given the run directory.
+    """
+
+    name: str
+    package: str
+    requirement: str
+    start: Callable[[TrackedRun], Session]
+    folder: Callable[[Path], Path]
+
+    @property
+    def is_installed(self) -> bool:
+        """Look the package up without importing it."""
+        try:
+            version(self.package)
+        except PackageNotFoundError:
+            return False
+        return True
+
+    @property
+    def install(self) -> str:
+        """Return the command that installs the package."""
+        return f"pip install '{self.requirement}'"

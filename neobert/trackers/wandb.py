@@ -1,0 +1,53 @@
+"""Weights & Biases (`wandb.*` holds its settings)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from neobert.trackers.tracker import TrackedRun, Tracker
+
+if TYPE_CHECKING:
+    from neobert.config.schema import WandbConfig
+
+
+class WandbSession:
+    """A session of one W&B run, which later sessions of the run directory continue."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        import wandb
+
+        settings = run.config.wandb
+        self._run: Any = wandb.init(
+            project=settings.project,
+            entity=settings.entity,
+            name=settings.name or run.name,
+            mode=mode_of(settings),
+            id=run.identity,
+            resume="allow",
+            dir=str(run.run_dir),
+            config=dict(run.settings),
+        )
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Report values at a step."""
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._run.finish()
+
+
+def mode_of(settings: WandbConfig) -> str:
+    """Return the mode in effect: WANDB_MODE, else `wandb.mode`, since W&B prefers an argument to it."""
+    return os.environ.get("WANDB_MODE") or settings.mode
+
+
+WANDB = Tracker(
+    name="wandb",
+    package="wandb",
+    requirement="wandb>=0.21",
+    start=WandbSession,
+    folder=lambda run_dir: run_dir,
+)

@@ -1,0 +1,118 @@
+"""A tracker that is missing, raises or hangs: reported once, and training neither stops nor waits."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+
+import pytest
+
+from neobert.config import from_dict
+from neobert.errors import ProjectError
+from neobert.trackers import background, tracker
+from neobert.trackers.background import open_trackers
+from neobert.trackers.table import TRACKERS
+from neobert.trackers.tracker import TrackedRun
+
+ROW = {"step": 3, "train/loss": 1.5, "perf/mfu": None}
+
+
+class Session:
+    """A tracker that records calls, and does `harm` in the method named `where`."""
+
+    def __init__(self, where="", harm=lambda: None):
+        self.where, self.harm, self.calls = where, harm, []
+        self.reach("start")
+
+    def reach(self, method, *arguments):
+        if method == self.where:
+            self.harm()
+        self.calls.append((method, *arguments))
+
+    def log(self, values, step):
+        self.reach("log", values, step)
+
+    def close(self):
+        self.reach("close")
+
+
+def opened(monkeypatch, tmp_path, start):
+    """Open trackio with another `start`."""
+    fake = dataclasses.replace(TRACKERS["trackio"], start=start)
+    monkeypatch.setitem(TRACKERS, "trackio", fake)
+    monkeypatch.setattr(tracker, "version", lambda package: "1")
+    config = from_dict({"trackers": ["trackio"]})
+    (found,) = open_trackers(TrackedRun(config=config, run_dir=tmp_path, first_step=0, settings={}))
+    return found
+
+
+def fail():
+    raise ConnectionError("the server is down")
+
+
+def test_lines_arrive_in_order_without_step_and_nulls(monkeypatch, tmp_path):
+    session = Session()
+    found = opened(monkeypatch, tmp_path, lambda run: session)
+    found.log(ROW)
+    found.log(ROW | {"step": 4})
+    found.close()
+    assert session.calls[1:] == [("log", {"train/loss": 1.5}, 3), ("log", {"train/loss": 1.5}, 4), ("close",)]
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_missing_package_is_an_error_before_the_first_step(name, monkeypatch, tmp_path):
+    def refuse(package):
+        raise tracker.PackageNotFoundError(package)
+
+    monkeypatch.setattr(tracker, "version", refuse)
+    config = from_dict({"trackers": [name]})
+    with pytest.raises(ProjectError, match=f"the package {name} is not installed") as error:
+        open_trackers(TrackedRun(config=config, run_dir=tmp_path, first_step=0, settings={}))
+    assert (error.value.code, error.value.place) == ("TRK001", "trackers")
+
+
+@pytest.mark.parametrize("where", ["start", "log", "close"])
+def test_one_that_raises_is_reported_once_and_dropped(where, monkeypatch, tmp_path, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = opened(monkeypatch, tmp_path, lambda run: Session(where, fail))
+        for _ in range(3):
+            found.log(ROW)
+        found.close()
+        found._thread.join()
+    assert caplog.text.count("the server is down") == 1
+    assert "tracker trackio failed" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["start", "log"])
+def test_one_that_hangs_is_reported_once_and_delays_nothing(where, monkeypatch, tmp_path, caplog):
+    released, reached = threading.Event(), threading.Event()
+
+    def hang():
+        reached.set()
+        released.wait(60)
+
+    with caplog.at_level(logging.WARNING):
+        found = opened(monkeypatch, tmp_path, lambda run: Session(where, hang))
+        found.log(ROW)
+        assert reached.wait(60)
+        monkeypatch.setattr(background, "LONGEST_WAIT_S", 0.0)
+        for _ in range(3):
+            found.log(ROW)
+        found.close()
+        assert not released.is_set()  # nothing above has waited for the tracker
+        released.set()
+        found._thread.join()
+    assert caplog.text.count("did not accept a line") == 1
+
+
+def test_one_that_hangs_at_its_end_is_left_behind(monkeypatch, tmp_path, caplog):
+    released = threading.Event()
+    monkeypatch.setattr(background, "CLOSE_LIMIT_S", 0.01)
+    with caplog.at_level(logging.WARNING):
+        found = opened(monkeypatch, tmp_path, lambda run: Session("close", lambda: released.wait(60)))
+        found.log(ROW)
+        found.close()
+        released.set()
+        found._thread.join()
+    assert caplog.text.count("did not finish within") == 1
