@@ -36,13 +36,13 @@ from made_up_run import FULL, PACKED_LENGTH, Size, run_config, write_text
 from measurement import write_measurement
 
 from neobert.config.schema import RunConfig
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 from neobert.objectives import resolve_step_kernels
 from neobert.parallel import World
-from neobert.training.loop import run_step
-from neobert.training.session import assemble, make_reproducible
-from neobert.training.signals import Signals
-from neobert.training.trainer import Trainer
+from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
+from neobert.training.state.trainer import Trainer
 
 Step = Callable[[], int]
 

@@ -26,7 +26,7 @@ from measurement import write_measurement
 
 if TYPE_CHECKING:
     from neobert.config import RunConfig
-    from neobert.data.store import TokenStore
+    from neobert.data.store.token_store import TokenStore
 
 TARGET = 2.0
 OVERRIDES = (
@@ -98,7 +98,7 @@ def run_peer(resolved: Path, steps: int) -> float:
     from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
 
     from neobert.config import from_dict
-    from neobert.data.prepare import prepare
+    from neobert.data.store.prepare import prepare
     from neobert.families.neobert.spec import with_positions
     from neobert.families.table import longest_row
     from neobert.model import NeoBERTLMHead

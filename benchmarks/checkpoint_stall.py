@@ -30,9 +30,9 @@ from made_up_run import FULL, TINY, Size, run_config, write_run, write_text
 from measurement import write_measurement
 
 from neobert.config import replace
-from neobert.training import loop, session
 from neobert.training.checkpoint.save import Saver
-from neobert.training.signals import Signals
+from neobert.training.loop import session, steps
+from neobert.training.loop.signals import Signals
 
 WAYS = ("beside", "waiting")
 RESULT = "result.json"
@@ -48,7 +48,7 @@ class Watch:
         self.num_begun: list[int] = []
 
     def installed(self) -> Watch:
-        real_step, watch = loop.run_step, self
+        real_step, watch = steps.run_step, self
 
         class Noted(Saver):
             def __init__(self, *arguments: Any) -> None:
@@ -61,7 +61,7 @@ class Watch:
             watch.ends.append(now())
             watch.is_writing.append(watch.saver.is_writing)
 
-        session.Saver, loop.run_step = Noted, run_step
+        session.Saver, steps.run_step = Noted, run_step
         return self
 
     def periods_ms(self) -> list[float]:

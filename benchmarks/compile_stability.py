@@ -22,10 +22,10 @@ from measurement import write_measurement
 
 from neobert.config.schema import RunConfig
 from neobert.parallel import World
-from neobert.training.compilations import WARM_UP_STEPS, CompilationLog, graph_breaks
-from neobert.training.loop import run_step
-from neobert.training.session import assemble, make_reproducible
-from neobert.training.signals import Signals
+from neobert.training.guards.recompiles import WARM_UP_STEPS, CompilationLog, graph_breaks
+from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
 
 KERNELS = ("auto", "fused", "triton", "torch")
 

@@ -27,13 +27,13 @@ from torch import Tensor
 
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
-from neobert.data.batches import Microbatch, TrainStream
-from neobert.data.prepare import prepare
+from neobert.data.batches.streams import Microbatch, TrainStream
+from neobert.data.store.prepare import prepare
 from neobert.parallel import World
-from neobert.training.loop import run_step
-from neobert.training.session import assemble, make_reproducible
-from neobert.training.signals import Signals
-from neobert.training.trainer import Trainer
+from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
+from neobert.training.state.trainer import Trainer
 
 FORMS = ("packed", "unpacked")
 SHAPE = {"num_hidden_layers": 28, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from neobert.config.schema import ModelConfig
-from neobert.data.store import TokenStore
-from neobert.data.tokenizers import TokenizerBundle
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.neobert.spec import feed_forward_width
 
 MASKED_SHARE, MAX_GRAD_NORM, NUM_BATCHES, IGNORED = 0.2, 1.0, 4, -100

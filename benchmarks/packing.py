@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from neobert.config.schema import RunConfig, TrainerConfig
-from neobert.data.masking import MaskingRule
-from neobert.data.microbatch import Assembler
-from neobert.data.packing import pack
-from neobert.data.shape import batch_shape
-from neobert.data.store import LengthStatistics, TokenStore
-from neobert.data.windows import Cursor, PreparedWindows
+from neobert.data.batches.masking import MaskingRule
+from neobert.data.batches.microbatch import Assembler
+from neobert.data.batches.packing import pack
+from neobert.data.batches.shape import batch_shape
+from neobert.data.batches.windows import Cursor, PreparedWindows
+from neobert.data.store.token_store import LengthStatistics, TokenStore
 
 MEDIANS = (150, 400)
 SIGMA = 0.85

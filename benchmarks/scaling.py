@@ -38,12 +38,12 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from neobert.config import from_dict, to_dict
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 from neobert.parallel import World
-from neobert.training.loop import run_step
-from neobert.training.session import assemble, make_reproducible
-from neobert.training.signals import Signals
-from neobert.training.trainer import Trainer
+from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
+from neobert.training.state.trainer import Trainer
 
 TARGET = 0.97
 ROWS_OF_H200_PROD = 64

@@ -43,7 +43,7 @@ from soak_run import (
 )
 from soak_trainer import GIVEN
 
-from launcher.records import last_beat, last_record, read_json
+from launcher.rundir.records import last_beat, last_record, read_json
 from neobert.errors import EXIT_PREEMPTED
 
 STATE = "soak-state.json"

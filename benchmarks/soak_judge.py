@@ -10,9 +10,9 @@ from typing import Any
 
 from soak_trainer import GIVEN
 
-from launcher.records import read_json, read_metrics
+from launcher.rundir.records import read_json, read_metrics
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import find
+from neobert.runfiles.checkpoint.folders import find
 
 Line = dict[str, Any]
 

@@ -17,9 +17,9 @@ import torch
 import yaml
 from soak_trainer import DETERMINISTIC_ENV, GIVEN
 
-from launcher.parent import dying_with_parent
-from launcher.records import last_record, read_json
-from neobert.data.prepare import prepare
+from launcher.process.parent_death import dying_with_parent
+from launcher.rundir.records import last_record, read_json
+from neobert.data.store.prepare import prepare
 from profiles.inherit import FOLDERS_ENV
 from profiles.registry import resolve_run
 

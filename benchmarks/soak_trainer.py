@@ -23,13 +23,14 @@ DETERMINISTIC_ENV = "SOAK_DETERMINISTIC"
 
 def launch(arguments: list[str]) -> int:
     """Be neobert-launch with this module for its trainer, and without measuring the device at each start."""
-    from launcher import cli, process
+    from launcher.cli import app
     from launcher.commands import train
+    from launcher.process import trainer_process
     from validators.finding import Level
 
-    process.TRAINER_MODULE = TRAINER
+    trainer_process.TRAINER_MODULE = TRAINER
     train.default_levels = lambda _: (Level.STATIC, Level.HOST)  # the rest would be half of a soak
-    return cli.run(arguments)
+    return app.run(arguments)
 
 
 def train(arguments: list[str]) -> int:
@@ -43,9 +44,9 @@ def train(arguments: list[str]) -> int:
 
 
 def note_steps(path: Path) -> None:
-    from neobert.training import loop
+    from neobert.training.loop import steps
 
-    fetch, run_step = loop.fetch, loop.run_step
+    fetch, run_step = steps.fetch, steps.run_step
     given: list[Any] = []
 
     def noted_fetch(trainer: Any) -> list[Any]:
@@ -58,7 +59,7 @@ def note_steps(path: Path) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    loop.fetch, loop.run_step = noted_fetch, noted_step
+    steps.fetch, steps.run_step = noted_fetch, noted_step
 
 
 def digest(batches: list[Any]) -> str:
@@ -75,7 +76,7 @@ def add_in_a_fixed_order() -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the device is opened
     import torch
 
-    from neobert.training import session
+    from neobert.training.loop import session
 
     make_reproducible = session.make_reproducible
 

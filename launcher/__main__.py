@@ -8,6 +8,6 @@ import sys
 if not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
     del sys.path[0]
 
-from launcher.cli import main
+from launcher.cli.app import main
 
 main()

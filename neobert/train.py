@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from neobert import __version__
-from neobert.collecting import collect_rarely
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
+from neobert.gc_policy import collect_rarely
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
-from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps
-from neobert.training.signals import Signals
-from neobert.training.stacks import dump_on_request, stacks_path
+from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps
+from neobert.runfiles.stack_dumps import dump_on_request, stacks_path
+from neobert.training.loop.signals import Signals
 
 log = logging.getLogger("neobert.train")
 
@@ -59,7 +59,7 @@ def train(arguments: list[str], signals: Signals) -> int:
     if is_again:
         config = going_on(config, path.parent)
 
-    from neobert.training.session import run_session
+    from neobert.training.loop.session import run_session
 
     return run_session(config, path.parent, signals, is_again=is_again)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from neobert.counting import counted
+from neobert.plurals import counted
 from validators.facts_num import (
     IsolationFacts,
     MutantFacts,

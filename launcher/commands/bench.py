@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import console
-from launcher.arguments import RUN_FILE_SUFFIXES
-from launcher.asking import ask
-from launcher.devices import keep_to_its_device
-from launcher.files import require_writable, write_text
-from launcher.formats.json import to_json
-from launcher.formats.text import finding_text
-from launcher.selection import Selection
-from launcher.ui.bench_view import bench_text
-from launcher.ui.values import show_value
+from launcher.commands.devices import keep_to_its_device
+from launcher.commands.selection import Selection
+from launcher.io.files import RUN_FILE_SUFFIXES, require_writable, write_text
+from launcher.process.json_child import ask
+from launcher.report.bench_view import bench_text
+from launcher.report.finding_text import finding_text
+from launcher.report.formats.json import to_json
+from launcher.terminal import console
+from launcher.terminal.values import show_value
 from neobert.bench.request import Data, Request
 from neobert.config import to_dict
 from neobert.config.canonical import flatten

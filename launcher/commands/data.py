@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import console
-from launcher.asking import ask
-from launcher.files import make_folder
-from launcher.formats.json import to_json
-from launcher.selection import Selection
-from launcher.ui.table import columns
+from launcher.commands.selection import Selection
+from launcher.io.files import make_folder
+from launcher.process.json_child import ask
+from launcher.report.formats.json import to_json
+from launcher.terminal import console
+from launcher.terminal.table import columns
 from neobert.config import to_dict
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import ResolvedRun
 
-PREPARE = "neobert.data.prepare"
+PREPARE = "neobert.data.store.prepare"
 PREPARED = "manifest.json"
-TRAIN_TOKENIZER = "neobert.data.train_tokenizer"
+TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
 
 
 def prepare(selection: Selection, output: Path | None, output_format: str) -> int:

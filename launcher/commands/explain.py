@@ -8,12 +8,12 @@ from difflib import get_close_matches
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher import console
-from launcher.formats.json import to_json
-from launcher.selection import Selection
-from launcher.ui.fold import fold
-from launcher.ui.table import columns
-from launcher.ui.values import origin_text, show_value
+from launcher.commands.selection import Selection
+from launcher.report.formats.json import to_json
+from launcher.terminal import console
+from launcher.terminal.fold import fold
+from launcher.terminal.table import columns
+from launcher.terminal.values import origin_text, show_value
 from neobert.config import KeyInfo, all_keys, describe, to_dict
 from neobert.config.canonical import flatten, to_plain
 from neobert.config.key_suggestions import keys_named, suggest_key

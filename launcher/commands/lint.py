@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher import console
-from launcher.discovery import Discovered, discover
-from launcher.formats import deliver
-from launcher.readable import judged_as_read
-from launcher.report import COMMAND_LINE, Report, findings_of_error
-from launcher.ui.table import columns
+from launcher.lint.discovery import Discovered, discover
+from launcher.report.formats import deliver
+from launcher.report.partial_checks import judged_as_read
+from launcher.report.report import COMMAND_LINE, Report, findings_of_error
+from launcher.terminal import console
+from launcher.terminal.table import columns
 from neobert.config import ConfigError
-from neobert.counting import counted
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.plurals import counted
 from neobert.printable import printable
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
@@ -202,7 +202,7 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
 
 def _fix(files: Sequence[Path]) -> None:
     """Apply safe fixes and say how many problems are left for people, also if none could be fixed."""
-    from launcher.fixes import fix_file
+    from launcher.lint.fixes import fix_file
 
     num_problems = num_fixed = 0
     for path in files:

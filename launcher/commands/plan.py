@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher import console
-from launcher.formats.json import to_json
-from launcher.formats.text import render
-from launcher.report import report_of_run
-from launcher.selection import Selection
-from launcher.ui.plan_view import plan_text
+from launcher.commands.selection import Selection
+from launcher.report.formats.json import to_json
+from launcher.report.formats.text import render
+from launcher.report.plan_view import plan_text
+from launcher.report.report import report_of_run
+from launcher.terminal import console
 from neobert.errors import EXIT_OK
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun

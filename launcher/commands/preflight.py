@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import console
-from launcher.devices import keep_to_its_device
-from launcher.files import require_writable, write_text
-from launcher.formats import deliver
-from launcher.levels import default_levels, parse_levels
-from launcher.preflight import Examination, examine, load_facts, results_folder, write_report, write_results
-from launcher.selection import Selection
-from launcher.ui.preflight_view import preflight_text
+from launcher.commands.devices import keep_to_its_device
+from launcher.commands.selection import Selection
+from launcher.io.files import require_writable, write_text
+from launcher.preflight.examination import (
+    Examination,
+    examine,
+    load_facts,
+    results_folder,
+    write_report,
+    write_results,
+)
+from launcher.preflight.levels import default_levels, parse_levels
+from launcher.preflight.preflight_view import preflight_text
+from launcher.report.formats import deliver
+from launcher.terminal import console
 from neobert.printable import printable
 from validators.facts_io import facts_to_json
 

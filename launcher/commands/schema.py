@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from launcher import console
+from launcher.terminal import console
 from neobert.config import json_schema
 from neobert.errors import EXIT_OK
 

@@ -10,52 +10,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher import console
-from launcher.continuation import goes_on, is_finished
-from launcher.deadline import deadlines_of
-from launcher.devices import keep_to_its_device
-from launcher.dry_run import judge_dry_run
-from launcher.ending import Ending, already_finished, same_again, summary_text
-from launcher.formats import deliver
-from launcher.formats.json import to_json
-from launcher.formats.text import render as findings_text
-from launcher.forwarding import Forwarder, StoppedEarlyError, forwarding
-from launcher.joining import (
+from launcher.commands.devices import keep_to_its_device
+from launcher.commands.selection import Selection
+from launcher.preflight.dry_run import judge_dry_run
+from launcher.preflight.examination import Examination, examine
+from launcher.preflight.levels import default_levels
+from launcher.preflight.preflight_view import preflight_text
+from launcher.preflight.receipts import measured_in, read_for, require_standing, require_unchanged
+from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
+from launcher.process.trainer_process import Topology, trainer_command
+from launcher.report.formats import deliver
+from launcher.report.formats.json import to_json
+from launcher.report.formats.text import render as findings_text
+from launcher.run.launch_context import Launch
+from launcher.run.launch_records import WRITTEN, make_room, write_run
+from launcher.run.live_view import View, make_view
+from launcher.run.stages import Stages, require_stages
+from launcher.run.summary import Ending, already_finished, same_again, summary_text
+from launcher.run.supervision import supervise
+from launcher.run.time_limit import deadlines_of
+from launcher.run.worker_nodes import (
     require_free_port,
     require_meeting_place,
     wait_for_first_node,
     with_node_rank,
     withdraw_receipt,
 )
-from launcher.launch import Launch
-from launcher.levels import default_levels
-from launcher.outlet import never_blocking
-from launcher.preflight import Examination, examine
-from launcher.process import Topology, trainer_command
-from launcher.receipts import measured_in, read_for, require_standing, require_unchanged
-from launcher.rundir import (
-    LOGS,
-    RESOLVED,
-    WRITTEN,
-    claimed,
-    created,
-    make_room,
-    refuse_halted,
-    run_directory,
-    write_run,
-)
-from launcher.selection import Selection
-from launcher.stages import Stages, require_stages
-from launcher.supervision import supervise
-from launcher.ui.preflight_view import preflight_text
-from launcher.views import View, make_view
-from launcher.watch import Watch
+from launcher.rundir.directory import LOGS, RESOLVED, claimed, created, refuse_halted, run_directory
+from launcher.rundir.live_state import Watch
+from launcher.rundir.resume_state import goes_on, is_finished
+from launcher.terminal import console
+from launcher.terminal.nonblocking_output import never_blocking
 from neobert.clock import since_boot_s
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.table import initial_weights
 from neobert.printable import printable
-from neobert.training.checkpoint.folders import CHECKPOINTS
+from neobert.runfiles.checkpoint.folders import CHECKPOINTS
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher import console
-from launcher.card_run import CardRun, run_of_card
-from launcher.devices import keep_to_its_device
-from launcher.files import absolute, require_writable, write_text
-from launcher.formats.json import to_json
+from launcher.commands.devices import keep_to_its_device
+from launcher.commands.selection import Selection, require_working_directory
+from launcher.io.files import absolute, require_writable, write_text
+from launcher.preflight.detected_gpu_run import CardRun, run_of_card
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
 from launcher.probes.numerical import devices_probe, numerics_probe
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
-from launcher.report import Report, report_of_run
-from launcher.selection import Selection, require_working_directory
-from launcher.ui.validation_view import validation_text
+from launcher.report.formats.json import to_json
+from launcher.report.report import Report, report_of_run
+from launcher.report.validation_view import validation_text
+from launcher.terminal import console
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 from neobert.printable import printable
 from profiles.registry import ResolvedRun

@@ -6,7 +6,7 @@ import ctypes
 import time
 from pathlib import Path
 
-from launcher.shadow import PROJECT_ROOT
+from launcher.io.shadowed_modules import PROJECT_ROOT
 
 OWN_PACKAGE = PROJECT_ROOT / "launcher"
 TIME_ERROR = 5

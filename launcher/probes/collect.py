@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from launcher.probes.child import kill_living
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
+from launcher.process.process_tree import kill_living
 from validators.facts import Facts, ProbeRecord
 from validators.facts_config import measured_for
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from launcher.probes.hub import is_available
 from launcher.probes.probe import Subject
 from neobert.config.schema import DatasetConfig, TokenizerConfig
-from neobert.data.cache_folder import cache_folder
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
+from neobert.runfiles.cache_folder import cache_folder
 from validators.facts import DataFacts
 
 BUILTIN = "builtin:"

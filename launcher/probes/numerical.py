@@ -11,13 +11,13 @@ from launcher.probes.child import ask_json
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.probes.trials import resolved_file
-from launcher.process import child_environment
+from launcher.process.trainer_process import child_environment
 from neobert.errors import ProjectError
 from validators.facts_io import record_of
 from validators.facts_num import DeviceFacts, NumericsFacts
 
 PYTHON = (sys.executable, "-P", "-m")
-SUITE, HARDWARE = "neobert.probes", "neobert.probes.hardware"
+SUITE, HARDWARE = "neobert.probes", "neobert.probes.hardware.rates"
 NUMERICS_S, FULL_S, DEVICES_S = 85.0, 180.0, 60.0
 MARGIN_S = 5.0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from launcher.probes.data import WEIGHTS
 from launcher.probes.probe import Subject
-from launcher.records import read_json
+from launcher.rundir.records import read_json
 from neobert.config.canonical import sha256
-from neobert.training.checkpoint.folders import CHECKPOINTS, checkpoint_steps, set_aside_in
+from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps, set_aside_in
 from validators.facts import FOREIGN_TREE, OutputFacts
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.shadow import PROJECT_ROOT
+from launcher.io.shadowed_modules import PROJECT_ROOT
 from neobert.config.schema import RunConfig
 
 DEADLINE_S = 10.0

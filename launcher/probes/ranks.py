@@ -13,14 +13,14 @@ from typing import Any
 from launcher.probes.child import ask
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.probes.trials import resolved_file
-from launcher.process import child_environment
-from launcher.records import read_json
+from launcher.process.trainer_process import child_environment
+from launcher.rundir.records import read_json
 from validators.facts_run import CollectiveFacts, DistributedFacts, LossFacts, ParameterFacts, RankFacts
 
 RANKS_S = 85.0
 MARGIN_S = 10.0
 PATIENCE_S = 25.0
-MODULE = "neobert.probes.distributed"
+MODULE = "neobert.probes.ranks.checks"
 Answers = Mapping[int, Mapping[str, Any]]
 
 

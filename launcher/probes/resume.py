@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.probes.probe import Subject
-from launcher.records import read_json
+from launcher.rundir.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import CHECKPOINTS, belongs_to, holders, newest_usable, search
-from neobert.training.checkpoint.manifest import Manifest, read_manifest, verify
-from neobert.training.checkpoint.refusal import StrayEntryError
-from neobert.training.checkpoint.state import CONFIG, STATE, STATE_DIR
-from neobert.training.compatibility import structural_differences
+from neobert.runfiles.checkpoint.folders import CHECKPOINTS, belongs_to, holders, newest_usable, search
+from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
+from neobert.runfiles.checkpoint.refusal import StrayEntryError
+from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
+from neobert.runfiles.resume_policy import structural_differences
 from validators.facts import ResumeFacts
 
 SAVED_CONFIG = Path(STATE_DIR, CONFIG)

@@ -7,8 +7,8 @@ import subprocess
 import time
 from collections.abc import Mapping
 
+from launcher.io.slurm import job_end_s, job_id
 from launcher.probes.probe import IncompleteError
-from launcher.slurm import job_end_s, job_id
 from validators.facts import SchedulerFacts
 
 NONE = SchedulerFacts(name="", job_id="", walltime_left_s=None, signal_lead_s=0.0)

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from launcher.io.shadowed_modules import PROJECT_ROOT, find_shadowed
 from launcher.probes.probe import Subject
-from launcher.shadow import PROJECT_ROOT, find_shadowed
 from validators.facts import SoftwareFacts
 
 DISTRIBUTIONS = (

@@ -15,7 +15,7 @@ from typing import Any
 from launcher.probes.child import ask_json
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import Subject, UnsupportedError
-from launcher.process import child_environment
+from launcher.process.trainer_process import child_environment
 from neobert.config import to_dict
 from validators.facts_gpu import GpuLoadFacts
 from validators.facts_run import ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
@@ -29,7 +29,7 @@ def probe_imports(subject: Subject) -> ImportFacts:
     """Import the trainer's packages, those that are optional too where they are installed."""
     device, count = _devices(subject)
     modules = [name for name in OPTIONAL_MODULES if find_spec(name) is not None]
-    return ImportFacts(**_ask(("neobert.probes.imports", device, str(count), *modules), IMPORTS_S))
+    return ImportFacts(**_ask(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S))
 
 
 def _devices(subject: Subject) -> tuple[str, int]:
@@ -46,7 +46,7 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
     device, count = _devices(subject)
     if device != "cuda":
         raise UnsupportedError("there is no GPU to load")
-    answer = _ask(("neobert.probes.load", str(count)), LOAD_S)
+    answer = _ask(("neobert.probes.hardware.load", str(count)), LOAD_S)
     if "error" in answer:
         raise UnsupportedError(answer["error"])
     return tuple(
@@ -58,7 +58,7 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
 def probe_inspection(subject: Subject) -> InspectionFacts:
     """Prepare the text as the trainer would, and read it through; what is refused is a fact too."""
     with resolved_file(subject) as path:
-        answer = _ask(("neobert.data.inspection", str(path)), DATA_S)
+        answer = _ask(("neobert.data.store.inspection", str(path)), DATA_S)
     prepared = answer["prepared"]
     return InspectionFacts(
         refusal=RefusalFacts(**answer["refusal"]),

@@ -23,22 +23,22 @@ from neobert.bench.documents import make_up
 from neobert.bench.peak import measure_peak
 from neobert.bench.surroundings import device_name, versions
 from neobert.config.schema import RunConfig
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.parallel import World, use_all_cores
 from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
-from neobert.training.assembly import build_trainer
-from neobert.training.compilations import CompilationWatch
-from neobert.training.garbage import Collector, collecting_between_steps
-from neobert.training.hooks import Hook
-from neobert.training.loop import run_hooks, run_step
-from neobert.training.memory import allocator_fields, memory_fields
-from neobert.training.metrics import TrainingLog
-from neobert.training.session import make_reproducible, peak_flops, refuse_other_world
-from neobert.training.signals import Signals
-from neobert.training.timing import PARTS
-from neobert.training.trainer import Trainer
+from neobert.training.guards.recompiles import CompilationWatch
+from neobert.training.loop.assembly import build_trainer
+from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
+from neobert.training.loop.hooks import Hook
+from neobert.training.loop.session import make_reproducible, peak_flops, refuse_other_world
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_hooks, run_step
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.memory import allocator_fields, memory_fields
+from neobert.training.telemetry.metrics import TrainingLog
+from neobert.training.telemetry.timing import PARTS
 
 log = logging.getLogger("neobert.bench")
 

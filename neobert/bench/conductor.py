@@ -15,7 +15,7 @@ from neobert.bench.baseline import compare_with_baseline, refuse_other_baseline
 from neobert.bench.request import Request
 from neobert.bench.statistics import Comparison, compare
 from neobert.bench.worker import Worker
-from neobert.counting import counted
+from neobert.plurals import counted
 from neobert.receipt import utc_now
 
 KIND, FORMAT_VERSION = "neobert-bench", 1

@@ -12,12 +12,12 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import RunConfig
-from neobert.data.build import TOKENIZER_FOLDER
-from neobert.data.encoding import NUM_MARKERS
-from neobert.data.prepare import PreparedData
-from neobert.data.shape import row_length, segment_length
-from neobert.data.store import LengthStatistics, TokenStore
-from neobert.data.tokenizers import TokenizerBundle, bundle
+from neobert.data.batches.shape import row_length, segment_length
+from neobert.data.store.build import TOKENIZER_FOLDER
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.tokenize.encoding import NUM_MARKERS
+from neobert.data.tokenize.tokenizers import TokenizerBundle, bundle
 from neobert.errors import ProjectError
 from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
 

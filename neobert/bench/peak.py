@@ -6,7 +6,7 @@ from statistics import median
 
 import torch
 
-from neobert.training.stopwatch import Stopwatch
+from neobert.training.telemetry.stopwatch import Stopwatch
 
 GPU_SIZE, GPU_REPEATS = 8192, 10
 CPU_SIZE, CPU_REPEATS = 1024, 5

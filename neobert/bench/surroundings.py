@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from neobert import __version__
-from neobert.counting import counted
+from neobert.plurals import counted
 
 PACKAGES = (
     "torch",

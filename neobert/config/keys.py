@@ -23,7 +23,7 @@ from neobert.config.annotations import (
 )
 from neobert.config.nodes import Path
 from neobert.config.schema import RunConfig
-from neobert.counting import counted
+from neobert.plurals import counted
 
 NAMES = {
     bool: "true or false",

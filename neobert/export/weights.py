@@ -12,11 +12,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from neobert.counting import listed
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
 from neobert.model.modeling_neobert import NeoBERTLMHead
 from neobert.parallel.sharding import part_like
+from neobert.plurals import listed
 from neobert.printable import printable
 
 WEIGHTS = "model.safetensors"

@@ -14,7 +14,7 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.neobert.spec import feed_forward_width
-from neobert.installing import INSTALL
+from neobert.install_hints import INSTALL
 from neobert.kernels.fused_block import why_not
 from neobert.model.backends import (
     Backend,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig, TrainerConfig
-from neobert.counting import counted
 from neobert.plan.derived import Derived, Values
 from neobert.plan.flops import segment_tokens
+from neobert.plurals import counted
 
 FORWARD_SHARE = 1 / 3
 """Of a training step's work: the backward pass is twice the forward one."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
-from neobert.counting import counted
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.evaluation import plan_evaluations
 from neobert.plan.flops import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plan.hardware import Assumptions
 from neobert.plan.units import SECONDS_PER_HOUR
+from neobert.plurals import counted
 
 
 def plan_pace(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
-from neobert.counting import counted
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values
 from neobert.plan.moments import optimizer_values
 from neobert.plan.units import SECONDS_PER_MINUTE, mib
+from neobert.plurals import counted
 
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2

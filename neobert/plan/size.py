@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
-from neobert.counting import counted
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values
 from neobert.plan.flops import ridge_width, segment_tokens
 from neobert.plan.hardware import Assumptions
+from neobert.plurals import counted
 
 PACKED_FILL = 0.99
 

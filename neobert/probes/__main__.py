@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from neobert.errors import ProjectError, write_error_file
-from neobert.probes.apart import Apart
-from neobert.probes.suite import probe_named, run_suite
+from neobert.probes.numerics.parallel_paths import Apart
+from neobert.probes.numerics.suite import probe_named, run_suite
 from neobert.train import read_config
 
 

@@ -20,10 +20,10 @@ from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.rehearsal.script import FOLDER, Script, lay_out, rehearsed, script_for, stand_ins
 from neobert.train import configure_logging, leave, read_config, report, unexpected
-from neobert.training.signals import Signals
+from neobert.training.loop.signals import Signals
 
 if TYPE_CHECKING:
-    from neobert.training.trainer import Trainer
+    from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger("neobert.rehearsal")
 
@@ -68,7 +68,7 @@ def rehearse(
     from torch import OutOfMemoryError
 
     from neobert.rehearsal.reads import recording_reads
-    from neobert.training.session import run_session
+    from neobert.training.loop.session import run_session
 
     script = script_for(asked.trainer.max_steps)
     replaced = stand_ins(asked, folder / FOLDER, script, is_resumed=name == RESUMED)

@@ -9,7 +9,7 @@ import os
 import torch
 
 from neobert.bench.surroundings import gpu_uuid
-from neobert.training.memory import BYTES_PER_MIB
+from neobert.training.telemetry.memory import BYTES_PER_MIB
 
 
 def context_of(device: torch.device) -> tuple[int, bool]:

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from neobert.bench.surroundings import device_name, gpu_uuid
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 from neobert.rehearsal.footprint import context_of
 from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import parameter_types, recording_products
@@ -25,13 +25,13 @@ from neobert.rehearsal.trials import (
     overfit,
     wait_for_checkpoint,
 )
-from neobert.training.history import METRICS, heartbeat_path
-from neobert.training.hooks import Hook
-from neobert.training.journal import read_rows
-from neobert.training.memory import BYTES_PER_MIB, memory_fields
-from neobert.training.metrics import LOSS
-from neobert.training.pulse import SAVE
-from neobert.training.trainer import Trainer
+from neobert.runfiles.phases import SAVE
+from neobert.training.loop.hooks import Hook
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.jsonl_writer import read_rows
+from neobert.training.telemetry.memory import BYTES_PER_MIB, memory_fields
+from neobert.training.telemetry.metrics import LOSS
+from neobert.training.telemetry.truncation import METRICS, heartbeat_path
 
 Finish = Callable[[Trainer, dict[str, Any]], None]
 Say = Callable[[str], None]

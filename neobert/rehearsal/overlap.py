@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from neobert.data.prepare import PreparedData
-from neobert.data.store import TokenStore
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
 
 MOST_DOCUMENTS = 200_000
 

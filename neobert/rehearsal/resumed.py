@@ -10,8 +10,8 @@ from neobert.rehearsal.fresh import Finish, Say
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import WorstCase, wait_for_checkpoint
-from neobert.training.hooks import Hook
-from neobert.training.trainer import Trainer
+from neobert.training.loop.hooks import Hook
+from neobert.training.state.trainer import Trainer
 
 
 @dataclass

@@ -14,9 +14,9 @@ from torch import Tensor
 from neobert.export.folder import own_weights
 from neobert.parallel import own_part
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
-from neobert.training.progress import LossWindow
-from neobert.training.task import Batches
-from neobert.training.trainer import Trainer
+from neobert.training.loop.task import Batches
+from neobert.training.state.progress import LossWindow
+from neobert.training.state.trainer import Trainer
 
 
 class Recorded:

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from neobert.data.masking import IGNORED
-from neobert.data.microbatch import Microbatch
+from neobert.data.batches.masking import IGNORED
+from neobert.data.batches.microbatch import Microbatch
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
 from neobert.rehearsal.worst_case import full_of_text
-from neobert.training import loop
-from neobert.training.checkpoint.manifest import FILE_NAME as MANIFEST
+from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
-from neobert.training.stopwatch import Stopwatch
-from neobert.training.trainer import Trainer
+from neobert.training.loop import steps
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.stopwatch import Stopwatch
 
 OVERFIT_STEPS = 10
 SAVE_LIMIT_S = 120.0
@@ -67,7 +67,7 @@ class WorstCase:
     def run(self, trainer: Trainer) -> None:
         """Go forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
-            step = trainer.task.step or loop.accumulate
+            step = trainer.task.step or steps.accumulate
             step(trainer, [self.train], max(1, self.train.num_targets))
             self._evaluate(trainer)
             if trainer.world.is_on_gpu:
@@ -119,8 +119,8 @@ def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Ten
 
     It goes to the host: a device that is nearly full has no room for three gradients.
     """
-    num_targets, _ = loop.agree(trainer, batches)
-    loop.accumulate(trainer, batches, num_targets)
+    num_targets, _ = steps.agree(trainer, batches)
+    steps.accumulate(trainer, batches, num_targets)
     gradients = [
         own_part(each.grad).float().cpu().clone()
         for each in trainer.task.model.parameters()
@@ -158,7 +158,7 @@ def overfit(trainer: Trainer) -> dict[str, Any]:
     losses = []
     for _ in range(OVERFIT_STEPS):
         trainer.progress.loss.take()
-        loop.run_step(trainer)
+        steps.run_step(trainer)
         losses.append(trainer.progress.loss.take())
     trainer.guard.check()
     return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.data.microbatch import Microbatch
+from neobert.data.batches.microbatch import Microbatch
 
 
 def full_of_text(batch: Microbatch, rows: int) -> Microbatch:

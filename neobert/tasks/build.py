@@ -6,10 +6,10 @@ from collections.abc import Callable
 from importlib import import_module
 
 from neobert.config.schema import RunConfig
-from neobert.data.prepare import PreparedData
+from neobert.data.store.prepare import PreparedData
 from neobert.parallel import World
 from neobert.tasks.table import spec_of
-from neobert.training.task import Task
+from neobert.training.loop.task import Task
 
 
 def build_task(

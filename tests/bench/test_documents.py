@@ -7,7 +7,7 @@ import pytest
 
 from neobert.bench.documents import draw_lengths, make_up
 from neobert.config import from_dict
-from neobert.data.batches import TrainStream
+from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
 
 

@@ -11,7 +11,7 @@ import modernbert
 import pytest
 import torch
 
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 from neobert.families.neobert.spec import feed_forward_width
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neobert.counting import counted
+from neobert.plurals import counted
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from launcher import cli
+from launcher.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
@@ -33,14 +33,14 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_passes_and_fails(command: str, configs: Path) -> None:
-    assert cli.run(shlex.split(command)) == 0
+    assert app.run(shlex.split(command)) == 0
     (configs / "run.yaml").write_text(FAILING, encoding="utf-8")
-    assert cli.run(shlex.split(command)) == 1
+    assert app.run(shlex.split(command)) == 1
 
 
 def test_an_annotation_names_the_line(configs: Path, capsys: Any) -> None:
     (configs / "run.yaml").write_text(FAILING, encoding="utf-8")
-    assert cli.run(["lint", "configs", "--output-format", "github"]) == 1
+    assert app.run(["lint", "configs", "--output-format", "github"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("::error file=configs/run.yaml,line=3,col=15,title=CKP001") for line in lines)
 
@@ -50,6 +50,6 @@ def test_the_hook_is_a_command_that_takes_files(configs: Path) -> None:
     program, *words = shlex.split(hook["entry"])
     assert (program, hook["id"]) == ("neobert-launch", "neobert-lint")
     assert hook["id"] in PAGE
-    assert cli.run([*words, "configs/sound.yaml"]) == 0
+    assert app.run([*words, "configs/sound.yaml"]) == 0
     (configs / "run.yaml").write_text(FAILING, encoding="utf-8")
-    assert cli.run([*words, "configs/sound.yaml", "configs/run.yaml"]) == 1
+    assert app.run([*words, "configs/sound.yaml", "configs/run.yaml"]) == 1

@@ -9,7 +9,7 @@ import pytest
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.rule import ERROR_FAMILIES, find
-from launcher.report import findings_of_error
+from launcher.report.report import findings_of_error
 from neobert.errors import ProjectError
 from validators.rule import RULES
 

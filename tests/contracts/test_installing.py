@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from neobert.installing import INSTALL as KERNELS
+from neobert.install_hints import INSTALL as KERNELS
 from neobert.trackers.table import TRACKERS
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches import Cursor, Microbatch, TrainStream
-from neobert.data.prepare import PreparedData, prepare
-from neobert.data.wordpiece import train_wordpiece
+from neobert.data.batches.streams import Cursor, Microbatch, TrainStream
+from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.tokenize.wordpiece import train_wordpiece
 
 WORDS = [
     a + b for a in ("ba", "de", "fi", "go", "lu", "mer", "no", "pa") for b in ("", "la", "ren", "st", "to")

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from neobert.data.build_lock import build_lock
+from neobert.data.store.build_lock import build_lock
 from neobert.errors import ProjectError
 
 LIMIT_S = 10.0

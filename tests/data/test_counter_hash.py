@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.data.counter_hash import hashed, permuted, stream_key
+from neobert.data.batches.stateless_random import hashed, permuted, stream_key
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(1, 3000), st.data())

@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data import encoding, long_texts
-from neobert.data.encoding import Counts, Encoded, SegmentEncoder, encode_all, segment_encoder, token_dtype
-from neobert.data.encoding_pool import encode_in_processes
-from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.data.tokenize import encoding, long_texts
+from neobert.data.tokenize.encoding import (
+    Counts,
+    Encoded,
+    SegmentEncoder,
+    encode_all,
+    segment_encoder,
+    token_dtype,
+)
+from neobert.data.tokenize.encoding_pool import encode_in_processes
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from tests.data.conftest import WORDS, sentences, write_jsonl
 
@@ -225,8 +232,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
-from neobert.data.encoding import SegmentEncoder, encode_all
-from neobert.data.text_files import read_documents
+from neobert.data.tokenize.encoding import SegmentEncoder, encode_all
+from neobert.data.sources.text_files import read_documents
 
 def peak_mib():
     lines = Path("/proc/self/status").read_text().splitlines()

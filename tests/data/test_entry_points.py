@@ -13,10 +13,10 @@ import pytest
 
 from neobert.config import to_dict
 from neobert.config.schema import TokenizerConfig
-from neobert.data.entry import report_to_stdout
-from neobert.data.prepare import prepare
-from neobert.data.tokenizers import TokenizerBundle, load_tokenizer
-from neobert.data.train_tokenizer import save_whole
+from neobert.data.entry_point import report_to_stdout
+from neobert.data.store.prepare import prepare
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.data.tokenize.train_tokenizer import save_whole
 from neobert.errors import ERROR_FILE_ENV, read_error_file
 from tests.data.conftest import Configure
 
@@ -111,7 +111,7 @@ def test_train_tokenizer_writes_a_folder_that_loads(configure: Configure, tmp_pa
 PROGRAM = """
 import json, sys
 from neobert.config import from_dict
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 
 config = from_dict(json.load(open({resolved!r})))
 print(prepare(config).report["train"]["documents"])

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import DatasetConfig
-from neobert.data import lines, parquet_rows, table_rows
-from neobert.data.compression import COMPRESSIONS
-from neobert.data.json_array import array_objects
-from neobert.data.sources import open_corpus
-from neobert.data.text_files import column_of
+from neobert.data.sources import lines, parquet_rows, table_rows
+from neobert.data.sources.compression import COMPRESSIONS
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.sources.json_array import array_objects
+from neobert.data.sources.text_files import column_of
 from neobert.errors import ProjectError
 from tests.data.test_text_files import put, read, refused
 

@@ -10,9 +10,10 @@ import pytest
 from huggingface_hub import constants
 
 from neobert.config.schema import DatasetConfig, TokenizerConfig
-from neobert.data import hub, tokenizers
-from neobert.data.sources import open_corpus
-from neobert.data.tokenizers import load_tokenizer
+from neobert.data.sources import hub
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.tokenize import tokenizers
+from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")

@@ -11,10 +11,10 @@ import pytest
 
 from neobert.config import from_dict, to_dict
 from neobert.config.schema import RunConfig
-from neobert.data import inspection
-from neobert.data.inspection import inspect
-from neobert.data.microbatch import Microbatch
-from neobert.data.prepare import prepare
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.store import inspection
+from neobert.data.store.inspection import inspect
+from neobert.data.store.prepare import prepare
 
 WORDS = [f"word{number}" for number in range(50)]
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
-from neobert.data import packing
-from neobert.data.best_fit import best_fit_decreasing
-from neobert.data.packing import Indices, pack, pack_densely
-from neobert.data.shape import batch_shape
-from neobert.data.store import LengthStatistics
+from neobert.data.batches import packing
+from neobert.data.batches.best_fit import best_fit_decreasing
+from neobert.data.batches.packing import Indices, pack, pack_densely
+from neobert.data.batches.shape import batch_shape
+from neobert.data.store.token_store import LengthStatistics
 
 PACKERS = {"pack": pack, "in order": partial(pack, keep_order=True), "dense": pack_densely}
 

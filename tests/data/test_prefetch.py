@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from neobert.data.prefetch import WorkerThreads
+from neobert.data.batches.prefetch import WorkerThreads
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -37,7 +37,7 @@ def test_closing_lets_the_running_task_end_and_drops_the_rest():
 
 
 def test_a_thread_that_hangs_does_not_hold_the_close(monkeypatch):
-    monkeypatch.setattr("neobert.data.prefetch.JOIN_S", 0.01)
+    monkeypatch.setattr("neobert.data.batches.prefetch.JOIN_S", 0.01)
     threads = WorkerThreads(1, "test")
     release = threading.Event()
     threads.submit(lambda: release.wait(30))

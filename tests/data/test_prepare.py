@@ -16,14 +16,15 @@ import numpy as np
 import pytest
 
 from neobert.config.schema import RunConfig
-from neobert.data import build, build_lock, file_digests, store
-from neobert.data import prepare as preparing
-from neobert.data.build_lock import build_lock as hold_lock
-from neobert.data.cache_folder import cache_folder
-from neobert.data.file_digests import FileDigests
-from neobert.data.prepare import PreparedData, prepare
-from neobert.data.store import MANIFEST, TokenStore
+from neobert.data.sources import file_digests
+from neobert.data.sources.file_digests import FileDigests
+from neobert.data.store import build, build_lock, token_store
+from neobert.data.store import prepare as preparing
+from neobert.data.store.build_lock import build_lock as hold_lock
+from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.token_store import MANIFEST, TokenStore
 from neobert.errors import ProjectError
+from neobert.runfiles.cache_folder import cache_folder
 from tests.data.conftest import Configure, sentences, write_jsonl
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +95,7 @@ def test_the_manifest_describes_what_is_there(configure: Configure):
         for name, file in described["files"].items():
             content = (data.folder / name).read_bytes()
             assert len(content) == file["bytes"]
-            assert store.sha256(content).hexdigest() == file["sha256"]
+            assert token_store.sha256(content).hexdigest() == file["sha256"]
     assert (data.tokenizer_dir / "tokenizer.json").is_file()
 
 
@@ -365,7 +366,7 @@ def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
 
 @pytest.mark.parametrize("written", [0, 1, 3, 5])
 def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
-    whole = store._HashedFile.write
+    whole = token_store._HashedFile.write
     calls = []
 
     def write(self, array):
@@ -374,7 +375,7 @@ def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
             raise OSError(errno.ENOSPC, "No space left on device")
         whole(self, array)
 
-    monkeypatch.setattr(store._HashedFile, "write", write)
+    monkeypatch.setattr(token_store._HashedFile, "write", write)
     refused(configure(dataset__eval_samples=5), "DAT009", "disk is full")
     assert left_behind(configure()) == []
     monkeypatch.undo()
@@ -397,7 +398,7 @@ SLOW_CHILD = """
 import sys, time
 from pathlib import Path
 from neobert.data import build, encoding
-from neobert.data.prepare import prepare
+from neobert.data.store.prepare import prepare
 from tests.data.conftest import configurator
 
 encoding.BATCH_DOCUMENTS = 10

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig, TrainerConfig
-from neobert.data.batches import EvalStream, TrainStream
-from neobert.data.prepare import PreparedData, prepare
-from neobert.data.sources import open_corpus
-from neobert.data.tokenizers import load_tokenizer
+from neobert.data.batches.streams import EvalStream, TrainStream
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.tokenize.tokenizers import load_tokenizer
 
 FOLDER = os.environ.get("NEOBERT_TEST_DATA")
 pytestmark = pytest.mark.skipif(

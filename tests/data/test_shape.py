@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, TokenizerConfig
-from neobert.data.masking import MaskingRule
-from neobert.data.microbatch import Assembler
-from neobert.data.shape import batch_shape, row_length, segment_length
-from neobert.data.store import LengthStatistics, TokenStore
-from neobert.data.windows import Cursor, PreparedWindows
+from neobert.data.batches.masking import MaskingRule
+from neobert.data.batches.microbatch import Assembler
+from neobert.data.batches.shape import batch_shape, row_length, segment_length
+from neobert.data.batches.windows import Cursor, PreparedWindows
+from neobert.data.store.token_store import LengthStatistics, TokenStore
 
 CONFIG = RunConfig(dataset=DatasetConfig(max_seq_length=64))
 RULE = MaskingRule(0.2, False, 4, np.arange(5, 100), np.arange(100) >= 5)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from neobert.config.builder_names import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
-from neobert.data import python_docs
-from neobert.data.readers import HashShare, IndexedSource, Part, TextSource
-from neobert.data.sources import Corpus, open_corpus
-from neobert.data.splits import parse_split
+from neobert.data.sources import python_docs
+from neobert.data.sources.corpus import Corpus, open_corpus
+from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
+from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences, write_jsonl
 
@@ -254,7 +254,8 @@ def test_a_stream_has_no_percent(tmp_path):
 
 def test_the_documentation_of_python_is_read_without_running_it():
     script = (
-        "import json, sys; from neobert.data.python_docs import python_docs; before = set(sys.modules);"
+        "import json, sys; from neobert.data.sources.python_docs import python_docs;"
+        "before = set(sys.modules);"
         "documents = python_docs(); print(json.dumps([documents, sorted(set(sys.modules) - before)]))"
     )
     child = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.data.splits import evaluation_split, parse_split
+from neobert.data.sources.splits import evaluation_split, parse_split
 from neobert.errors import ProjectError
 
 

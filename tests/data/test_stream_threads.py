@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from neobert.data import windows
-from neobert.data.batches import EvalStream, Microbatch, TrainStream
+from neobert.data.batches import windows
+from neobert.data.batches.streams import EvalStream, Microbatch, TrainStream
 from neobert.errors import ProjectError
 from tests.data.conftest import Text, read
 
@@ -65,11 +65,11 @@ def test_threads_end_with_their_stream(texts: dict[str, Text], ends: str):
 
 
 def test_a_thread_that_hangs_ends_in_an_error(texts: dict[str, Text], monkeypatch):
-    from neobert.data import batches
+    from neobert.data.batches import streams
 
-    monkeypatch.setattr(batches, "SILENCE_LIMIT_S", 0.05)
-    monkeypatch.setattr(batches, "_POLL_S", 0.01)
-    monkeypatch.setattr("neobert.data.prefetch.JOIN_S", 0.01)
+    monkeypatch.setattr(streams, "SILENCE_LIMIT_S", 0.05)
+    monkeypatch.setattr(streams, "_POLL_S", 0.01)
+    monkeypatch.setattr("neobert.data.batches.prefetch.JOIN_S", 0.01)
     config, data = texts["prepared"]
     config = replace(config, dataset=replace(config.dataset, num_workers=1))
     release = threading.Event()
@@ -102,9 +102,9 @@ def test_pinning_happens_on_the_device_of_the_rank(texts: dict[str, Text], monke
 
 def test_a_pause_on_purpose_is_a_sign_of_progress_and_silence_is_none(texts: dict[str, Text], monkeypatch):
     """Who watches from outside would take a patient reader for one that hangs."""
-    from neobert.data import batches
+    from neobert.data.batches import streams
 
-    monkeypatch.setattr(batches, "_POLL_S", 0.01)
+    monkeypatch.setattr(streams, "_POLL_S", 0.01)
     config, data = texts["stream of files"]
     config = replace(config, dataset=replace(config.dataset, num_workers=1))
     load, signs, counts = windows.StreamedWindows.load, [], {}

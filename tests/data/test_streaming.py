@@ -11,12 +11,12 @@ import datasets
 import pytest
 
 from neobert.config.schema import DatasetConfig
-from neobert.data import patience, readers
-from neobert.data.batches import TrainStream
-from neobert.data.hub_data import StreamSource, hub_splits
-from neobert.data.patience import PatientReader, is_transient
-from neobert.data.prepare import prepare
-from neobert.data.readers import IndexedSource
+from neobert.data.batches.streams import TrainStream
+from neobert.data.sources import readers, retries
+from neobert.data.sources.hub_datasets import StreamSource, hub_splits
+from neobert.data.sources.readers import IndexedSource
+from neobert.data.sources.retries import PatientReader, is_transient
+from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from tests.data.conftest import Configure, sentences, write_jsonl
 
@@ -70,7 +70,7 @@ def test_a_failed_read_is_repeated_from_the_start_of_its_chunk():
 
 def test_long_documents_are_read_a_few_at_a_time(monkeypatch):
     """A text in one line is a thousand documents of a million characters."""
-    monkeypatch.setattr(patience, "CHUNK_CHARACTERS", 25)
+    monkeypatch.setattr(retries, "CHUNK_CHARACTERS", 25)
     documents = ["0123456789"] * 7
     source = IndexedSource("x", lambda start, stop: documents[start:stop], lambda: 7, list)
     reader, chunks = PatientReader.of(source, DatasetConfig()), []
@@ -236,7 +236,7 @@ def test_a_stream_must_know_what_it_evaluates(
 
 
 def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configure, tmp_path, monkeypatch):
-    monkeypatch.setattr("neobert.data.encoding.BATCH_DOCUMENTS", 10)
+    monkeypatch.setattr("neobert.data.tokenize.encoding.BATCH_DOCUMENTS", 10)
     write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
     write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
     config = configure(
@@ -247,7 +247,7 @@ def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configu
 
 def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Configure, tmp_path, monkeypatch):
     """A run whose evaluation was too large for the memory goes on with a smaller one."""
-    monkeypatch.setattr("neobert.data.encoding.BATCH_DOCUMENTS", 10)
+    monkeypatch.setattr("neobert.data.tokenize.encoding.BATCH_DOCUMENTS", 10)
     write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
     write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
     place = {"dataset__streaming": True, "dataset__path": str(tmp_path / "data")}

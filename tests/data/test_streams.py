@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
-from neobert.data import windows
-from neobert.data.batches import Cursor, EvalStream, Microbatch
-from neobert.data.masking import IGNORED
-from neobert.data.prepare import PreparedData
-from neobert.data.store import TokenStore
+from neobert.data.batches import windows
+from neobert.data.batches.masking import IGNORED
+from neobert.data.batches.streams import Cursor, EvalStream, Microbatch
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
 from tests.data.conftest import KINDS, MANY, Configure, Text, read, same
 

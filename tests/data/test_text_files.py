@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.data import lines, text_files
-from neobert.data.text_files import column_of, kind_of, read_documents
+from neobert.data.sources import lines, text_files
+from neobert.data.sources.text_files import column_of, kind_of, read_documents
 from neobert.errors import ProjectError
 
 

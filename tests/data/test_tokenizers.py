@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data import tokenizers as loading
-from neobert.data.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer, num_renumbered
-from neobert.data.wordpiece import SPECIAL_TOKENS, train_wordpiece
+from neobert.data.tokenize import tokenizers as loading
+from neobert.data.tokenize.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer, num_renumbered
+from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences
 

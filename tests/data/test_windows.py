@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
-from neobert.data.prefetch import WorkerThreads
-from neobert.data.shape import batch_shape
-from neobert.data.store import LengthStatistics, TokenStore
-from neobert.data.windows import (
+from neobert.data.batches.prefetch import WorkerThreads
+from neobert.data.batches.shape import batch_shape
+from neobert.data.batches.windows import (
     NEWEST_PACKER,
     PACKERS,
     Cursor,
@@ -21,6 +20,7 @@ from neobert.data.windows import (
     PreparedWindows,
     microbatch_places,
 )
+from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 
 LENGTHS = np.random.default_rng(0).integers(1, 1025, 3000)

@@ -18,8 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.levels import parse_levels, probes_for
-from launcher.preflight import examine
+from launcher.preflight.examination import examine
+from launcher.preflight.levels import parse_levels, probes_for
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
 from profiles.registry import ResolvedRun, resolve_run

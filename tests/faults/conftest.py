@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher import process
-from launcher.forwarding import forwarding
-from launcher.launch import Launch
-from launcher.process import Topology, trainer_command
-from launcher.supervision import supervise
+from launcher.process import trainer_process
+from launcher.process.signal_forwarding import forwarding
+from launcher.process.trainer_process import Topology, trainer_command
+from launcher.run.launch_context import Launch
+from launcher.run.supervision import supervise
 from neobert.config.schema import WatchdogConfig
 from tests.training.conftest import corpus, exact, make_run, metrics, outcome, run, uninterrupted
 
@@ -82,7 +82,7 @@ def memory_path(tmp_path):
 @pytest.fixture
 def launch(make_run, monkeypatch):
     """Launch a run with a fault planted in each of its first sessions; return its directory and its end."""
-    monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "tests.faults.planted")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
     def run(*faults, ranks=1, sections=None, **limits):

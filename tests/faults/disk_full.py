@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from neobert.training.checkpoint.folders import checkpoint_steps, find
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, write_corpus, write_run
 

@@ -9,24 +9,24 @@ import sys
 import time
 from typing import Any
 
-from neobert.probes import distributed
+from neobert.probes.ranks import checks
 
 FAULT, IS_FAULTY = os.environ["FAULT"], os.environ["RANK"] == "1"
 PATIENCE_S = 4.0
 
 
 def other_config() -> None:
-    read = distributed.from_dict
-    distributed.from_dict = lambda content: dataclasses.replace(read(content), seed=99)
+    read = checks.from_dict
+    checks.from_dict = lambda content: dataclasses.replace(read(content), seed=99)
 
 
 def other_code() -> None:
-    distributed.code_digest = lambda: hashlib.sha256(b"edited on one node").hexdigest()
+    checks.code_digest = lambda: hashlib.sha256(b"edited on one node").hexdigest()
 
 
 def wrong_value() -> None:
     """What this rank brings is off by one in one place; what it expects of the others is right."""
-    from neobert.probes import collectives
+    from neobert.probes.ranks import collectives
 
     right = collectives.contribution
 
@@ -41,7 +41,7 @@ def wrong_value() -> None:
 
 def other_weights() -> None:
     """Loaded weights differ here, as from a stale copy of a checkpoint."""
-    from neobert.probes import replicas
+    from neobert.probes.ranks import replicas
 
     load = replicas.load_file
     replicas.load_file = lambda path: {name: tensor + 1e-7 for name, tensor in load(path).items()}
@@ -66,10 +66,10 @@ def absent() -> None:
 
 
 def main() -> None:
-    distributed.PATIENCE_S = PATIENCE_S if FAULT in ("crash", "absent") else distributed.PATIENCE_S
+    checks.PATIENCE_S = PATIENCE_S if FAULT in ("crash", "absent") else checks.PATIENCE_S
     if FAULT == "mean_of_means" or (IS_FAULTY and FAULT != "none"):
         globals()[FAULT]()
-    distributed.main(sys.argv[1:])
+    checks.main(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from neobert.export import folder as export_folder
-from neobert.training.checkpoint import content, folders, manifest, publish, retention, save, snapshot
+from neobert.runfiles.checkpoint import folders, manifest
+from neobert.training.checkpoint import content, publish, retention, save, snapshot
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, write_corpus, write_run
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from launcher import cli, levels
+from launcher.cli import app
+from launcher.preflight import levels
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
@@ -53,7 +54,7 @@ def launch(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
 
     def run(*arguments: str) -> Answer:
         capsys.readouterr()
-        code = cli.run([*arguments, "--output-format", "json"])
+        code = app.run([*arguments, "--output-format", "json"])
         out = capsys.readouterr().out
         return code, json.loads(out)
 

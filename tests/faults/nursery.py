@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 # What a session imports as it goes is imported here, once.
-import neobert.training.session  # noqa: F401
+import neobert.training.loop.session  # noqa: F401
 from neobert import train
 
 

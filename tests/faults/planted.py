@@ -15,7 +15,7 @@ from pathlib import Path
 
 from neobert import train
 from neobert.objectives import MaskedLMObjective
-from neobert.training import loop
+from neobert.training.loop import steps
 
 RANK = int(os.environ.get("RANK", "0"))
 OUTLASTS_ANY_TEST = 60
@@ -49,31 +49,31 @@ def plant(kind: str, step: int, rank: int = 0) -> None:
         fall_back(step)
         return
     place = "fetch" if kind == "data" else "accumulate"
-    real = getattr(loop, place)
+    real = getattr(steps, place)
 
     def faulty(trainer, *rest):
         if trainer.progress.step + 1 == step:
             FAULTS[kind]()
         return real(trainer, *rest)
 
-    setattr(loop, place, faulty)
+    setattr(steps, place, faulty)
 
 
 def multiply_losses(step: int, factor: float) -> None:
     """Have this rank's objective return a multiple of its loss, from before it is wrapped by anything."""
-    real, accumulate, factors = MaskedLMObjective.forward, loop.accumulate, [1.0]
+    real, accumulate, factors = MaskedLMObjective.forward, steps.accumulate, [1.0]
 
     def accumulating(trainer, *rest):
         factors[0] = factor if trainer.progress.step + 1 == step else 1.0
         return accumulate(trainer, *rest)
 
     MaskedLMObjective.forward = lambda *args, **kwargs: real(*args, **kwargs) * factors[0]
-    loop.accumulate = accumulating
+    steps.accumulate = accumulating
 
 
 def fall_back(step: int) -> None:
     """Have block 0 run another attention kernel than the resolved one, from a step on."""
-    accumulate = loop.accumulate
+    accumulate = steps.accumulate
 
     def accumulating(trainer, *rest):
         loss_sum = accumulate(trainer, *rest)
@@ -81,7 +81,7 @@ def fall_back(step: int) -> None:
             trainer.task.attention_ran[0] = "eager"
         return loss_sum
 
-    loop.accumulate = accumulating
+    steps.accumulate = accumulating
 
 
 def hold_the_interpreter() -> None:

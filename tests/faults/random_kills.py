@@ -20,8 +20,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from neobert.training.checkpoint.folders import checkpoint_steps, find, follow
-from neobert.training.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, follow
+from neobert.runfiles.checkpoint.manifest import verify
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, read_lines, write_corpus, write_run
 

@@ -20,14 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from neobert.data.batches import TrainStream
+from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.parallel import World
-from neobert.training import session
+from neobert.runfiles.checkpoint.folders import find
 from neobert.training.checkpoint import publish
-from neobert.training.checkpoint.folders import find
 from neobert.training.checkpoint.save import Saver
+from neobert.training.loop import session
 from tests.faults import nursery
 from tests.training.conftest import write_corpus, write_run
 

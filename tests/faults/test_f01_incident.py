@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 
 FILE = Path(__file__).with_name("nsa_showcase.yaml")
 SAID = {
@@ -29,7 +29,7 @@ trainer: {logging_steps: 20, output_dir: artifacts/train_showcase}
 """
 PROBE = """
 import json, sys
-from launcher.cli import run
+from launcher.cli.app import run
 code = run(sys.argv[1:])
 heavy = {"torch", "transformers", "datasets", "accelerate", "numpy"} & set(sys.modules)
 print(json.dumps({"code": code, "heavy": sorted(heavy)}), file=sys.stderr)
@@ -53,14 +53,14 @@ def lines_by_code(report: Any) -> dict[str, set[tuple[str, int]]]:
 def test_it_is_refused_and_judged(command: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     asked = [command, "-p", "a100-prod", "--config", str(FILE)]
-    assert cli.run([*asked, "--output-format", "json"]) == 1
+    assert app.run([*asked, "--output-format", "json"]) == 1
     found = lines_by_code(json.loads(capsys.readouterr().out))
     for code, words in SAID.items():
         assert code in found
         assert not words or (FILE.name, line_of(*words)) in found[code]
     assert {"CFG001", "CFG007"} <= found.keys()
     assert len(found.keys() - {"CFG001", "CFG007"}) >= 5
-    assert cli.run(asked) == 1
+    assert app.run(asked) == 1
     told = capsys.readouterr().err
     assert all(code in told for code in SAID)
     assert "write model.hidden_size" in told
@@ -68,7 +68,7 @@ def test_it_is_refused_and_judged(command: str, capsys: Any, tmp_path: Path, mon
 
 
 def test_lint_judges_it_as_well(capsys: Any) -> None:
-    assert cli.run(["lint", str(FILE), "--output-format", "json"]) == 1
+    assert app.run(["lint", str(FILE), "--output-format", "json"]) == 1
     found = lines_by_code(json.loads(capsys.readouterr().out))
     assert {"CFG005", "CFG007", "PRE001", "CKP001", "BUD001"} <= found.keys()
 
@@ -88,5 +88,5 @@ def test_control_the_same_wishes_in_our_names_and_at_full_size_pass(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(MENDED, encoding="utf-8")
     asked = ["preflight", "--config", "run.yaml", "--level", "static", "--output", "out"]
-    assert cli.run([*asked, "--output-format", "json"]) == 0
+    assert app.run([*asked, "--output-format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["findings"] == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 
 Said = dict[str, list[dict[str, Any]]]
 Lint = Callable[[str], tuple[int, Said]]
@@ -38,9 +38,9 @@ def lint(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lint:
     def judge(text: str) -> tuple[int, Said]:
         path.write_text(text.lstrip("\n"), encoding="utf-8")
         capsys.readouterr()
-        code = cli.run(["lint", path.name, "--output-format", "json"])
+        code = app.run(["lint", path.name, "--output-format", "json"])
         report = json.loads(capsys.readouterr().out)
-        assert report["exit_code"] == code == cli.run(["lint", path.name])
+        assert report["exit_code"] == code == app.run(["lint", path.name])
         told = capsys.readouterr().out
         said: Said = {}
         for finding in report["findings"]:
@@ -100,7 +100,7 @@ def test_f4_flash_no_is_named_and_read(lint: Lint) -> None:
 @pytest.mark.parametrize("rate", ["5e-4", "5E-4", "0.0005"])
 def test_f4_a_number_is_a_number(lint: Lint, rate: str, capsys: Any) -> None:
     assert lint(f"profile: a100-prod\noptimizer:\n  lr: {rate}\n") == (0, {})
-    assert cli.run(["explain", "optimizer.lr", "--config", "run.yaml", "--output-format", "json"]) == 0
+    assert app.run(["explain", "optimizer.lr", "--config", "run.yaml", "--output-format", "json"]) == 0
     value = json.loads(capsys.readouterr().out)["value"]
     assert (value, type(value)) == (0.0005, float)
     code, said = lint(f"profile: a100-prod\noptimizer:\n  lr: '{rate}'\n")

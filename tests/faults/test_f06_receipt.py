@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher import process
+from launcher.process import trainer_process
 from neobert.receipt import sealed
 from tests.faults import machine
 
@@ -25,7 +25,7 @@ Launch = Callable[..., Any]
 def launch(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(process, "TRAINER_MODULE", "fake_trainer")
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "fake_trainer")
     monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER))
     monkeypatch.setenv("FAKE_TRAINER", "finish")
     machine.become(monkeypatch, machine.altered({"git": CLEAN}))

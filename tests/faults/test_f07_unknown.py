@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher import levels
+from launcher.preflight import levels
 from launcher.probes.probe import Probe
 from tests.faults import machine
 from validators.facts import ProbeRecord
@@ -36,8 +36,8 @@ def judged_by(group: str) -> set[str]:
         ("gpus", "unsupported", "NVML: Driver Not Loaded"),
         ("gpu_health", "timeout", "launcher.probes.nvml_child gave no answer within 8 s and was killed"),
         ("gpu_log", "incomplete", "dmesg: read kernel buffer failed: Operation not permitted"),
-        ("imports", "timeout", "neobert.probes.imports gave no answer within 90 s and was killed"),
-        ("inspection", "timeout", "neobert.data.inspection gave no answer within 600 s and was killed"),
+        ("imports", "timeout", "neobert.probes.hardware.imports gave no answer within 90 s and was killed"),
+        ("inspection", "timeout", "neobert.data.store.inspection gave no answer within 600 s and was killed"),
         ("software", "incomplete", "OSError: Input/output error"),
         ("disk", "timeout", "no answer within 10 s"),
     ],

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from launcher import cli, options
+from launcher.cli import app, options
 
 FORMATS = get_args(options.AnyFormat)
 FILES = {
@@ -28,7 +28,7 @@ def test_lint(name: str, output_format: str, tmp_path: Path, capsys: pytest.Capt
     text, expected = FILES[name]
     path = tmp_path / "run.yaml"
     path.write_text(text, encoding="utf-8")
-    assert cli.run(["lint", str(path), "--output-format", output_format]) == expected
+    assert app.run(["lint", str(path), "--output-format", output_format]) == expected
     assert capsys.readouterr().out or (name, output_format) == ("passing", "github")
 
 
@@ -39,4 +39,4 @@ def test_preflight(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     asked = ["preflight", "-p", "a100-prod", "--level", "static", "--output-format", output_format]
-    assert cli.run([*asked, *more]) == expected
+    assert app.run([*asked, *more]) == expected

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 from tests.faults import machine
 from validators.facts_io import facts_to_json
 
@@ -66,7 +66,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
 def preflight(changes: dict[str, Any], *more: str) -> int:
     Path("facts.json").write_text(facts_to_json(machine.altered(changes)), encoding="utf-8")
     asked = ["preflight", "-p", "a100-prod", "--level", "full", "--facts", "facts.json", "--output", "out"]
-    return cli.run([*asked, *more])
+    return app.run([*asked, *more])
 
 
 @pytest.fixture(autouse=True)

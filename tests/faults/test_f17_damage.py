@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint.folders import find, follow
-from neobert.training.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.folders import find, follow
+from neobert.runfiles.checkpoint.manifest import verify
 from tests.training.conftest import train, write_run
 
 DAMAGE = ("flip", "truncate", "empty", "extend", "remove")

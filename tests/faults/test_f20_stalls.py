@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.orphans import end_orphans
-from launcher.records import read_json
-from neobert.training.checkpoint.folders import find
+from launcher.process.orphans import end_orphans
+from launcher.rundir.records import read_json
+from neobert.runfiles.checkpoint.folders import find
 
 pytestmark = pytest.mark.e2e
 

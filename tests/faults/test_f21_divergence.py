@@ -7,8 +7,8 @@ import json
 import pytest
 from safetensors.torch import load_file
 
-from launcher.records import read_json
-from neobert.training.checkpoint.folders import checkpoint_steps, find
+from launcher.rundir.records import read_json
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find
 
 pytestmark = pytest.mark.e2e
 

@@ -19,9 +19,9 @@ class Stopped(BaseException):
 @pytest.fixture
 def run_to(run, monkeypatch):
     """Run until a step is done and saved, and no further."""
-    from neobert.training import loop
+    from neobert.training.loop import steps
 
-    real = loop.run_step
+    real = steps.run_step
 
     def stopping_at(step):
         def run_step(trainer):
@@ -32,10 +32,10 @@ def run_to(run, monkeypatch):
         return run_step
 
     def run_until(run_dir, step):
-        monkeypatch.setattr(loop, "run_step", stopping_at(step))
+        monkeypatch.setattr(steps, "run_step", stopping_at(step))
         with pytest.raises(Stopped):
             run(run_dir)
-        monkeypatch.setattr(loop, "run_step", real)
+        monkeypatch.setattr(steps, "run_step", real)
 
     return run_until
 

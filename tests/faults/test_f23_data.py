@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 from tests.training.conftest import write_corpus
 
 pytestmark = pytest.mark.e2e
@@ -29,7 +29,7 @@ def judge(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
     def run_level(*more: str) -> dict[str, dict[str, Any]]:
         capsys.readouterr()
-        cli.run(["preflight", *run, *more, "--level", "data", "--output", "out", "--output-format", "json"])
+        app.run(["preflight", *run, *more, "--level", "data", "--output", "out", "--output-format", "json"])
         report = json.loads(capsys.readouterr().out)
         return {check["id"]: check for check in report["checks"]}
 

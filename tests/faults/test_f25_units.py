@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from launcher.ui.numbers import show_mib
-from neobert.training import memory
+from launcher.terminal.numbers import show_mib
+from neobert.training.telemetry import memory
 from tests.faults import machine
 
 MIB = 2**20

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 from tests.faults import machine
 
 ASKED = ("preflight", "-p", "a100-prod", "--level", "static,rehearsal", "--output", "out")
@@ -71,7 +71,7 @@ def test_the_named_check_fails(run: Any, capsys: Any, changes: dict[str, Any], c
     failed = {finding["code"]: finding["message"] for finding in report["findings"]}
     assert set(failed) == {code}
     assert words in failed[code]
-    assert cli.run([*ASKED]) == 1
+    assert app.run([*ASKED]) == 1
     out = capsys.readouterr().out
     assert out.startswith("FAIL")
     assert f"fail {code}" in out

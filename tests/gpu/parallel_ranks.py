@@ -12,11 +12,11 @@ import torch
 from neobert.config import from_dict
 from neobert.parallel import World
 from neobert.train import leave
-from neobert.training.evaluation import evaluate
-from neobert.training.loop import run_step
-from neobert.training.replicas import DIVERGING, compare_replicas
-from neobert.training.session import assemble, make_reproducible
-from neobert.training.signals import Signals
+from neobert.training.guards.replicas import DIVERGING, compare_replicas
+from neobert.training.loop.evaluation import evaluate
+from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
 
 WARM_UP, STEPS = 3, 8
 

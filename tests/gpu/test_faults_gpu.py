@@ -19,11 +19,12 @@ import pytest
 import torch
 import yaml
 
-from launcher import cli, process
+from launcher.cli import app
 from launcher.commands import train as train_command
-from launcher.records import read_json
-from neobert.training import loop, session
-from neobert.training.checkpoint.folders import find
+from launcher.process import trainer_process
+from launcher.rundir.records import read_json
+from neobert.runfiles.checkpoint.folders import find
+from neobert.training.loop import session, steps
 from tests.training.conftest import TINY, corpus, exact_lines, make_run, read_lines, run, write_run
 from validators.finding import Level
 
@@ -71,7 +72,7 @@ def with_trainer(**keys: Any) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def launch(tmp_path, corpus, monkeypatch):
     """Train through the command line, with a fault planted in each of the first sessions; return where."""
-    monkeypatch.setattr(process, "TRAINER_MODULE", "tests.faults.planted")
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "tests.faults.planted")
     # The devices have tests of their own: measured at each launch, they would take most of the time here.
     monkeypatch.setattr(train_command, "default_levels", lambda _: (Level.STATIC, Level.HOST))
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
@@ -81,7 +82,7 @@ def launch(tmp_path, corpus, monkeypatch):
         monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(tmp_path / "profiles"))
         monkeypatch.setenv("PLANTED", json.dumps(faults))
         asked = ["train", "-p", "planted", "--resume", "auto", "--unguarded", REASON]
-        return cli.run([*asked, "--set", f"trainer.output_dir={tmp_path / name}"]), tmp_path / name
+        return app.run([*asked, "--set", f"trainer.output_dir={tmp_path / name}"]), tmp_path / name
 
     return train
 
@@ -126,7 +127,7 @@ class Stopped(BaseException):
 
 
 def test_with_kernels_that_add_in_a_fixed_order_it_is_equal_to_the_last_bit(make_run, run, monkeypatch):
-    real_step, make_reproducible = loop.run_step, session.make_reproducible
+    real_step, make_reproducible = steps.run_step, session.make_reproducible
 
     def deterministic(*arguments: Any) -> None:
         make_reproducible(*arguments)
@@ -144,10 +145,10 @@ def test_with_kernels_that_add_in_a_fixed_order_it_is_equal_to_the_last_bit(make
     }
     whole, stopped = make_run("whole", **sections), make_run("stopped", **sections)
     assert run(whole) == 0
-    monkeypatch.setattr(loop, "run_step", stopping)
+    monkeypatch.setattr(steps, "run_step", stopping)
     with pytest.raises(Stopped):
         run(stopped)
-    monkeypatch.setattr(loop, "run_step", real_step)
+    monkeypatch.setattr(steps, "run_step", real_step)
     assert run(stopped) == 0
     assert exact_lines(stopped) == exact_lines(whole)
 

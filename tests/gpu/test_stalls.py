@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from launcher.records import read_json
+from launcher.rundir.records import read_json
 from tests.faults.conftest import corpus, launch, make_run
 from tests.training.conftest import read_lines
 

@@ -11,9 +11,9 @@ from accelerate.state import AcceleratorState
 from neobert.bench.arm import Arm
 from neobert.bench.peak import measure_peak
 from neobert.config import from_dict
-from neobert.training.garbage import collecting_between_steps
-from neobert.training.loop import run_step
-from neobert.training.stopwatch import BREAKDOWN, Stopwatch
+from neobert.training.loop.garbage_collection import collecting_between_steps
+from neobert.training.loop.steps import run_step
+from neobert.training.telemetry.stopwatch import BREAKDOWN, Stopwatch
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,8 +8,8 @@ import pickle
 import pytest
 import torch
 
-from neobert.training.memory import peak_percent
-from neobert.training.traces import KernelRecorder, MemoryRecorder
+from neobert.training.telemetry.memory import peak_percent
+from neobert.training.telemetry.traces import KernelRecorder, MemoryRecorder
 
 pytestmark = [
     pytest.mark.gpu,

@@ -21,9 +21,9 @@ from neobert.objectives.step_kernels import obstacle_to_flash4
 from neobert.optim import build_optimizer
 from neobert.parallel import World
 from neobert.receipt import Receipt, utc_now, write_receipt
-from neobert.training.loop import run_step
-from neobert.training.session import assemble, run_session
-from neobert.training.signals import Signals
+from neobert.training.loop.session import assemble, run_session
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
 
 HIDDEN, HEADS, INTERMEDIATE, VOCAB, TOKENS, SLOTS = 768, 12, 3072, 1024, 2048, 48
 MASKED = 0.2

@@ -15,12 +15,13 @@ from torch import Tensor
 
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
-from neobert.data import microbatch
+from neobert.data.batches import microbatch
 from neobert.kernels import attention as own_attention
 from neobert.kernels.fused_block import why_not
 from neobert.model import modeling_neobert
 from neobert.objectives import MaskedLMObjective, packed_encoder
-from neobert.probes import hardware, suite
+from neobert.probes.hardware import rates
+from neobert.probes.numerics import suite
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
@@ -237,7 +238,7 @@ def test_a_kernel_that_does_not_repeat_itself_is_unknown(kernels, leak):
 
 
 def test_the_devices_know_the_answer_and_are_timed():
-    for device in hardware.measure_devices():
-        assert (device["wrong_answers"], device["answers"]) == (0, hardware.ANSWER_REPEATS)
+    for device in rates.measure_devices():
+        assert (device["wrong_answers"], device["answers"]) == (0, rates.ANSWER_REPEATS)
         assert min(device["burst_flops"], device["gemm_flops"]) > 0
         assert device["copy_bytes_per_s"] > device["host_bytes_per_s"] > 0

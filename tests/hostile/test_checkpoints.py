@@ -19,9 +19,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint import manifest
-from neobert.training.checkpoint.folders import find, search
-from neobert.training.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint import manifest
+from neobert.runfiles.checkpoint.folders import find, search
+from neobert.runfiles.checkpoint.manifest import verify
 from neobert.training.checkpoint.publish import publish
 from neobert.training.checkpoint.shards import ShardReader, read_shards, write_shards
 from tests.training.conftest import corpus, read_lines, train, write_run

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from launcher.commands.status import look_at
-from launcher.ending import conclude
+from launcher.run.summary import conclude
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.training.hooks import Hook
-from neobert.training.session import run_session
-from neobert.training.signals import Signals
+from neobert.training.loop.hooks import Hook
+from neobert.training.loop.session import run_session
+from neobert.training.loop.signals import Signals
 from tests.launcher.conftest import _away_from_the_repository, command, run_child, start_child
 from tests.training.conftest import corpus, exact_lines, make_run, run, uninterrupted
 
@@ -78,7 +78,7 @@ def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
         raise ProjectError("enough", "the environment is known")
 
     with monkeypatch.context() as patch:
-        patch.setattr("launcher.supervision.start", start)
+        patch.setattr("launcher.run.supervision.start", start)
         command(*TRAIN)
     return environments[0]
 

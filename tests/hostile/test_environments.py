@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from launcher.files import write_text
+from launcher.io.files import write_text
 from launcher.probes import git
 from launcher.probes.git import probe_git
 from launcher.probes.probe import Subject

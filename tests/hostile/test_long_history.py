@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from launcher.ending import conclude
-from launcher.records import MetricsTail
-from neobert.training.journal import Row, keep_rows
+from launcher.run.summary import conclude
+from launcher.rundir.records import MetricsTail
+from neobert.training.telemetry.jsonl_writer import Row, keep_rows
 
 NUM_STEPS = 20_000
 LIMIT_BYTES = 1_000_000

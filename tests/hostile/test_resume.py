@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import launcher.commands.train as train_command
-from launcher import cli
-from launcher.ending import conclude
+from launcher.cli import app
+from launcher.run.summary import conclude
 from neobert.errors import ProjectError
 from neobert.receipt import read_receipt
 from neobert.train import read_config
-from neobert.training.assembly import choose_start
 from neobert.training.checkpoint.publish import remove
-from neobert.training.metrics import TrainingLog
+from neobert.training.loop.assembly import choose_start
+from neobert.training.telemetry.metrics import TrainingLog
 from tests.launcher.conftest import _away_from_the_repository, command
 from tests.launcher.test_real_run import RUN_FILE
 from tests.training.conftest import read_lines, train
@@ -52,7 +52,7 @@ def launched(tmp_path_factory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_command, "supervise", supervise_here)
         patched.chdir(folder)
-        assert cli.run(["train", "@run.yaml"]) == 0
+        assert app.run(["train", "@run.yaml"]) == 0
         yield folder
 
 

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from launcher.asking import ask
-from launcher.formats import FORMATS
-from launcher.ui.progress import ProgressView
-from launcher.ui.safe_text import safe_text
-from launcher.views import make_view
-from launcher.watch import Watch
+from launcher.process.json_child import ask
+from launcher.report.formats import FORMATS
+from launcher.run.live_view import make_view
+from launcher.run.progress_bar import ProgressView
+from launcher.rundir.live_state import Watch
+from launcher.terminal.safe_text import safe_text
 from neobert.errors import ProjectError
 from neobert.printable import printable
 
@@ -200,7 +200,7 @@ def test_the_end_of_a_run(text: str, command: Callable[..., Any], tmp_path: Path
 
 
 def _resolved(command: Callable[..., Any], folder: Path, words: tuple[str, ...]) -> Any:
-    from launcher.selection import Selection
+    from launcher.commands.selection import Selection
     from neobert.config import to_dict
 
     overrides = ("trainer.output_dir=run", "trainer.resume_from_checkpoint=auto")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 from launcher.probes.probe import Subject
 from neobert.config import replace as with_value
 from neobert.config.schema import RunConfig
@@ -22,9 +22,9 @@ FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
 FAKE_BINDINGS = Path(__file__).with_name("fake_nvml.txt").read_text(encoding="utf-8")
 WITH_FAKE_TRAINER = """
 import sys
-import launcher.process
-launcher.process.TRAINER_MODULE = "fake_trainer"
-from launcher.cli import main
+import launcher.process.trainer_process
+launcher.process.trainer_process.TRAINER_MODULE = "fake_trainer"
+from launcher.cli.app import main
 main()
 """
 
@@ -63,7 +63,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
 
     def run(*arguments: str | Path) -> Answer:
         capsys.readouterr()
-        code = cli.run([str(argument) for argument in arguments])
+        code = app.run([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         return Answer(code, out, err)
 

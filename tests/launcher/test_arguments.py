@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.arguments import KEYS_WITHOUT_SECTION, MisplacedArgumentError, normalise, split_passthrough
+from launcher.cli.arguments import KEYS_WITHOUT_SECTION, MisplacedArgumentError, normalise, split_passthrough
 from neobert.config import all_keys
 
 WITH_VALUE = {"--profile", "-p", "--config", "-c", "--set", "--output"}

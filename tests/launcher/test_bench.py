@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from launcher import console
 from launcher.commands import bench
-from launcher.ui.bench_view import bench_text
+from launcher.report.bench_view import bench_text
+from launcher.terminal import console
 from neobert.errors import EXIT_OK, EXIT_USAGE
 
 TINY = [

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher import cli
+from launcher.cli import app
 from neobert.errors import ProjectError
 
 pytestmark = pytest.mark.e2e
@@ -87,7 +87,7 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("launcher.commands.schema.run", fail)
-    assert cli.run(["schema"]) == 3
+    assert app.run(["schema"]) == 3
     err = capsys.readouterr().err
     assert "neobert-launch failed: ZeroDivisionError: a fault" in err
     assert "Traceback" not in err
@@ -96,7 +96,7 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
     assert str(kept) in err
     monkeypatch.setenv("NEOBERT_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
-        cli.run(["schema"])
+        app.run(["schema"])
 
 
 def test_an_error_is_reported_in_the_format_that_was_asked_for(command: Callable[..., Any]) -> None:
@@ -119,7 +119,7 @@ def test_a_foreign_package_in_our_place_is_named(tmp_path: Path) -> None:
 
 
 def test_project_errors_say_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    from launcher.failure import deliver_error
+    from launcher.cli.errors import deliver_error
 
     assert deliver_error(ProjectError("X", "it is wrong", "mend it", "here", 2), "text") == 2
     assert capsys.readouterr().err == "error: here: it is wrong [X]\n  = hint: mend it\n"

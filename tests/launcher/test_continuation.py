@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.continuation import is_finished
+from launcher.rundir.resume_state import is_finished
 from neobert.config import to_dict
-from neobert.training.checkpoint import manifest
+from neobert.runfiles.checkpoint import manifest
 from neobert.training.checkpoint.publish import publish
 from profiles.registry import ResolvedRun, resolve_run
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from launcher.devices import VISIBLE_ENV, keep_to_its_device
-from launcher.process import child_environment
+from launcher.commands.devices import VISIBLE_ENV, keep_to_its_device
+from launcher.process.trainer_process import child_environment
 from profiles.registry import resolve_run
 
 

@@ -302,7 +302,7 @@ def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path
     foreign.parent.mkdir(parents=True)
     foreign.touch()
     place = f"import sys; sys.path.insert(0, {str(foreign.parents[1])!r})"
-    program = f"{place}; from launcher.cli import main; main()"
+    program = f"{place}; from launcher.cli.app import main; main()"
     words = ["lint", "run.yaml", "--output-format", output_format]
     answer = subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False

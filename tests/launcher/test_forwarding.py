@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from launcher.commands import train
-from launcher.ending import Ending
-from launcher.forwarding import STOPS, Forwarder, StoppedEarlyError, answer_to, forwarding
-from launcher.process import start, wait
+from launcher.process.signal_forwarding import STOPS, Forwarder, StoppedEarlyError, answer_to, forwarding
+from launcher.process.trainer_process import start, wait
+from launcher.run.summary import Ending
 
 OUTLIVES_SIGNALS = (
     "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"

@@ -13,17 +13,18 @@ from typing import Any
 
 import pytest
 
-from launcher import levels, rundir
 from launcher.commands import train
-from launcher.joining import (
+from launcher.preflight import levels
+from launcher.probes.probe import Probe
+from launcher.process.trainer_process import Topology
+from launcher.run.worker_nodes import (
     PATIENCE_S,
     require_free_port,
     require_meeting_place,
     wait_for_first_node,
     with_node_rank,
 )
-from launcher.probes.probe import Probe
-from launcher.process import Topology
+from launcher.rundir import directory
 from neobert.errors import ProjectError
 from neobert.plan import Measured
 from neobert.receipt import read_receipt, write_receipt
@@ -319,13 +320,13 @@ def test_nodes_that_see_the_receipt_see_no_earlier_outcome(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
 ) -> None:
     left = []
-    write = rundir.write_results
+    write = directory.write_results
 
     def write_results(*arguments: Any) -> None:
         left.append(Path("run", "outcome.json").exists())
         write(*arguments)
 
-    monkeypatch.setattr(rundir, "write_results", write_results)
+    monkeypatch.setattr(directory, "write_results", write_results)
     for _ in range(2):
         command(*FIRST)
         Path("run", "outcome.json").write_text("{}", encoding="utf-8")

@@ -12,8 +12,8 @@ from typing import TextIO
 
 import pytest
 
-from launcher import console, outlet
-from launcher.outlet import LIMIT_BYTES, Outlet, never_blocking
+from launcher.terminal import console, nonblocking_output
+from launcher.terminal.nonblocking_output import LIMIT_BYTES, Outlet, never_blocking
 from neobert.errors import ProjectError
 
 LINE = "x" * 99 + "\n"
@@ -67,7 +67,7 @@ def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_other
 def test_the_end_waits_a_bounded_time_and_loses_nothing_else(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outlet, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(nonblocking_output, "PATIENCE_S", 0.1)
     monkeypatch.setattr("sys.stdout", pipe[1])
     with never_blocking():
         console.write(LINE * 1000)

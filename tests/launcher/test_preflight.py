@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from launcher import levels
 from launcher.commands import preflight
-from launcher.preflight import examine
+from launcher.preflight import levels
+from launcher.preflight.examination import examine
+from launcher.preflight.receipts import make_receipt, measured_in
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
-from launcher.receipts import make_receipt, measured_in
 from neobert.receipt import explain_mismatch, read_receipt, sealed
 from profiles.registry import resolve_run
 from validators.facts import DataFacts, DiskFacts, SoftwareFacts

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import shadow
-from launcher.levels import HOST_PROBES, JUDGED, parse_levels, probes_for
+from launcher.io import shadowed_modules
+from launcher.preflight.levels import HOST_PROBES, JUDGED, parse_levels, probes_for
 from launcher.probes import child, disk, git, software
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
@@ -242,15 +242,15 @@ def test_pins_are_read(tmp_path: Path) -> None:
 
 
 def test_a_wheel_brings_the_tested_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pyproject = tomllib.loads((shadow.PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    pyproject = tomllib.loads((shadowed_modules.PROJECT_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     shared = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["shared-data"]
     ((source, place),) = shared.items()
-    assert (shadow.PROJECT_ROOT / source).is_file()
+    assert (shadowed_modules.PROJECT_ROOT / source).is_file()
     installed = tmp_path / "constraints.txt"
     file = SimpleNamespace(name=Path(place).name, locate=lambda: installed)
     monkeypatch.setattr(software.metadata, "files", lambda _: [SimpleNamespace(name="a.py"), file])
     assert software.find_constraints(tmp_path / "site-packages") == installed
-    assert software.find_constraints(shadow.PROJECT_ROOT) == shadow.PROJECT_ROOT / source
+    assert software.find_constraints(shadowed_modules.PROJECT_ROOT) == shadowed_modules.PROJECT_ROOT / source
     monkeypatch.setattr(software.metadata, "files", lambda _: None)
     assert not software.find_constraints(tmp_path / "site-packages").exists()
 
@@ -259,9 +259,9 @@ def test_a_foreign_validators_is_seen(tmp_path: Path) -> None:
     foreign = tmp_path / "validators"
     foreign.mkdir()
     (foreign / "__init__.py").touch()
-    here = [str(tmp_path), str(shadow.PROJECT_ROOT)]
-    assert shadow.find_shadowed(here) == {"validators": str(foreign / "__init__.py")}
-    assert shadow.find_shadowed(here[::-1]) == {}
+    here = [str(tmp_path), str(shadowed_modules.PROJECT_ROOT)]
+    assert shadowed_modules.find_shadowed(here) == {"validators": str(foreign / "__init__.py")}
+    assert shadowed_modules.find_shadowed(here[::-1]) == {}
 
 
 def repository(folder: Path) -> Callable[..., None]:

@@ -20,7 +20,7 @@ from launcher.probes.probe import Probe, Subject, nearest_existing
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.training.checkpoint.manifest import Manifest, verify
+from neobert.runfiles.checkpoint.manifest import Manifest, verify
 from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20

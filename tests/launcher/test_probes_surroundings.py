@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from launcher.deadline import deadlines_of
 from launcher.probes import hub
 from launcher.probes.data import probe_data
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
+from launcher.run.time_limit import deadlines_of
 from neobert.errors import ProjectError
 from neobert.export import read_weights
 from profiles.registry import resolve_run

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.ending import conclude, same_again, summary_text
-from launcher.process import Topology, child_environment, trainer_command
+from launcher.process.trainer_process import Topology, child_environment, trainer_command
+from launcher.run.summary import conclude, same_again, summary_text
 from neobert.errors import ProjectError
 
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
@@ -32,7 +32,7 @@ def test_several_processes_run_under_torchrun_with_a_log_each() -> None:
     assert words[words.index("--nproc-per-node") + 1] == "4"
     tail = [
         "-m",
-        "launcher.rank_log",
+        "launcher.process.rank_log",
         "/run/logs",
         sys.executable,
         "-m",
@@ -73,7 +73,7 @@ def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(
 ) -> None:
     topology = Topology(nproc_per_node=2, nnodes=2, node_rank=1, rdzv_endpoint="a:1", extra=extra)
     words = trainer_command(RESOLVED, LOGS, topology)
-    end = words.index("launcher.rank_log") - 1
+    end = words.index("launcher.process.rank_log") - 1
     assert tuple(words[end - len(extra) : end]) == extra, "the last word on it is the user's"
     assert list(topology.ranks) == expected
 
@@ -230,7 +230,15 @@ def test_the_next_command_is_this_one_resumed(
 
 def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys; print('out'); print('err', file=sys.stderr)"
-    command = [sys.executable, "-m", "launcher.rank_log", str(tmp_path), sys.executable, "-c", program]
+    command = [
+        sys.executable,
+        "-m",
+        "launcher.process.rank_log",
+        str(tmp_path),
+        sys.executable,
+        "-c",
+        program,
+    ]
     subprocess.run(command, env={**os.environ, "RANK": "3"}, check=True)
     assert sorted((tmp_path / "rank_3.log").read_text(encoding="utf-8").split()) == ["err", "out"]
 

@@ -16,9 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import rehearsal
-from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
-from launcher.rehearsal import (
+from launcher.preflight import rehearsal
+from launcher.preflight.rehearsal import (
     Stage,
     earlier_pace,
     leave_out_others,
@@ -27,7 +26,8 @@ from launcher.rehearsal import (
     seen_from_outside,
     watch_stall,
 )
-from launcher.rehearsal_facts import compare, facts_of
+from launcher.preflight.rehearsal_facts import compare, facts_of
+from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
 from neobert.config import digest
 from validators.facts import Facts
 from validators.facts_gpu import GpuFacts, GpuProcessFacts

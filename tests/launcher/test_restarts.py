@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from launcher.restarts import Failure, Restarts, of_error, of_lost, of_stall
-from launcher.watchdog import Stall
+from launcher.run.restart_policy import Failure, Restarts, of_error, of_lost, of_stall
+from launcher.rundir.stalls import Stall
 from neobert.errors import ProjectError
 
 NAN = ProjectError("NAN001", "no number", exit_code=4)

@@ -14,13 +14,14 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import rundir
 from launcher.commands import train
-from launcher.levels import QUICK
-from launcher.preflight import Examination, examine
-from launcher.process import Topology
-from launcher.rundir import WRITTEN, claimed, is_alive, make_room, record_trainer, write_manifest, write_run
-from launcher.selection import Selection
+from launcher.commands.selection import Selection
+from launcher.preflight.examination import Examination, examine
+from launcher.preflight.levels import QUICK
+from launcher.process.trainer_process import Topology
+from launcher.run.launch_records import WRITTEN, make_room, record_trainer, write_manifest, write_run
+from launcher.rundir import directory
+from launcher.rundir.directory import claimed, is_alive
 from neobert.config import digest, from_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun
@@ -28,7 +29,7 @@ from validators.finding import Level
 
 
 def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rundir, "LOCK_PATIENCE_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.3)
     with claimed(tmp_path), pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
         pass
     with claimed(tmp_path):
@@ -38,7 +39,7 @@ def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.M
 def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rundir, "LOCK_PATIENCE_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.3)
     with claimed(tmp_path) as held:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
     with pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
@@ -87,7 +88,7 @@ def earlier_run(folder: Path) -> Path:
 def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_running: bool
 ) -> None:
-    monkeypatch.setattr(rundir, "LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.1)
     folder, holds = tmp_path / "run", ExitStack()
 
     def be_slow(_: train.Asked, resolved: ResolvedRun, staging: Path) -> Examination:
@@ -167,7 +168,7 @@ def test_several_run_files_are_all_kept(written: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.yaml", "b.toml", "c.yaml")]
     for file in files:
         file.write_text(f"# {file.name}\n", encoding="utf-8")
-    rundir._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
+    directory._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
     kept = {path.name: path.read_text(encoding="utf-8") for path in written.glob("config*")}
     assert kept == {"config.yaml": "# c.yaml\n", "config_2.toml": "# b.toml\n", "config_1.yaml": "# a.yaml\n"}
 

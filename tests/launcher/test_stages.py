@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.stages import Seen, Stages, parse_stages, problem_with, require_stages
+from launcher.run.stages import Seen, Stages, parse_stages, problem_with, require_stages
 from neobert.errors import ProjectError
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")

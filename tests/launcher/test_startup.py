@@ -13,7 +13,7 @@ HEAVY = ("torch", "transformers", "numpy", "datasets", "tokenizers", "accelerate
 GENEROUS_S = 20
 PROBE = """
 import json, sys
-from launcher.cli import run
+from launcher.cli.app import run
 code = run(sys.argv[1:])
 modules = sorted({name.partition(".")[0] for name in sys.modules})
 print(json.dumps({"code": code, "modules": modules}), file=sys.stderr)

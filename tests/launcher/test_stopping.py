@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import asking
-from launcher.failure import STOPPED
+from launcher.cli.errors import STOPPED
+from launcher.process import json_child
 
 HERE = Path(__file__).parent
 PATIENCE_S = 60
@@ -24,7 +24,7 @@ WITH_FAKE_CHILD = """
 import importlib, sys
 module, name = sys.argv.pop(1), sys.argv.pop(1)
 setattr(importlib.import_module(module), name, "fake_child")
-from launcher.cli import main
+from launcher.cli.app import main
 main()
 """
 COMMANDS = {
@@ -36,7 +36,10 @@ COMMANDS = {
         ["launcher.probes.numerical", "SUITE"],
         ["train", "-p", "cpu-demo", "--trainer.output_dir=run"],
     ),
-    "rehearsal": (["launcher.rehearsal", "MODULE"], ["preflight", "-p", "cpu-demo", "--level", "rehearsal"]),
+    "rehearsal": (
+        ["launcher.preflight.rehearsal", "MODULE"],
+        ["preflight", "-p", "cpu-demo", "--level", "rehearsal"],
+    ),
 }
 PROBES = ("validate-gpu", "rehearsal", "train")
 
@@ -154,14 +157,14 @@ def test_a_signal_that_is_ignored_stays_ignored(begin: Callable[..., Any]) -> No
 
 
 def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "STOPPING_S", 0.1)
+    monkeypatch.setattr(json_child, "STOPPING_S", 0.1)
     deaf = (
         "import signal, time; signal.signal(2, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
     )
     child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
-    with child, pytest.raises(KeyboardInterrupt), asking.stopped_with_us(child):
+    with child, pytest.raises(KeyboardInterrupt), json_child.stopped_with_us(child):
         raise KeyboardInterrupt
     assert child.returncode == -signal.SIGKILL
 

@@ -19,19 +19,19 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher import process, workers
-from launcher.deadline import Deadline
-from launcher.ending import Ending
-from launcher.files import writing
-from launcher.forwarding import forwarding
-from launcher.launch import Launch
-from launcher.orphans import AGENT, STARTED_BY_AGENT, end_orphans
-from launcher.probes.child import kill_family
-from launcher.process import Topology
-from launcher.records import read_json
-from launcher.supervision import _code_of, supervise
-from launcher.watchdog import Attention
-from launcher.workers import dump_stacks, end
+from launcher.io.files import writing
+from launcher.process import trainer_process, workers
+from launcher.process.orphans import AGENT, STARTED_BY_AGENT, end_orphans
+from launcher.process.process_tree import kill_family
+from launcher.process.signal_forwarding import forwarding
+from launcher.process.trainer_process import Topology
+from launcher.process.workers import dump_stacks, end
+from launcher.run.launch_context import Launch
+from launcher.run.summary import Ending
+from launcher.run.supervision import _code_of, supervise
+from launcher.run.time_limit import Deadline
+from launcher.rundir.records import read_json
+from launcher.rundir.stalls import Attention
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import ProjectError
 
@@ -72,7 +72,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
     ) -> Ending:
         text = PROGRAM.format(folder=str(tmp_path)) + program
         launch = Launch(
-            command=[sys.executable, "-c", text, process.TRAINER_MODULE],
+            command=[sys.executable, "-c", text, trainer_process.TRAINER_MODULE],
             folder=tmp_path,
             topology=Topology(**how),
             limits=limits,
@@ -107,7 +107,7 @@ def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
 ) -> None:
     away_s = [0.0]
     clock = Attention(lambda: time.monotonic() + away_s[0])
-    monkeypatch.setattr("launcher.supervision.Attention", lambda: clock)
+    monkeypatch.setattr("launcher.run.supervision.Attention", lambda: clock)
     threading.Timer(0.4, lambda: away_s.__setitem__(0, 3600.0)).start()
     limits = replace(TIGHT, start_limit_s=30, step_limit_s=30, learned_floor_s=30)
     ending = launched("beat(1)\ntime.sleep(1.5)\nend('finished', 0, 3)", limits=limits)
@@ -121,7 +121,7 @@ def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("launcher.supervision.dump_stacks", full)
+    monkeypatch.setattr("launcher.run.supervision.dump_stacks", full)
     ending = launched("beat(1)\ntime.sleep(60)", limits=replace(TIGHT, max_restarts=0))
     assert (ending.status, ending.exit_code) == ("failed", 4)
     assert "no stacks could be written" in capsys.readouterr().err
@@ -135,8 +135,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         with writing(path):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("launcher.rundir.write_json", full)
-    monkeypatch.setattr("launcher.supervision.write_json", full)
+    monkeypatch.setattr("launcher.rundir.directory.write_json", full)
+    monkeypatch.setattr("launcher.run.supervision.write_json", full)
 
 
 @pytest.mark.usefixtures("full_disk")
@@ -275,7 +275,7 @@ def orphan(tmp_path: Path) -> Callable[..., Path]:
 
     def leave(resolved: Path, *, is_of_torchrun: bool = True) -> Path:
         note = tmp_path / f"orphan of {resolved.parent.name}"
-        command = [sys.executable, "-c", ORPHAN, process.TRAINER_MODULE, str(resolved), str(note)]
+        command = [sys.executable, "-c", ORPHAN, trainer_process.TRAINER_MODULE, str(resolved), str(note)]
         told = {STARTED_BY_AGENT: "none"} if is_of_torchrun else {}
         subprocess.run(command, check=True, env={**os.environ, **told})
         deadline_s = time.monotonic() + 20
@@ -306,7 +306,7 @@ def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(
     agent = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[2:])", AGENT]
     kept = tmp_path / "kept"
     rank = [sys.executable, "-c", ORPHAN.replace("if os.fork():", "if False:").replace("os.setsid()", "")]
-    words = [process.TRAINER_MODULE, str(tmp_path / "resolved.json"), str(kept)]
+    words = [trainer_process.TRAINER_MODULE, str(tmp_path / "resolved.json"), str(kept)]
     with subprocess.Popen([*agent, *rank, *words], env={**os.environ, STARTED_BY_AGENT: "none"}) as parent:
         while not kept.exists():
             time.sleep(0.01)
@@ -323,7 +323,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(
     launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     left = iter([(0, 0), (1, 1)])
-    monkeypatch.setattr("launcher.supervision.end_orphans", lambda *_: next(left))
+    monkeypatch.setattr("launcher.run.supervision.end_orphans", lambda *_: next(left))
     ending = launched("beat(1)\ntime.sleep(60)")
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 4, 0)
     assert "hangs in the kernel" in ending.message
@@ -333,7 +333,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(
 def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(
     launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("launcher.supervision.end_orphans", lambda *_: (1, 1))
+    monkeypatch.setattr("launcher.run.supervision.end_orphans", lambda *_: (1, 1))
     with pytest.raises(ProjectError, match="hangs in the kernel"):
         launched("end('finished', 0, 3)")
     assert not (tmp_path / "count").exists()
@@ -351,8 +351,10 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)\n"
     program = PROGRAM.format(folder=str(tmp_path)) + hears + "beat(1)\ntime.sleep(60)"
-    child = process.start(
-        [sys.executable, "-c", program, process.TRAINER_MODULE], tmp_path / "log", tmp_path / "error.json"
+    child = trainer_process.start(
+        [sys.executable, "-c", program, trainer_process.TRAINER_MODULE],
+        tmp_path / "log",
+        tmp_path / "error.json",
     )
     wait_for(tmp_path / "heartbeat_rank0.jsonl")
     os.kill(child.pid, signal.SIGSTOP)
@@ -372,7 +374,7 @@ def test_a_process_that_cannot_say_where_it_is_is_told_apart(
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(workers, "DUMP_PATIENCE_S", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); time.sleep(60)"
-    child = process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
+    child = trainer_process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
     time.sleep(0.3)
     (file,) = dump_stacks({0: psutil.Process(child.pid)}, tmp_path, "a test")
     assert "no stack was written" in file.read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher import console
-from launcher.ui.fold import fold, reflow
-from launcher.ui.table import columns
+from launcher.terminal import console
+from launcher.terminal.fold import fold, reflow
+from launcher.terminal.table import columns
 
 ROWS = [
     ["time", "41 h", "50,000 steps of 3 s each, as a rehearsal measured"],

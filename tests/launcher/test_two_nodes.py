@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from launcher import process
-from launcher.process import Topology, trainer_command
+from launcher.process import trainer_process
+from launcher.process.trainer_process import Topology, trainer_command
 
 pytestmark = pytest.mark.e2e
 PATIENCE_S = 120
@@ -29,7 +29,7 @@ def endpoint() -> str:
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start the torchrun of a node; its rank's log is in a folder of the node's own."""
-    monkeypatch.setattr(process, "TRAINER_MODULE", "fake_trainer")
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "fake_trainer")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setenv("FAKE_TRAINER", "finish")
     started: list[subprocess.Popen[str]] = []

@@ -163,7 +163,11 @@ def test_facts_are_kept_and_judged_again(command: Run, answer: dict[str, Any], t
 def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(
     command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    measured = "launcher.preflight.collect" if name == "preflight" else f"{validate_gpu.__name__}.collect"
+    measured = (
+        "launcher.preflight.examination.collect"
+        if name == "preflight"
+        else f"{validate_gpu.__name__}.collect"
+    )
     monkeypatch.setattr(measured, lambda *_: pytest.fail("something was measured"))
     monkeypatch.chdir(tmp_path)
     told = command(name, "-p", "cpu-demo", "--save-facts", "missing/facts.json", "--output-format", "json")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.card_run import run_of_card
+from launcher.preflight.detected_gpu_run import run_of_card
 from launcher.probes import numerical, ranks
 from launcher.probes.probe import UnsupportedError
 from validators.facts_gpu import GpuFacts

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from launcher import console
 from launcher.commands.status import line, look_at
-from launcher.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
-from launcher.ui import progress
-from launcher.ui.numbers import show_count, show_duration, show_mib
-from launcher.views import PlainView, SteadyView, make_view
-from launcher.watch import Watch, describe
+from launcher.run import progress_bar
+from launcher.run.live_view import PlainView, SteadyView, make_view
+from launcher.rundir.live_state import Watch, describe
+from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
+from launcher.terminal import console
+from launcher.terminal.numbers import show_count, show_duration, show_mib
 
 BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
@@ -108,8 +108,10 @@ def test_a_line_in_words() -> None:
 
 def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=out, force_terminal=True, width=160))
-    view = progress.ProgressView(Watch(tmp_path, -1))
+    monkeypatch.setattr(
+        progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
+    )
+    view = progress_bar.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", ROW)
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
     view.close()
@@ -133,8 +135,8 @@ def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
 ) -> None:
     out = StringIO()
     terminal = Console(file=out, force_terminal=True, width=columns, no_color=True)
-    monkeypatch.setattr(progress, "Console", lambda **_: terminal)
-    view = progress.ProgressView(Watch(tmp_path, -1))
+    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    view = progress_bar.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", ROW)
     beat = {**BEAT, "phase": "data_wait", "max_steps": steps, "step": steps, "eta_s": 72_600}
     append(tmp_path / "heartbeat_rank0.jsonl", beat)
@@ -149,22 +151,24 @@ def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
 
 def test_the_least_telling_values_go_first() -> None:
     values = {"count": "7/9", "loss": "1", "speed": "2k", "eta": "3 s", "memory": "4 GiB", "risk": "5 min"}
-    assert progress.what_fits(values, 200) == "7/9  loss 1  2k tokens/s  eta 3 s  4 GiB  at risk 5 min"
-    assert progress.what_fits(values, 50) == "7/9  loss 1  2k tokens/s  eta 3 s  at risk 5 min"
-    assert progress.what_fits(values, 40) == "7/9  loss 1  eta 3 s  at risk 5 min"
-    assert progress.what_fits(values, 4) == "7/9"
+    assert progress_bar.what_fits(values, 200) == "7/9  loss 1  2k tokens/s  eta 3 s  4 GiB  at risk 5 min"
+    assert progress_bar.what_fits(values, 50) == "7/9  loss 1  2k tokens/s  eta 3 s  at risk 5 min"
+    assert progress_bar.what_fits(values, 40) == "7/9  loss 1  eta 3 s  at risk 5 min"
+    assert progress_bar.what_fits(values, 4) == "7/9"
 
 
 def test_what_is_not_known_yet_takes_no_room() -> None:
-    unknown = dict.fromkeys(progress.FIELDS, "-")
-    assert progress.what_fits(unknown, 5) == ""
-    assert progress.what_fits({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
+    unknown = dict.fromkeys(progress_bar.FIELDS, "-")
+    assert progress_bar.what_fits(unknown, 5) == ""
+    assert progress_bar.what_fits({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
 
 
 def test_a_run_that_starts_shows_its_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=out, force_terminal=True, width=160))
-    view = progress.ProgressView(Watch(tmp_path, -1))
+    monkeypatch.setattr(
+        progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
+    )
+    view = progress_bar.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "heartbeat_rank0.jsonl", {"phase": "start", "step": 0})
     view.close()
     assert "start" in out.getvalue()
@@ -199,7 +203,9 @@ def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[st
 def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
     """What a progress bar writes."""
     out = StringIO()
-    monkeypatch.setattr(progress, "Console", lambda **_: Console(file=out, force_terminal=True, width=160))
+    monkeypatch.setattr(
+        progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
+    )
     return out
 
 
@@ -208,7 +214,7 @@ EARLIER = {**BEAT, "seq": 7, "phase": "finished", "step": 40}
 
 def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path: Path, terminal: StringIO) -> None:
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"}, EARLIER)
-    view = progress.ProgressView(Watch(tmp_path, 10))
+    view = progress_bar.ProgressView(Watch(tmp_path, 10))
     view.refresh()
     (tmp_path / "heartbeat_rank0.jsonl").write_text("", encoding="utf-8")
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"})  # cut back to step 10
@@ -219,7 +225,7 @@ def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path: Path, terminal
 
 def test_a_bar_begins_at_the_step_that_is_resumed(tmp_path: Path, terminal: StringIO) -> None:
     append(tmp_path / "heartbeat_rank0.jsonl", EARLIER)
-    view = progress.ProgressView(Watch(tmp_path, 10, 60))
+    view = progress_bar.ProgressView(Watch(tmp_path, 10, 60))
     view.refresh()
     assert "10/60" in terminal.getvalue()
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 8, "step": 11})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.watchdog import Attention, Watchdog
+from launcher.rundir.stalls import Attention, Watchdog
 from neobert.config.schema import WatchdogConfig
 
 LIMITS = WatchdogConfig(

@@ -31,9 +31,9 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
 from neobert.parallel import World, full_tensor
 from neobert.train import leave
-from neobert.training import loop
-from neobert.training.finite import FiniteGuard
-from neobert.training.stopwatch import Stopwatch
+from neobert.training.guards.finite import FiniteGuard
+from neobert.training.loop import steps
+from neobert.training.telemetry.stopwatch import Stopwatch
 
 VOCAB, STEPS, HEADS, PER_STEP = 61, 3, 2, 4
 LENGTHS, CHANCES = (7, 1, 5, 11), (0.6, 0.1, 0.4, 0.0)
@@ -190,7 +190,7 @@ def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
         batches = own_batches(trainer, step, options.padded)
         num_targets = count_targets(trainer, batches, options.fault)
         loss_sum = accumulate(trainer, options, batches, num_targets, seen["sent"])
-        loop.judge_and_clip(trainer, [], loss_sum, num_targets)
+        steps.judge_and_clip(trainer, [], loss_sum, num_targets)
         if step == 0:
             seen["gradients"] = whole_gradients(trainer)
         trainer.optimizer.found_inf = torch.zeros(())  # as the guard sets it on a GPU
@@ -209,7 +209,7 @@ def accumulate(
     """Have the loop accumulate, and note what was sent in each of its microbatches."""
     sent = Sent()
     if options.backend:  # a compiler would see the counting
-        return loop.accumulate(trainer, batches, num_targets)
+        return steps.accumulate(trainer, batches, num_targets)
     run: Callable[..., Tensor] = trainer.module.forward
 
     def marked(**inputs: Any) -> Tensor:
@@ -217,7 +217,7 @@ def accumulate(
         return run(**inputs)
 
     with mock.patch.object(trainer.module, "forward", marked), sent:
-        total = loop.accumulate(trainer, batches, num_targets)
+        total = steps.accumulate(trainer, batches, num_targets)
     log.append(sent.calls)
     return total
 

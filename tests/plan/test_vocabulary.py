@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from launcher.cli import run
+from launcher.cli.app import run
 from neobert.config.schema import ModelConfig, RunConfig, TokenizerConfig
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.vocabulary import MAX_FILE_MIB, configured_size, tokenizer_size
 
 torch = pytest.importorskip("torch")
 
-from neobert.data.tokenizers import load_tokenizer  # noqa: E402  only where torch is
+from neobert.data.tokenize.tokenizers import load_tokenizer  # noqa: E402  only where torch is
 from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
 from neobert.tasks.pretraining.task import vocabulary_rows  # noqa: E402

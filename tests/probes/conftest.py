@@ -12,10 +12,10 @@ import torch
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.objectives import resolve_step_kernels
-from neobert.probes import isolation, specimen
-from neobert.probes.one_path import Setting
-from neobert.probes.paths import Path, build_path
-from neobert.probes.suite import compute_as_in_training, make_setting, run_suite
+from neobert.probes.numerics import isolation, leak_batch
+from neobert.probes.numerics.path_checks import Setting
+from neobert.probes.numerics.paths import Path, build_path
+from neobert.probes.numerics.suite import compute_as_in_training, make_setting, run_suite
 from profiles.registry import ResolvedRun, resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
@@ -52,7 +52,7 @@ def _switches_stay_as_they_were() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _few_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds matter here: a third of the segments show as much."""
-    monkeypatch.setattr(specimen, "MANY_SHORT", (3, 9, 22))
+    monkeypatch.setattr(leak_batch, "MANY_SHORT", (3, 9, 22))
     monkeypatch.setattr(isolation, "NUM_VICTIMS", 6)
 
 

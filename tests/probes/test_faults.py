@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from neobert.data import microbatch
+from neobert.data.batches import microbatch
 from neobert.model import attention, modeling_neobert
 from neobert.model.modeling_neobert import NeoBERT
 from neobert.objectives import MaskedLMObjective
-from neobert.probes import mutants, one_path
+from neobert.probes.numerics import mutants, path_checks
 from validators.finding import Status
 
 
@@ -168,7 +168,7 @@ def test_a_kernel_that_stops_is_unknown(verdict_on, monkeypatch):
     def stops(*_):
         raise RuntimeError("no kernel image is available")
 
-    monkeypatch.setattr(one_path, "measure_isolation", stops)
+    monkeypatch.setattr(path_checks, "measure_isolation", stops)
     checks = verdict_on()
     assert {check.status for check in checks.values()} == {Status.UNKNOWN}
     assert "no kernel image is available" in checks["NUM001"].message
@@ -178,7 +178,7 @@ def test_what_was_measured_before_the_probes_stopped_counts(verdict_on, leak, mo
     def stops(*_):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(one_path, "run_mutants", stops)
+    monkeypatch.setattr(path_checks, "run_mutants", stops)
     leak(lambda layer, out, q, k, v: everywhere(q, k, v))
     checks = verdict_on()
     assert (checks["NUM001"].status, checks["NUM003"].status) == (Status.FAIL, Status.UNKNOWN)
@@ -200,7 +200,7 @@ def test_a_probe_that_always_passes_is_betrayed_by_what_it_does_not_see(
 ):
     """The probe is replaced by one that reports what a sound path gives, whatever it looks at."""
     function, code = BLIND[probe]
-    measures = one_path.probes_of(path, setting.yardstick_for(path))
+    measures = path_checks.probes_of(path, setting.yardstick_for(path))
     sound = {name: measure(path, setting.specimen) for name, measure in measures.items()}
     monkeypatch.setattr(mutants, function, lambda *_: sound[probe])
     check = verdict_on()[code]

@@ -11,20 +11,20 @@ import pytest
 import torch
 
 from neobert.model import modeling_neobert
-from neobert.probes import isolation
-from neobert.probes.direction import measure_direction
-from neobert.probes.isolation import (
+from neobert.probes.numerics import isolation
+from neobert.probes.numerics.attention_direction import measure_direction
+from neobert.probes.numerics.comparison import UNBOUNDED
+from neobert.probes.numerics.determinism import measure_repeats
+from neobert.probes.numerics.isolation import (
     NUM_VICTIMS,
     choose_victims,
     measure_isolation,
     measure_leak,
     measure_padding,
 )
-from neobert.probes.numbers import UNBOUNDED
-from neobert.probes.parity import Yardstick, _gradient_errors, _ratio, measure_parity
-from neobert.probes.repeats import measure_repeats
-from neobert.probes.rotation import measure_rotation
-from neobert.probes.specimen import EDGE_LENGTHS, FIRST_ID, Specimen, lengths_for
+from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, FIRST_ID, Specimen, lengths_for
+from neobert.probes.numerics.parity import Yardstick, _gradient_errors, _ratio, measure_parity
+from neobert.probes.numerics.rotary import measure_rotation
 
 WIDTH = 2
 TABLE = "model.encoder.weight"

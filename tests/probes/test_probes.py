@@ -8,17 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from neobert.data.shape import row_length
-from neobert.probes import golden, hardware, suite
+from neobert.data.batches.shape import row_length
 from neobert.probes.__main__ import main
-from neobert.probes.candidates import find_candidates, nameable
-from neobert.probes.isolation import choose_victims, measure_isolation, measure_leak
-from neobert.probes.mutants import compiled_mutants, eager_mutants, run_mutants
-from neobert.probes.numbers import UNBOUNDED, finite
-from neobert.probes.parity import Yardstick, measure_parity
-from neobert.probes.paths import NUM_LAYERS, build_path, probe_config
-from neobert.probes.rotation import recorded_rotations
-from neobert.probes.specimen import EDGE_LENGTHS, build_specimen, lengths_for
+from neobert.probes.hardware import rates
+from neobert.probes.numerics import reference, suite
+from neobert.probes.numerics.comparison import UNBOUNDED, finite
+from neobert.probes.numerics.isolation import choose_victims, measure_isolation, measure_leak
+from neobert.probes.numerics.kernel_candidates import find_candidates, nameable
+from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, build_specimen, lengths_for
+from neobert.probes.numerics.mutants import compiled_mutants, eager_mutants, run_mutants
+from neobert.probes.numerics.parity import Yardstick, measure_parity
+from neobert.probes.numerics.paths import NUM_LAYERS, build_path, probe_config
+from neobert.probes.numerics.rotary import recorded_rotations
 from validators.finding import Status
 
 
@@ -55,7 +56,7 @@ def test_disturbing_a_segment_changes_all_of_its_tokens_and_no_others(setting):
 def test_the_golden_formulas_are_those_of_the_model(path, setting):
     """In fp64 both: the model's own norms and rotations stay in fp32, which is what is left between them."""
     labels = setting.specimen.labels(setting.specimen.places_outside(None))
-    answer = golden.answer(path.weights, path.model.config, setting.specimen, labels, torch.float64)
+    answer = reference.answer(path.weights, path.model.config, setting.specimen, labels, torch.float64)
     assert (path.logits(setting.specimen, labels) - answer.logits).abs().max() < 1e-4
 
 
@@ -145,7 +146,7 @@ def test_every_backend_that_can_be_named_is_tried_and_a_missing_one_says_why(set
 
 
 def test_the_known_product_is_exact_in_any_order():
-    left, right, answer = hardware.known_product(256)
+    left, right, answer = rates.known_product(256)
     backwards = left.float().flip(1) @ right.float().flip(0)
     assert torch.equal(backwards.bfloat16(), answer)
     assert torch.equal(backwards, answer.float())
@@ -153,10 +154,10 @@ def test_the_known_product_is_exact_in_any_order():
 
 
 def test_one_wrong_element_once_is_counted(monkeypatch):
-    left, right, answer = hardware.known_product(64)
-    assert hardware.count_wrong(left, right, answer) == 0
+    left, right, answer = rates.known_product(64)
+    assert rates.count_wrong(left, right, answer) == 0
     answer[3, 5] += 1
-    assert hardware.count_wrong(left, right, answer) == hardware.ANSWER_REPEATS
+    assert rates.count_wrong(left, right, answer) == rates.ANSWER_REPEATS
 
 
 def test_no_number_is_larger_than_any():

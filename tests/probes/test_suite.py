@@ -10,12 +10,13 @@ import torch
 
 from neobert.config import to_dict
 from neobert.objectives import resolve_step_kernels
-from neobert.probes import apart, hardware, one_path, parity
 from neobert.probes.__main__ import answer
-from neobert.probes.apart import Apart, num_at_once
-from neobert.probes.one_path import Way, build, measure_long_context
-from neobert.probes.stopwatch import Stopwatch
-from neobert.probes.suite import run_suite
+from neobert.probes.hardware import rates
+from neobert.probes.numerics import parallel_paths, parity, path_checks
+from neobert.probes.numerics.parallel_paths import Apart, num_at_once
+from neobert.probes.numerics.path_checks import Way, build, measure_long_context
+from neobert.probes.numerics.phase_times import Stopwatch
+from neobert.probes.numerics.suite import run_suite
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_other_weights_have_a_truth_of_their_own(setting, way):
 
 
 def test_every_phase_of_a_path_is_timed(setting, way):
-    found = one_path.probe_path(setting, way)
+    found = path_checks.probe_path(setting, way)
     assert found["error"] == ""
     assert set(found["durations_s"]) == {
         "model", "first step", "golden", "long document", "mutants", *found["probes"],
@@ -60,8 +61,8 @@ def test_a_phase_that_stops_is_timed_too():
 
 def test_the_long_document_has_as_many_places_as_the_specimen(setting, way, monkeypatch):
     seen = []
-    sound = one_path.build_specimen
-    monkeypatch.setattr(one_path, "build_specimen", lambda *given: seen.append(sound(*given)) or seen[-1])
+    sound = path_checks.build_specimen
+    monkeypatch.setattr(path_checks, "build_specimen", lambda *given: seen.append(sound(*given)) or seen[-1])
     measure_long_context(build(setting, way.kernels), setting.specimen)
     assert seen[0].lengths == (72,)
     assert seen[0].input_ids.numel() == setting.specimen.input_ids.numel()
@@ -99,15 +100,15 @@ def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, wa
 @pytest.mark.parametrize(("workers", "are_apart"), [(1, False), (3, True)])
 def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, setting, way, monkeypatch):
     ways = [way, Way(way.kernels, False, False), Way(way.kernels, True, False)]
-    monkeypatch.setattr(apart, "num_at_once", lambda device: workers)
-    monkeypatch.setattr(apart, "probe_path", lambda setting, way: ("here", way))
+    monkeypatch.setattr(parallel_paths, "num_at_once", lambda device: workers)
+    monkeypatch.setattr(parallel_paths, "probe_path", lambda setting, way: ("here", way))
     monkeypatch.setattr(Apart, "probe", lambda self, setting, way: ("apart", way))
     where = "apart" if are_apart else "here"
     assert Apart(None)(setting, ways) == [("here", ways[0]), (where, ways[1]), (where, ways[2])]
 
 
 def test_a_device_with_little_memory_takes_few_paths_at_once(monkeypatch):
-    monkeypatch.setattr(apart.os, "sched_getaffinity", lambda _: range(16))
+    monkeypatch.setattr(parallel_paths.os, "sched_getaffinity", lambda _: range(16))
     assert num_at_once(torch.device("cpu")) == 8
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * 2**30, 24 * 2**30))
     assert num_at_once(torch.device("cuda")) == 2
@@ -121,8 +122,8 @@ def test_a_suite_hands_its_paths_to_whoever_probes_them(configured):
 def test_the_best_of_a_burst_counts(monkeypatch):
     windows = iter(range(40, 0, -1))
     rests = []
-    monkeypatch.setattr(hardware, "_window_s", lambda work, calls: float(next(windows)))
-    monkeypatch.setattr(hardware.time, "sleep", rests.append)
+    monkeypatch.setattr(rates, "_window_s", lambda work, calls: float(next(windows)))
+    monkeypatch.setattr(rates.time, "sleep", rests.append)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    assert hardware._burst_s(lambda: None) == 40 - hardware.BURSTS * hardware.BURST_WINDOWS + 1
-    assert rests == [hardware.REST_S] * hardware.BURSTS
+    assert rates._burst_s(lambda: None) == 40 - rates.BURSTS * rates.BURST_WINDOWS + 1
+    assert rests == [rates.REST_S] * rates.BURSTS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import run as command
+from launcher.cli.app import run as command
 from neobert.errors import ProjectError
 from profiles import inherit, lock, pins
 from profiles.registry import list_profiles, load_profile, resolve_run

@@ -14,10 +14,10 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 
-from launcher.rehearsal import seen_from_outside
-from launcher.rehearsal_facts import facts_of
+from launcher.preflight.rehearsal import seen_from_outside
+from launcher.preflight.rehearsal_facts import facts_of
 from neobert.rehearsal.__main__ import rehearse
-from neobert.training.signals import Signals
+from neobert.training.loop.signals import Signals
 from profiles.registry import ResolvedRun, resolve_run
 from tests.training.conftest import TINY, write_corpus
 from validators.core import judge

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from neobert.data.windows import Cursor
+from neobert.data.batches.windows import Cursor
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.parallel import world
 from neobert.rehearsal import fresh
 from neobert.tasks.pretraining import task as pretraining
-from neobert.training import assembly, loop
 from neobert.training.checkpoint import restore, save
+from neobert.training.loop import assembly, steps
 from profiles.registry import resolve_run
 from tests.rehearsal.conftest import judge_rehearsal
 from validators.finding import Level
@@ -59,13 +59,13 @@ def test_fp32_behind_a_bf16_config_is_seen(rehearsal, monkeypatch):
 
 
 def test_a_schedule_that_counts_microbatches(rehearsal, monkeypatch):
-    update = loop.update
+    update = steps.update
 
     def update_and_count_another(trainer, last_batch):
         update(trainer, last_batch)
         trainer.scheduler.step()
 
-    monkeypatch.setattr(loop, "update", update_and_count_another)
+    monkeypatch.setattr(steps, "update", update_and_count_another)
     assert "SCH002" in rehearsal().failed
 
 
@@ -78,7 +78,7 @@ def test_a_loss_that_is_a_mean_of_means(rehearsal, monkeypatch):
             total += loss_sum.detach()
         return total
 
-    monkeypatch.setattr(loop, "accumulate", accumulate)
+    monkeypatch.setattr(steps, "accumulate", accumulate)
     assert rehearsal().failed == {"SCH003"}
 
 

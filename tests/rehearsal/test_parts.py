@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from neobert.config import digest, replace, to_dict
 from neobert.config.schema import RunConfig
-from neobert.data.microbatch import Microbatch
-from neobert.data.prepare import PreparedData
-from neobert.data.store import LengthStatistics, TokenStore
-from neobert.data.windows import Cursor
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.objectives.capacity import most_targets
 from neobert.rehearsal.overlap import train_eval_overlap

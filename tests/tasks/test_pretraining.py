@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from neobert.config import from_dict
-from neobert.data.microbatch import Microbatch
-from neobert.data.windows import Cursor
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.flops import flops_per_token

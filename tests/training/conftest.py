@@ -14,8 +14,8 @@ from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
 from neobert.receipt import Receipt, utc_now, write_receipt
-from neobert.training.session import run_session
-from neobert.training.signals import Signals
+from neobert.training.loop.session import run_session
+from neobert.training.loop.signals import Signals
 
 TINY: dict[str, dict[str, Any]] = {
     "model": {

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from neobert.config.schema import TrainerConfig
 from neobert.plan.saves import kept_checkpoints
-from neobert.training.checkpoint import folders, publish, retention
+from neobert.runfiles.checkpoint import folders
+from neobert.training.checkpoint import publish, retention
 
 NOW = "2026-01-01T00:00:00+00:00"
 STEPS = st.sets(st.integers(1, 40), min_size=1, max_size=9)

@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import load_file
 
 from neobert.errors import ProjectError
-from neobert.training import loop, session
-from neobert.training.checkpoint import content, folders, publish
-from neobert.training.checkpoint.manifest import read_manifest, verify
+from neobert.runfiles.checkpoint import folders
+from neobert.runfiles.checkpoint.manifest import read_manifest, verify
+from neobert.training.checkpoint import content, publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
 from neobert.training.checkpoint.snapshot import SLAB_BYTES, Snapshot, _views
 from neobert.training.checkpoint.writer import Writer
+from neobert.training.loop import session, steps
 
 EVERY_STEP = {"save_steps": 1, "save_total_limit": 0, "eval_steps": 0}
 
@@ -46,14 +47,14 @@ def gate(monkeypatch):
 
 
 def at_step(monkeypatch, step, act):
-    real = loop.run_step
+    real = steps.run_step
 
     def run_step(trainer):
         real(trainer)
         if trainer.progress.step == step:
             act(trainer)
 
-    monkeypatch.setattr(loop, "run_step", run_step)
+    monkeypatch.setattr(steps, "run_step", run_step)
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(make_run, run, monkeypatch, gate, savers):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from neobert.training.compatibility import MICROBATCHES, runtime_differences, structural_differences
+from neobert.runfiles.resume_policy import MICROBATCHES, runtime_differences, structural_differences
 
 SAVED = {
     "seed": 0,
@@ -97,8 +97,9 @@ def test_equal_configs_differ_in_nothing():
 
 def test_probes_may_import_what_is_light():
     code = (
-        "import sys; from neobert.training import compatibility, journal;"
-        "from neobert.training.checkpoint import folders;"
+        "import sys; from neobert.runfiles import resume_policy;"
+        "from neobert.training.telemetry import jsonl_writer;"
+        "from neobert.runfiles.checkpoint import folders;"
         "sys.exit(bool({'torch', 'numpy', 'safetensors'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

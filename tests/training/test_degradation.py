@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 from neobert.config.schema import GuardConfig
-from neobert.data.patience import PatientReader
+from neobert.data.sources.retries import PatientReader
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
-from neobert.training.checkpoint import folders
-from neobert.training.degradation import GROWN_LINES, WINDOW_LINES, DegradationWatch
-from neobert.training.signals import StopRequested
+from neobert.runfiles.checkpoint import folders
+from neobert.training.guards.degradation import GROWN_LINES, WINDOW_LINES, DegradationWatch
+from neobert.training.loop.signals import StopRequested
 
 ALONE = SimpleNamespace(sum_over_ranks=list)
 

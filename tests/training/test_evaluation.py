@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from neobert.objectives.masked_lm import Score
+from neobert.runfiles.phases import Pulse
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
 from neobert.tasks.pretraining.spec import METRICS
-from neobert.training.evaluation import evaluate
-from neobert.training.journal import Journal
-from neobert.training.metrics import _clip_fields, describe
-from neobert.training.pulse import Pulse
-from neobert.training.trainer import Trainer
+from neobert.training.loop.evaluation import evaluate
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.metrics import _clip_fields, describe
 
 
 class Scores(torch.nn.Module):

@@ -13,12 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from neobert.data.batches import TrainStream
+from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
-from neobert.training import loop, session
-from neobert.training.checkpoint import content, folders, publish
-from neobert.training.journal import Journal
+from neobert.runfiles.checkpoint import folders
+from neobert.training.checkpoint import content, publish
+from neobert.training.loop import session, steps
+from neobert.training.telemetry.jsonl_writer import Journal
 
 
 def poison(monkeypatch, call, change):
@@ -72,7 +73,7 @@ def test_the_poisoned_run_goes_on_from_its_last_checkpoint(make_run, run, exact,
 
 def test_weights_that_are_no_numbers_are_never_saved(make_run, run, monkeypatch):
     run_dir = make_run()
-    real = loop.update
+    real = steps.update
 
     def corrupting(trainer, *rest):
         real(trainer, *rest)
@@ -80,7 +81,7 @@ def test_weights_that_are_no_numbers_are_never_saved(make_run, run, monkeypatch)
             with torch.no_grad():
                 trainer.task.model.decoder.weight[3, 3] = float("nan")
 
-    monkeypatch.setattr(loop, "update", corrupting)
+    monkeypatch.setattr(steps, "update", corrupting)
     with pytest.raises(ProjectError, match=r"weights are not finite after step 10") as error:
         run(run_dir)
     assert error.value.exit_code == 4

@@ -8,7 +8,7 @@ import torch
 from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer
-from neobert.training.finite import FiniteGuard
+from neobert.training.guards.finite import FiniteGuard
 
 GOOD, BAD = torch.tensor(1.0), torch.tensor(float("nan"))
 

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from neobert.training.checkpoint import folders, manifest, publish, retention
-from neobert.training.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint import folders, manifest
+from neobert.runfiles.checkpoint.manifest import verify
+from neobert.training.checkpoint import publish, retention
 
 NOW = "2026-01-01T00:00:00+00:00"
 FILES = {"model.safetensors": b"weights" * 50, "trainer_state/state.json": b"{}", "empty": b""}

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from launcher.process import AGAIN
+from launcher.process.trainer_process import AGAIN
 from neobert import train
 from neobert.config import from_dict
 from neobert.receipt import FILE_NAME, read_receipt, utc_now, write_receipt
-from neobert.training import session
+from neobert.training.loop import session
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.training import health
-from neobert.training.health import (
+from neobert.training.guards import health
+from neobert.training.guards.health import (
     CREEP,
     FAST,
     NO_GRADIENT,

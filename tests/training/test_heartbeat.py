@@ -10,11 +10,11 @@ from datetime import datetime
 
 import pytest
 
-from neobert.training import heartbeat as module
-from neobert.training.heartbeat import Heartbeat
-from neobert.training.history import heartbeat_path, trim_heartbeat
-from neobert.training.journal import Journal, read_rows, rotated
-from neobert.training.pulse import STEP, Pulse
+from neobert.runfiles.phases import STEP, Pulse
+from neobert.training.telemetry import heartbeat as module
+from neobert.training.telemetry.heartbeat import Heartbeat
+from neobert.training.telemetry.jsonl_writer import Journal, read_rows, rotated
+from neobert.training.telemetry.truncation import heartbeat_path, trim_heartbeat
 
 
 def wait_until(holds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from neobert.training.hooks import Hook
+from neobert.training.loop.hooks import Hook
 
 
 def due(**cadence):

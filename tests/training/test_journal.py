@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.records import MetricsTail, last_record, read_metrics
-from neobert.training.journal import Journal, keep_rows, read_rows, rotated
+from launcher.rundir.records import MetricsTail, last_record, read_metrics
+from neobert.training.telemetry.jsonl_writer import Journal, keep_rows, read_rows, rotated
 
 rows = st.lists(
     st.fixed_dictionaries({"step": st.integers(0, 20), "train/loss": st.floats(0, 20)}), max_size=20

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.training.memory import gpu_fields, memory_fields
+from neobert.training.telemetry.memory import gpu_fields, memory_fields
 
 MIB = 2**20
 

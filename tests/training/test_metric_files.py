@@ -11,8 +11,8 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
-from neobert.training import metric_files
-from neobert.training.metric_files import SUMMARY, TRAINING, VALIDATION, write_metric_files
+from neobert.training.telemetry import metric_files
+from neobert.training.telemetry.metric_files import SUMMARY, TRAINING, VALIDATION, write_metric_files
 
 LINES = [
     {"step": 0, "eval/loss": 5.0, "eval/accuracy": None, "time/evaluation_ms": 9.0},

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from neobert.training import loop
+from neobert.training.loop import steps
 
 CLIP = {"name": "muonclip", "qk_clip_threshold": 0.002, "qk_clip_interval": 2, "qk_clip_chunk_size": 16}
 OPTIMIZERS = {"muon": {"name": "muon"}, "muonclip": CLIP}
@@ -21,14 +21,14 @@ class Killed(BaseException):
 
 
 def kill_at(monkeypatch, number):
-    real, calls = loop.update, iter(range(10**6))
+    real, calls = steps.update, iter(range(10**6))
 
     def struck(*arguments):
         if next(calls) == number:
             raise Killed
         return real(*arguments)
 
-    monkeypatch.setattr(loop, "update", struck)
+    monkeypatch.setattr(steps, "update", struck)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

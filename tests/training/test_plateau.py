@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neobert.training.plateau import PlateauWatch
+from neobert.training.guards.plateau import PlateauWatch
 
 EVERY = 25
 

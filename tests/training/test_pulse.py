@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from neobert.training.pulse import COMPILE, DATA_WAIT, LEADS, SAVE, STEP, UNSEEN_SAVE_S, Pulse
+from neobert.runfiles.phases import COMPILE, DATA_WAIT, LEADS, SAVE, STEP, UNSEEN_SAVE_S, Pulse
 
 
 class Clock:

@@ -15,13 +15,14 @@ import pytest
 import torch
 
 from neobert.config.schema import TrainerConfig
-from neobert.data import text_files
-from neobert.data.batches import TrainStream
+from neobert.data.batches.streams import TrainStream
+from neobert.data.sources import text_files
 from neobert.errors import ProjectError
-from neobert.training import evaluation, loop, session
-from neobert.training.checkpoint import content, folders, publish, retention
-from neobert.training.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint import folders
+from neobert.runfiles.checkpoint.manifest import verify
+from neobert.training.checkpoint import content, publish, retention
 from neobert.training.checkpoint.writer import Writer
+from neobert.training.loop import evaluation, session, steps
 
 
 class Killed(BaseException):
@@ -86,11 +87,11 @@ def struck_run(make_run, run):
     return strike_run
 
 
-STEP = (loop, "run_step")
+STEP = (steps, "run_step")
 DATA = (TrainStream, "__next__")
 EVALUATION = (evaluation, "_next")
-BACKWARD = (loop, "accumulate")
-UPDATE = (loop, "update")
+BACKWARD = (steps, "accumulate")
+UPDATE = (steps, "update")
 SAVE = (content, "write_hf_folder")
 PUBLISH = (publish, "seal")
 LATEST = (publish, "point")

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 
 from neobert.errors import ProjectError
 from neobert.receipt import read_receipt, write_receipt
-from neobert.training.checkpoint import folders
-from neobert.training.checkpoint.manifest import verify
-from neobert.training.signals import STOP_BY_ENV
+from neobert.runfiles.checkpoint import folders
+from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.stop_times import STOP_BY_ENV
 
 TRAIN_FIELDS = [
     "step",

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from neobert.training.signals import Signals, StopRequested
+from neobert.training.loop.signals import Signals, StopRequested
 
 
 def send(number):
@@ -135,7 +135,7 @@ def test_a_longer_save_asks_earlier_and_never_before_most_of_the_job_is_done(clo
 def test_a_forked_process_does_not_inherit_what_a_request_means():
     program = (
         "import os, signal, time\n"
-        "from neobert.training.signals import Signals\n"
+        "from neobert.training.loop.signals import Signals\n"
         "signals = Signals()\n"
         "with signals.installed():\n"
         "    pid = os.fork()\n"

@@ -12,9 +12,9 @@ from neobert.config.schema import GuardConfig, OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.optim import build_optimizer
-from neobert.training.checkpoint import folders
-from neobert.training.finite import FiniteGuard
-from neobert.training.spikes import Spikes
+from neobert.runfiles.checkpoint import folders
+from neobert.training.guards.finite import FiniteGuard
+from neobert.training.guards.loss_spikes import Spikes
 
 CPU = torch.device("cpu")
 

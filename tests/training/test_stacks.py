@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
-from neobert.training.stacks import stacks_path
+from neobert.runfiles.stack_dumps import stacks_path
 
 PROGRAM = """
 import re, sys, pathlib
-from neobert.training.stacks import dump_on_request
+from neobert.runfiles.stack_dumps import dump_on_request
 path = pathlib.Path(sys.argv[1])
 dump_on_request(path)
 def backtrack():

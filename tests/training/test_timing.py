@@ -15,10 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.training.garbage import Collector, collecting_between_steps
-from neobert.training.metrics import TOLD_PAUSES
-from neobert.training.stopwatch import ALWAYS, BREAKDOWN, COLLATE, SECTIONS, Stopwatch
-from neobert.training.timing import PARTS, Breakdown, part_ms, percentile
+from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
+from neobert.training.telemetry.metrics import TOLD_PAUSES
+from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, COLLATE, SECTIONS, Stopwatch
+from neobert.training.telemetry.timing import PARTS, Breakdown, part_ms, percentile
 
 CPU = torch.device("cpu")
 milliseconds = st.floats(min_value=0, max_value=1e4)
@@ -40,7 +40,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("neobert.training.stopwatch.time.perf_counter", clock)
+    monkeypatch.setattr("neobert.training.telemetry.stopwatch.time.perf_counter", clock)
     return clock
 
 
@@ -272,6 +272,6 @@ def test_training_leaves_no_tensor_in_a_cycle(make_run, run, monkeypatch):
         found.append(sum(isinstance(each, torch.Tensor) for each in gc.garbage))
         gc.garbage.clear()
 
-    monkeypatch.setattr("neobert.training.session.Collector", lambda: look)
+    monkeypatch.setattr("neobert.training.loop.session.Collector", lambda: look)
     run(make_run(trainer={"max_steps": 12, "logging_steps": 3}))
     assert found == [0, 0, 0, 0]

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.training.hooks import Hook
-from neobert.training.traces import Trace, tracing
+from neobert.training.loop.hooks import Hook
+from neobert.training.telemetry.traces import Trace, tracing
 
 
 class Note:

@@ -13,8 +13,8 @@ import time
 import pytest
 
 from neobert.errors import ERROR_FILE_ENV, read_error_file
+from neobert.runfiles.checkpoint import folders
 from neobert.train import unexpected
-from neobert.training.checkpoint import folders
 
 pytestmark = pytest.mark.e2e
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.installing import INSTALL
+from neobert.install_hints import INSTALL
 from neobert.plan import Plan
 from neobert.plan.kernels import VARLEN_LIMITS
 from profiles.registry import ResolvedRun

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.installing import INSTALL
+from neobert.install_hints import INSTALL
 from neobert.plan import Plan
 from neobert.plan.kernels import LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
 from profiles.registry import ResolvedRun

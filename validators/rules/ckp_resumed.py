@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neobert.counting import counted
 from neobert.plan import Plan
+from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts

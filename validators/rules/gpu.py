@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from neobert.counting import counted
 from neobert.errors import ProjectError
 from neobert.plan import Plan, find_card
+from neobert.plurals import counted
 from profiles.registry import Requirements, ResolvedRun
 from validators.facts import Facts
 from validators.facts_gpu import GpuFacts, GpuProcessFacts

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neobert.counting import counted
-from neobert.installing import INSTALL
+from neobert.install_hints import INSTALL
 from neobert.plan import Plan
+from neobert.plurals import counted
 from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts, TrackerFacts

@@ -45,7 +45,7 @@ FIELDS = {
     "work_at_risk_min": NUMBER,
     "eta_s": (*NUMBER, "null"),
 }
-HINT = "units stand in names: _mib is bytes // 2**20, _gib is _mib / 1024 (neobert.training.memory)"
+HINT = "units stand in names: _mib is bytes // 2**20, _gib is _mib / 1024 (neobert.training.telemetry.memory)"
 
 
 @rule("TEL001", "telemetry-not-true", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)

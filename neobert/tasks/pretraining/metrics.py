@@ -8,7 +8,7 @@ import torch
 
 from neobert.objectives.masked_lm import Score
 from neobert.parallel import World
-from neobert.training.task import Batch
+from neobert.training.loop.task import Batch
 
 
 class MaskedTokenMetrics:

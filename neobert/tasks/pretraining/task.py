@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches import EvalStream, Microbatch, TrainStream, describe_loader
-from neobert.data.masking import IGNORED
-from neobert.data.prepare import PreparedData
-from neobert.data.store import TokenStore
-from neobert.data.streaming import DocumentStream
-from neobert.data.tokenizers import TokenizerBundle, num_renumbered
-from neobert.data.windows import Cursor
+from neobert.data.batches.document_stream import DocumentStream
+from neobert.data.batches.masking import IGNORED
+from neobert.data.batches.streams import EvalStream, Microbatch, TrainStream, describe_loader
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.weights import load_weights
@@ -30,8 +30,8 @@ from neobert.objectives.capacity import most_targets
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
-from neobert.training.progress import Progress
-from neobert.training.task import Task
+from neobert.training.loop.task import Task
+from neobert.training.state.progress import Progress
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from neobert import __version__
 from neobert.config import to_dict
-from neobert.training.checkpoint.state import CONFIG, STATE, STATE_DIR
-from neobert.training.trainer import Trainer
+from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
+from neobert.training.state.trainer import Trainer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 SHARDS = "optimizer"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.training.checkpoint.folders import (
+from neobert.runfiles.checkpoint.folders import (
     BEST,
     COPY,
     CORRUPT,
@@ -20,8 +20,8 @@ from neobert.training.checkpoint.folders import (
     Rejected,
     checkpoint_steps,
 )
-from neobert.training.checkpoint.manifest import Manifest, read_manifest, seal, sync, verify
-from neobert.training.checkpoint.refusal import StrayEntryError
+from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, seal, sync, verify
+from neobert.runfiles.checkpoint.refusal import StrayEntryError
 
 log = logging.getLogger(__name__)
 

@@ -14,25 +14,25 @@ from torch.optim import Optimizer
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.counting import listed
-from neobert.data.windows import Cursor
+from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.export.weights import WEIGHTS
 from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
+from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.runfiles.checkpoint.refusal import CODE, broken
+from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
+from neobert.runfiles.resume_policy import runtime_differences, structural_differences
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
-from neobert.training.checkpoint.refusal import CODE, broken
 from neobert.training.checkpoint.shards import ShardReader, read_shards
-from neobert.training.checkpoint.state import STATE_DIR, read_config
 from neobert.training.checkpoint.tensors import (
     optimizer_targets,
     restore_random_state,
     take_optimizer_state,
 )
-from neobert.training.compatibility import runtime_differences, structural_differences
-from neobert.training.progress import LossWindow, Progress
-from neobert.training.trainer import Trainer
+from neobert.training.state.progress import LossWindow, Progress
+from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
 

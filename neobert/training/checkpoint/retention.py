@@ -10,9 +10,9 @@ from pathlib import Path
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
+from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
+from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
 from neobert.tasks import known_metrics
-from neobert.training.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
-from neobert.training.checkpoint.manifest import add_metrics, read_manifest
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)

@@ -26,17 +26,17 @@ from neobert.config import digest
 from neobert.errors import ProjectError
 from neobert.export.folder import own_weights
 from neobert.parallel.sharding import full_tensor, own_part
+from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.ranks import WritersGroup
 from neobert.training.checkpoint.retention import judge, tidy
 from neobert.training.checkpoint.shards import stage, write_shards
 from neobert.training.checkpoint.snapshot import Layout, Snapshot
-from neobert.training.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.checkpoint.writer import Writer
-from neobert.training.replicas import compare_replicas
-from neobert.training.trainer import Trainer
+from neobert.training.guards.replicas import compare_replicas
+from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
 

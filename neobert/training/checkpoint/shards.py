@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.tensor import DTensor
 
 from neobert.printable import printable
-from neobert.training.checkpoint.refusal import broken
+from neobert.runfiles.checkpoint.refusal import broken
 from neobert.training.checkpoint.shard_metadata import FILE_NAME, read_shard_metadata
 
 

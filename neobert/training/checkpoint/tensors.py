@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.training.checkpoint.refusal import CODE
+from neobert.runfiles.checkpoint.refusal import CODE
 
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from neobert.errors import ProjectError
 from neobert.receipt import VerifiedStart
-from neobert.training.checkpoint.folders import Found, belongs_to
-from neobert.training.checkpoint.refusal import CODE
+from neobert.runfiles.checkpoint.folders import Found, belongs_to
+from neobert.runfiles.checkpoint.refusal import CODE
 
 HINT = "run the same command again: preflight then checks what is there now"
 

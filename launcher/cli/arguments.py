@@ -1,0 +1,142 @@
+"""The spellings that people use for one thing, rewritten to the one that the parser knows.
+
+`@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`, `--trainer.max_steps=10`
+and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9` becomes `--set seed=9`. What
+follows `--` belongs to torchrun.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from launcher.cli import completion
+from launcher.io.files import RUN_FILE_SUFFIXES
+
+KEYS_WITHOUT_SECTION = ("seed", "task")
+DOTTED_OPTION = re.compile(
+    rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
+)
+ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
+# What the parser raises, wherever this version of typer keeps it.
+UsageError: Any = typer.BadParameter.__base__
+
+
+class MisplacedArgumentError(ValueError):
+    """An argument that was left without the word or the sign that says what it is."""
+
+
+def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Cut at the first `--`: what is ours, and what is handed on."""
+    if "--" not in tokens:
+        return list(tokens), []
+    cut = list(tokens).index("--")
+    return list(tokens[:cut]), list(tokens[cut + 1 :])
+
+
+def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
+    """Rewrite every spelling of a config file and of an override. The order stays.
+
+    Args:
+        tokens: the arguments of one command.
+        options_with_value: options whose next token is their value and must be left alone.
+
+    Raises:
+        MisplacedArgumentError: a bare argument looks like a run file, or like the value of a `--set KEY`.
+    """
+    return list(_rewritten(deque(tokens), options_with_value))
+
+
+def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
+    while tokens:
+        token = tokens.popleft()
+        dotted = DOTTED_OPTION.fullmatch(token)
+        if dotted:
+            yield from ("--set", dotted[1] + (dotted[2] or _value_after(tokens)))
+        elif token.startswith("@"):
+            yield from ("--config", *([token[1:]] if len(token) > 1 else _next(tokens)))
+        elif token in options_with_value:
+            value = _next(tokens)
+            if token == "--set":
+                _check_assigned(value, tokens)
+            yield from (token, *value)
+        elif ASSIGNMENT.match(token):
+            yield from ("--set", token)
+        elif token.lower().endswith(RUN_FILE_SUFFIXES) and not token.startswith("-"):
+            raise MisplacedArgumentError(f"Unexpected argument '{token}'. Did you mean '--config {token}'?")
+        else:
+            yield token
+
+
+def _next(tokens: deque[str]) -> list[str]:
+    return [tokens.popleft()] if tokens else []
+
+
+def _check_assigned(key: list[str], rest: deque[str]) -> None:
+    """Name the way out of `--set KEY VALUE`, whose value would be an argument that nothing takes."""
+    following = rest[0] if rest else "--"
+    if "=" in "".join(key) or following.startswith(("--", "@")) or ASSIGNMENT.match(following):
+        return
+    meant = f"--set {key[0]}={following}"
+    raise MisplacedArgumentError(f"Unexpected argument '{following}'. Did you mean '{meant}'?")
+
+
+def _value_after(tokens: deque[str]) -> str:
+    """Without a value the assignment stays incomplete, and the overrides' own error names the argument."""
+    return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
+
+
+def _name_the_key(error: Any) -> None:
+    """Where an unknown option is a key without its section, or another trainer's, say what to write."""
+    from neobert.config.key_suggestions import keys_named
+    from neobert.config.migrated_keys import advice_for_key
+
+    name = getattr(error, "option_name", "").removeprefix("--").replace("-", "_")
+    if near := keys_named(name):
+        error.possibilities = [f"--{key}" for key in near]
+    elif advice := advice_for_key((name,)):
+        error.message, error.possibilities = f"{error.message}; {advice}", None
+
+
+class ConfigCommand(TyperCommand):
+    """A command that takes a config, in every spelling."""
+
+    hands_on = False
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Rewrite the spellings, then parse as usual."""
+        tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
+        ctx.obj = tuple(handed_on)
+        try:
+            tokens = normalise(tokens, self._options_with_value())
+        except MisplacedArgumentError as error:
+            ctx.fail(str(error))
+        try:
+            rest: list[str] = super().parse_args(ctx, tokens)
+        except UsageError as error:
+            _name_the_key(error)
+            raise
+        return rest
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer keys as options too, once there is a letter of one: all of them would bury the rest."""
+        offered = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("--") and incomplete != "--":
+            item = type(super().shell_complete(ctx, "--help")[0])
+            offered += map(item, completion.key_options(incomplete))
+        return offered
+
+    def _options_with_value(self) -> set[str]:
+        spelled = (opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts)
+        return {variant for opt in spelled for variant in (opt, opt.replace("-", "_").replace("__", "--", 1))}
+
+
+class TrainCommand(ConfigCommand):
+    """A command that also hands what follows `--` to torchrun."""
+
+    hands_on = True

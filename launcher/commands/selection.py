@@ -1,0 +1,62 @@
+"""Which run a command is about: a profile, run files, overrides."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neobert.errors import EXIT_USAGE, ProjectError
+
+if TYPE_CHECKING:
+    from profiles.registry import ResolvedRun
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the command line named, before anything was read."""
+
+    profile: str | None
+    files: tuple[Path, ...]
+    overrides: tuple[str, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was named at all."""
+        return self.profile is None and not self.files and not self.overrides
+
+    def resolve(self) -> ResolvedRun:
+        """Resolve the run on the one path. Raises ProjectError."""
+        from neobert.config.errors import ConfigError
+        from profiles.registry import resolve_run
+
+        try:
+            return resolve_run(self.profile, self.files, self.overrides)
+        except ConfigError as error:
+            from launcher.report.partial_checks import judged_as_read
+
+            raise judged_as_read(error, self.profile, self.files, self.overrides) from None
+
+    def require(self) -> ResolvedRun:
+        """Resolve a run that somebody named; all defaults are nobody's run."""
+        require_working_directory()
+        if self.is_empty:
+            raise ProjectError(
+                code="no-run",
+                message="no run is named",
+                hint="name a profile (--profile cpu-demo) or a run file (--config run.yaml); "
+                "`neobert-launch profiles list` shows the profiles",
+                exit_code=EXIT_USAGE,
+            )
+        return self.resolve()
+
+
+def require_working_directory() -> None:
+    """Raise ProjectError where it is gone: torch and its kin do not even import there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        message = f"the working directory was removed: {error.strerror}"
+        hint = "change to a folder that exists, and give the same command again"
+        raise ProjectError("unusable-path", message, hint) from None

@@ -1,0 +1,89 @@
+"""Writing what the launcher leaves behind: whole or not at all, and a full disk is one sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from neobert.atomic_write import write_atomically
+from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+
+ANOTHER_PLACE = "make room or choose another folder"
+
+
+def absolute(path: str, key: str) -> Path:
+    """The place that a key names. Raises ProjectError where none could be, or a link to it is broken."""
+    try:
+        found = Path(path).expanduser().absolute()
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            found.lstat()
+    except UnicodeEncodeError:  # the locale's fault, and told as such
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ProjectError("unusable-path", f"names no place: {reason}", "name another folder", key) from None
+    _require_whole_links(found, key)
+    return found
+
+
+def _require_whole_links(path: Path, key: str) -> None:
+    """A link may lead to a disk that was purged, or is not mounted: its own folder says nothing of that."""
+    for each in (path, *path.parents):
+        if os.path.islink(each) and not os.path.exists(each):
+            message = f"{each} is a link to {os.readlink(each)}, which cannot be reached"
+            raise ProjectError("unusable-path", message, "mend the link, or name another folder", key)
+
+
+@contextmanager
+def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
+    """Turn what the file system refuses into one sentence. Raises ProjectError."""
+    try:
+        yield
+    except OSError as error:
+        raise ProjectError(
+            code="not-writable",
+            message=f"cannot be written: {error.strerror or error}",
+            hint=hint,
+            place=str(place),
+            exit_code=EXIT_CHECK_FAILED,
+        ) from None
+
+
+def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
+    """Create a folder. Raises ProjectError where that cannot be."""
+    with writing(folder, hint):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
+    """Raise ProjectError where a file that is asked for cannot be kept, before minutes are spent on it."""
+    if path is not None:
+        with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one step: a reader sees the old content or the new. Raises ProjectError."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """The same for bytes."""
+    with writing(path):
+        write_atomically(path, content)
+
+
+def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
+    """Write JSON, indented, with sorted keys."""
+    write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml", ".json")

@@ -1,0 +1,21 @@
+"""Foreign modules under the names of our own. It imports nothing of the project: that may be hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+OWN_MODULES = ("neobert", "launcher", "profiles", "validators")
+
+
+def find_shadowed(path: Sequence[str]) -> dict[str, str]:
+    """Which modules would be imported from somewhere else than the project, and from which file."""
+    found = {module: _origin(module, path) for module in OWN_MODULES}
+    return {name: str(file) for name, file in found.items() if file and file.parent != PROJECT_ROOT / name}
+
+
+def _origin(module: str, path: Sequence[str]) -> Path | None:
+    spec = PathFinder.find_spec(module, list(path))
+    return Path(spec.origin).resolve() if spec and spec.origin else None

@@ -1,0 +1,1 @@
+"""Linting run files: finding them, and applying safe fixes."""

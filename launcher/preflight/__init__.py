@@ -1,0 +1,1 @@
+"""Preflight: which probes run, the rehearsal, the examination of a run, its receipt."""

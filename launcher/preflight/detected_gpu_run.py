@@ -1,0 +1,118 @@
+"""The run of the visible GPU: its profile, or the nearest one in a shape that this GPU can run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from neobert.errors import ProjectError
+from neobert.families.table import initial_weights
+from neobert.plan import find_card
+from neobert.plurals import counted
+from profiles.about import Requirements
+from profiles.registry import Profile, ResolvedRun, list_profiles, load_profile, resolve_run
+from validators.facts_gpu import GpuFacts
+from validators.planning import plan_run
+from validators.rules.gpu import mismatches
+from validators.thresholds import MEMORY_SHARE
+
+MIB_PER_GIB = 1024
+FIRST_WITH_BF16 = (8, 0)
+ANY_KERNELS = ("model.attn_backend=auto", "model.kernel_backend=auto")
+
+
+@dataclass(frozen=True, slots=True)
+class CardRun:
+    """A run for the visible GPU. `note` names the GPU, the profile and what was changed in it."""
+
+    resolved: ResolvedRun
+    note: str
+
+
+def run_of_card(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> CardRun:
+    """Resolve the profile that requires these GPUs; without one, the nearest profile in a legal shape.
+
+    Args:
+        gpus: the visible ones, at least one.
+        overrides: of the command line; they win over what a legal shape needs.
+    """
+    profiles = [profile for profile in map(load_profile, list_profiles()) if _is_a_start(profile)]
+    fitting = [profile for profile in profiles if _is_for(profile, gpus)]
+    if not fitting:
+        return _nearest(profiles, gpus[0], overrides)
+    chosen = max(fitting, key=lambda profile: (profile.kind == "production", profile.requires.num_gpus))
+    label = counted(chosen.requires.num_gpus, gpus[0].name)
+    return CardRun(resolve_run(chosen.name, (), overrides), f"{label}: profile {chosen.name}")
+
+
+def _is_a_start(profile: Profile) -> bool:
+    """Whether a profile is for a GPU model of one node, and continues no other run."""
+    is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
+    continues = initial_weights(profile.config) is not None
+    return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
+
+
+def _is_for(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:
+    needed = profile.requires.num_gpus
+    found = [fault for gpu in gpus[:needed] for fault in mismatches(gpu, profile.requires)]
+    return needed <= len(gpus) and not found
+
+
+def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str]) -> CardRun:
+    production = [
+        profile for profile in profiles if profile.kind == "production" and profile.requires.num_gpus == 1
+    ]
+    nearest = min(production, key=lambda profile: _distance(profile.requires, gpu))
+    shape = _legal_shape(nearest, gpu)
+    resolved = resolve_run(nearest.name, (), [*shape, *overrides])
+    assert resolved.profile is not None
+    adapted = replace(resolved, profile=replace(resolved.profile, requires=_requirements_met_by(gpu)))
+    memory, capability = gpu.memory_total_mib / MIB_PER_GIB, ".".join(map(str, gpu.compute_capability))
+    note = (
+        f"{gpu.name} ({memory:.0f} GiB, compute capability {capability}): no profile requires this GPU; "
+        f"validating the nearest, {nearest.name}, with {', '.join(shape)}"
+    )
+    return CardRun(adapted, note)
+
+
+def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, float]:
+    """Compare by generation first, which decides on kernels, then by memory."""
+    major, minor = requires.min_compute_capability or FIRST_WITH_BF16
+    own_major, own_minor = gpu.compute_capability
+    apart_mib = abs((requires.gpu_memory_gib or 0) * MIB_PER_GIB - gpu.memory_total_mib)
+    is_newer = (major, minor) > (own_major, own_minor)
+    return is_newer, abs(major - own_major), abs(minor - own_minor), apart_mib
+
+
+def _legal_shape(profile: Profile, gpu: GpuFacts) -> list[str]:
+    """Return overrides: kernels that are legal on any card, a precision it has, a microbatch that fits it."""
+    precision = [] if gpu.compute_capability >= FIRST_WITH_BF16 else ["trainer.mixed_precision=fp32"]
+    trainer = profile.config.trainer
+    rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
+    while True:
+        shape = [
+            *ANY_KERNELS,
+            *precision,
+            f"trainer.per_device_train_batch_size={rows}",
+            f"trainer.gradient_accumulation_steps={accumulation}",
+        ]
+        memory_mib = plan_run(resolve_run(profile.name, (), shape)).memory_mib.value
+        if memory_mib <= MEMORY_SHARE * gpu.memory_total_mib or rows % 2:
+            return shape
+        rows, accumulation = rows // 2, accumulation * 2
+
+
+def _requirements_met_by(gpu: GpuFacts) -> Requirements:
+    return Requirements(
+        gpu=_model_of(gpu),
+        gpu_memory_gib=gpu.memory_total_mib / MIB_PER_GIB,
+        min_compute_capability=gpu.compute_capability,
+    )
+
+
+def _model_of(gpu: GpuFacts) -> str | None:
+    """Return the name that the card table has; None for a card without data-sheet figures."""
+    try:
+        return find_card(gpu.name).name
+    except ProjectError:
+        return None

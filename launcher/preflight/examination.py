@@ -1,0 +1,132 @@
+"""Examine a run: probe the machine, judge the run, write down what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.io.files import absolute, make_folder, require_writable, write_json, write_text, writing
+from launcher.preflight.levels import probes_for
+from launcher.preflight.receipts import carried, make_receipt
+from launcher.probes.collect import collect
+from launcher.probes.probe import Subject
+from launcher.report.report import Report, report_of_run
+from launcher.terminal import console
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plan import Measured, Plan
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import Receipt, write_receipt
+from profiles.registry import ResolvedRun
+from validators.core import groups_needed, judge
+from validators.facts import Facts
+from validators.facts_config import held_to
+from validators.facts_io import facts_from_json, facts_to_json
+from validators.finding import Level
+from validators.planning import plan_run
+from validators.rehearsed import measurement
+
+DEFAULT_FOLDER = Path(".neobert", "preflight")
+ELSEWHERE = "name a folder that can be written to: --output DIR"
+DIFF = "working-tree.diff"
+FACTS = "facts.json"
+REPORT = "preflight.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A run, what follows from it, what is true of the machine, and the report on all of it.
+
+    Attributes:
+        plan: with what a rehearsal measured, where there was one; `predicted` without.
+        unguarded: why the run may start whatever the report says; empty for a run that is guarded.
+        measured: by a rehearsal, of this examination or of that behind an earlier receipt.
+    """
+
+    run: ResolvedRun
+    plan: Plan
+    facts: Facts
+    levels: tuple[Level, ...]
+    report: Report
+    unguarded: str
+    predicted: Plan
+    measured: Measured | None
+
+
+def examine(
+    run: ResolvedRun,
+    levels: tuple[Level, ...],
+    *,
+    facts: Facts | None = None,
+    folder: Path | None,
+    strict: bool = False,
+    unguarded: str = "",
+    receipt: Receipt | None = None,
+    earlier: Measured | None = None,
+) -> Examination:
+    """Probe what the levels need, unless facts are given, and judge.
+
+    Args:
+        facts: a recording; what another config's run told of itself counts as not measured.
+        folder: where the difference of the working tree is kept, or None to keep none.
+        receipt: an earlier one, whose answers stand in for probes that are dear.
+        earlier: what an earlier rehearsal took, for a plan without one.
+    """
+    plan = plan_run(run)
+    if facts is None:
+        output_dir = absolute(run.config.trainer.output_dir, "trainer.output_dir")
+        diff_file = folder / DIFF if folder else None
+        needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
+        probes = probes_for(levels, needed)
+        requires_gpu = run.device == "cuda"
+        subject = Subject(
+            run.config, output_dir, Path.cwd(), diff_file, requires_gpu,
+            checkpoint_mib=plan.checkpoint_mib.value,
+        )  # fmt: skip
+        facts = collect(probes, subject, console.announce)
+    else:
+        facts = held_to(facts, run.config)
+    measured = measurement(facts) or earlier
+    predicted, plan = plan, plan_run(run, measured)
+    findings, checks = judge(run, plan, facts, levels)
+    if receipt is not None:
+        checks = carried(checks, receipt)
+        levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
+    report = report_of_run(run, findings, checks, strict=strict)
+    return Examination(run, plan, facts, levels, report, unguarded, predicted, measured)
+
+
+def write_report(examination: Examination, folder: Path) -> None:
+    """Write the report alone."""
+    write_json(folder / REPORT, examination.report.as_json())
+
+
+def write_results(examination: Examination, folder: Path) -> None:
+    """Write report, facts and receipt."""
+    write_report(examination, folder)
+    write_text(folder / FACTS, facts_to_json(examination.facts))
+    with writing(folder / RECEIPT):
+        write_receipt(make_receipt(examination), folder / RECEIPT)
+
+
+def load_facts(path: Path) -> Facts:
+    """Read recorded facts. Raises ProjectError where the file holds none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        hint = "`neobert-launch preflight --save-facts FILE` records them"
+        message = f"cannot be read: {error.strerror}"
+        raise ProjectError("unreadable-facts", message, hint, str(path), EXIT_USAGE) from None
+    return facts_from_json(text, str(path))
+
+
+def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
+    """Where the results of a preflight go; where nobody says, version control never sees it.
+
+    Raises ProjectError for a folder that takes none, before minutes are spent on them.
+    """
+    folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], ELSEWHERE)
+    require_writable(folder / REPORT, ELSEWHERE)
+    ignore = DEFAULT_FOLDER.parent / ".gitignore"
+    if chosen is None and not ignore.exists():
+        write_text(ignore, "*\n")
+    return folder

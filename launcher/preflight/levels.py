@@ -1,0 +1,107 @@
+"""The levels that a preflight may be asked for, and the probes that each needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from launcher.preflight.rehearsal import REHEARSAL_S, probe_rehearsal
+from launcher.probes.data import probe_data
+from launcher.probes.disk import probe_disk
+from launcher.probes.git import probe_git
+from launcher.probes.gpu_log import probe_gpu_log
+from launcher.probes.gpus import probe_gpu_health, probe_gpus
+from launcher.probes.host import probe_host
+from launcher.probes.numerical import devices_probe, numerics_probe
+from launcher.probes.output import probe_output
+from launcher.probes.probe import Probe
+from launcher.probes.ranks import ranks_probe
+from launcher.probes.resume import probe_resume
+from launcher.probes.scheduler import probe_scheduler
+from launcher.probes.software import probe_software
+from launcher.probes.tracker import probe_tracker
+from launcher.probes.trials import (
+    DATA_S,
+    IMPORTS_S,
+    LOAD_S,
+    probe_gpu_load,
+    probe_imports,
+    probe_inspection,
+)
+from neobert.errors import EXIT_USAGE, ProjectError
+from profiles.registry import ResolvedRun
+from validators.core import levels_with_rules
+from validators.finding import Level
+
+ALL = "full"
+QUICK = (Level.STATIC, Level.HOST, Level.GPU)
+# A level without a single check would pass by checking nothing.
+JUDGED = levels_with_rules()
+NAMES = {str(level): (level,) for level in JUDGED} | {ALL: JUDGED}
+MARGIN_S = 10.0
+
+HOST_PROBES = (
+    Probe("software", probe_software),
+    Probe("git", probe_git),
+    Probe("host", lambda _: probe_host()),
+    Probe("disk", probe_disk, writes=True),
+    Probe("output", probe_output),
+    Probe("resume", probe_resume),
+    Probe("tracker", probe_tracker),
+    Probe("scheduler", lambda _: probe_scheduler(os.environ)),
+    Probe("data", probe_data),
+)
+GPU_PROBES = (
+    Probe("gpus", lambda _: probe_gpus()),
+    Probe("gpu_health", lambda _: probe_gpu_health()),
+    Probe("gpu_log", lambda _: probe_gpu_log()),
+)
+# Children that import torch, load the devices or read all of the text. Their own limits come first.
+HEAVY_PROBES = (
+    Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
+    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
+    devices_probe(),
+    numerics_probe(needs_gpu=True, every=False),
+    ranks_probe(),
+    Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
+    Probe("rehearsal", probe_rehearsal, REHEARSAL_S + MARGIN_S, is_heavy=True),
+)
+
+
+def longest_s() -> float:
+    """How long a preflight may take: light probes side by side, heavy ones one after the other."""
+    light_s = max(probe.deadline_s for probe in (*HOST_PROBES, *GPU_PROBES))
+    return light_s + sum(probe.deadline_s for probe in HEAVY_PROBES)
+
+
+def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
+    """All of them for a production run; a smoke run would be over before its rehearsal is."""
+    return JUDGED if run.is_production else QUICK
+
+
+def parse_levels(text: str) -> tuple[Level, ...]:
+    """Read `static,host,gpu`; empty for nothing. Raises ProjectError for a word that is no level."""
+    wanted: dict[Level, None] = {}
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        if word not in NAMES:
+            raise ProjectError(
+                code="unknown-level",
+                message=f"there is no level {word!r}",
+                hint=f"the levels are {', '.join(NAMES)}",
+                place="--level",
+                exit_code=EXIT_USAGE,
+            )
+        wanted.update(dict.fromkeys(NAMES[word]))
+    return tuple(level for level in Level if level in wanted)
+
+
+def probes_for(levels: tuple[Level, ...], needed: Collection[str]) -> tuple[Probe, ...]:
+    """What has to be measured: the light probes of the levels, and the heavy ones that a rule asks for.
+
+    The software is needed to judge a kernel on a GPU too.
+    """
+    if not set(levels) - {Level.STATIC}:
+        return ()
+    on_host = HOST_PROBES if Level.HOST in levels or Level.DATA in levels else HOST_PROBES[:1]
+    on_gpu = GPU_PROBES if set(levels) - {Level.STATIC, Level.HOST} else ()
+    return (*on_host, *on_gpu, *(probe for probe in HEAVY_PROBES if probe.group in needed))

@@ -1,0 +1,82 @@
+"""A preflight as a person reads it: verdict, what to decide on, what stands in the way, a count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from launcher.preflight.examination import Examination
+from launcher.preflight.rehearsal_view import measured_rows, text_rows
+from launcher.report.finding_text import finding_text
+from launcher.report.plan_view import decision_rows, plan_head
+from launcher.terminal import console
+from launcher.terminal.console import paint
+from launcher.terminal.fold import fold
+from launcher.terminal.table import columns
+from neobert.plurals import counted
+from neobert.printable import printable
+from validators.finding import CheckResult, Status
+
+MEANING = {
+    "pass": ("green", "all required checks passed"),
+    "fail": ("red", "warnings block this run (--strict)"),
+    "unknown": ("yellow", "a required check could not run"),
+}
+COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
+
+
+def preflight_text(examination: Examination, *, verbose: bool) -> str:
+    """The report on one run."""
+    parts = [_verdict(examination), _decisions(examination)]
+    parts += [finding_text(finding) for finding in examination.report.findings]
+    unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
+    if unjudged:
+        parts.append("\n".join(_unjudged(unjudged)))
+    if verbose:
+        parts.append(_every_check(examination))
+    return "\n\n".join([*parts, _summary(examination)])
+
+
+def _verdict(examination: Examination) -> str:
+    colour, meaning = MEANING[examination.report.verdict]
+    word = paint(examination.report.verdict.upper(), colour, "bold")
+    named = dict.fromkeys(check.id for check in examination.report.checks if check.status is Status.FAIL)
+    told = f"{', '.join(named)} failed" if named else meaning
+    return fold(f"{word}: {told} (exit {examination.report.exit_code})", console.width())
+
+
+def _decisions(examination: Examination) -> str:
+    plan, facts = examination.plan, examination.facts
+    told = [*decision_rows(plan, examination.predicted), *text_rows(facts), *measured_rows(facts)]
+    rows = [[name, value, reason] for name, value, reason in told]
+    return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
+
+
+def _is_unjudged(check: CheckResult) -> bool:
+    return check.status is Status.UNKNOWN or (check.required and check.status is Status.SKIP)
+
+
+def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
+    """One line a reason: a machine without a GPU is one, for a score of checks."""
+    groups: dict[tuple[Status, str], list[CheckResult]] = {}
+    for check in checks:
+        groups.setdefault((check.status, check.message), []).append(check)
+    for (status, message), group in groups.items():
+        named = f"{group[0].id} {group[0].name}" if len(group) == 1 else " ".join(each.id for each in group)
+        told = f"{paint(str(status), 'yellow', 'bold')} {printable(f'{named}: {message}')}"
+        yield fold(told, console.width())
+
+
+def _every_check(examination: Examination) -> str:
+    rows = [
+        [check.id, str(check.status), str(check.level), check.name, check.message]
+        for check in examination.report.checks
+    ]
+    return columns(rows, indent="  ")
+
+
+def _summary(examination: Examination) -> str:
+    checks = examination.report.checks
+    ended = Counter(check.status for check in checks)
+    told = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
+    return f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {told}"

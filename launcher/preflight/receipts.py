@@ -1,0 +1,177 @@
+"""Receipts: what one says of a run, whether an earlier one still holds, and which of its checks count on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neobert import __version__
+from neobert.config import to_dict
+from neobert.config.canonical import sha256
+from neobert.config.schema import Waiver
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plan import Measured
+from neobert.receipt import (
+    CODE,
+    Receipt,
+    VerifiedStart,
+    explain_changes,
+    explain_mismatch,
+    read_receipt,
+    utc_now,
+)
+from profiles.registry import ResolvedRun
+from validators.facts import Facts, ResumeFacts
+from validators.facts_io import record_of
+from validators.finding import CheckResult, Level, Status
+from validators.waivers import says_why
+
+if TYPE_CHECKING:
+    from launcher.preflight.examination import Examination
+
+JUDGED = (Status.PASS, Status.WARN)
+
+
+def make_receipt(examination: Examination) -> Receipt:
+    """What was checked, on what, and until when that holds."""
+    run, facts, now = examination.run, examination.facts, utc_now()
+    report = examination.report.as_json()
+    waived = {finding["code"] for finding in report["findings"] if finding["waived"]}
+    return Receipt(
+        config_digest=run.digest,
+        profile=examination.report.profile,
+        code_version=code_version(facts),
+        created_utc=now.isoformat(),
+        expires_utc=(now + timedelta(hours=run.config.guard.receipt_ttl_hours)).isoformat(),
+        verdict=examination.report.verdict,
+        levels=tuple(str(level) for level in examination.levels),
+        checks=tuple(report["checks"]),
+        waivers=tuple(_plain(waiver) for waiver in run.config.waivers if _counts(waiver, waived, report)),
+        hostname=facts.host.hostname if facts.host else "",
+        unguarded=examination.unguarded,
+        measured=asdict(examination.measured) if examination.measured else {},
+        start=_verified_start(facts.resume),
+        **_binding(run, facts),
+    )
+
+
+def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
+    """Return the start that the trainer is held to; None where preflight could not verify one."""
+    if resume is None:
+        return None
+    if resume.is_verified:
+        return VerifiedStart(resume.step, str(Path(resume.target).absolute()))
+    return None if resume.target else VerifiedStart(0, "")
+
+
+def _binding(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
+    """What must not change under a receipt."""
+    gpus = (facts.gpus or ())[: run.config.distributed.nproc_per_node]
+    return {
+        "config": to_dict(run.config),
+        "code_diff_sha256": facts.git.diff_sha256 if facts.git else "",
+        "lock_sha256": sha256(facts.software.pinned) if facts.software else "",
+        "python": facts.software.python if facts.software else "",
+        "versions": facts.software.packages if facts.software else {},
+        "gpu_uuids": tuple(gpu.uuid for gpu in gpus),
+        "driver_version": gpus[0].driver_version if gpus else "",
+    }
+
+
+def code_version(facts: Facts) -> str:
+    """The project's version, and the commit of its code, or of where the run is launched."""
+    if facts.git is None or not facts.git.sha:
+        return __version__
+    return f"{__version__}+{facts.git.sha[:12]}{'.dirty' if facts.git.is_dirty else ''}"
+
+
+def _counts(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
+    """Whether a waiver lifted a finding, or answers for a check that could not be judged."""
+    answered = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
+    return waiver.code in waived | answered
+
+
+def _plain(waiver: Waiver) -> dict[str, Any]:
+    return {name: str(value) for name, value in asdict(waiver).items()}
+
+
+def read_for(path: Path, run: ResolvedRun) -> Receipt:
+    """Read a receipt that a launch is to go by. Raises ProjectError RCP001 for none, or an unguarded one."""
+    receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
+    try:
+        list(map(_check, receipt.checks))
+        measured_in(receipt)
+    except (KeyError, TypeError, ValueError, ProjectError) as error:
+        raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
+    if receipt.unguarded:
+        raise _refusal(("it was issued for a run that nobody guards",), path)
+    if receipt.config_digest == run.digest:
+        return receipt
+    changes = explain_changes(receipt, replace(receipt, config=to_dict(run.config)))
+    raise _refusal(changes or explain_mismatch(receipt, run.digest, utc_now())[:1], path)
+
+
+def require_standing(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
+    """Raise ProjectError RCP001 where a receipt does not cover the run, wherever it was issued."""
+    if reasons := explain_mismatch(receipt, run.digest, utc_now()):
+        raise _refusal(reasons, path)
+
+
+def require_unchanged(receipt: Receipt, examination: Examination, path: Path) -> None:
+    """Raise ProjectError RCP001 naming all that differs from when the receipt was issued."""
+    present = make_receipt(examination)
+    reasons = explain_mismatch(receipt, examination.run.digest, utc_now())
+    changes = explain_changes(receipt, present)
+    if reasons or changes:
+        raise _refusal((*reasons, *changes), path)
+
+
+def measured_in(receipt: Receipt | None) -> Measured | None:
+    """Return what the rehearsal behind a receipt measured. Raises ProjectError where that is not readable."""
+    return record_of(Measured, receipt.measured) if receipt and receipt.measured else None
+
+
+def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:
+    return ProjectError(
+        code=CODE,
+        message=f"the receipt does not cover this run: {'; '.join(reasons)}",
+        hint="run `neobert-launch preflight` again, as things are now",
+        place=str(path),
+    )
+
+
+def carried(checks: Iterable[CheckResult], receipt: Receipt) -> list[CheckResult]:
+    """The checks as they are, those that need a dear probe as the receipt has them, and its other levels'."""
+    earlier = {check.id: check for check in map(_check, receipt.checks)}
+    now = {check.id: check for check in checks}
+    kept = [earlier[code] if _is_better(earlier.get(code), check) else check for code, check in now.items()]
+    return sorted(
+        [*kept, *(check for code, check in earlier.items() if code not in now)], key=lambda check: check.id
+    )
+
+
+def _is_better(earlier: CheckResult | None, now: CheckResult) -> bool:
+    return now.status is Status.UNKNOWN and earlier is not None and earlier.status in JUDGED
+
+
+def _check(content: Mapping[str, Any]) -> CheckResult:
+    typed = {"level": Level(content["level"]), "status": Status(content["status"])}
+    return CheckResult(**{**content, **typed})
+
+
+def require_reason(reason: str | None) -> str:
+    """Return why a run may start unguarded; empty where nobody asked. Raises ProjectError for no reason."""
+    if reason is None:
+        return ""
+    if not says_why(reason):
+        raise ProjectError(
+            code="unguarded-without-reason",
+            message="it starts the run whatever the checks say, and needs a reason in a sentence",
+            hint="say who answers for it and why: manifest, receipt and every heartbeat keep it",
+            place="--unguarded",
+            exit_code=EXIT_USAGE,
+        )
+    return reason.strip()

@@ -1,0 +1,165 @@
+"""From what the ranks of a rehearsal wrote down to facts: put together, compared, and typed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from launcher.probes.probe import IncompleteError
+from launcher.rundir.records import Record
+from neobert.errors import ProjectError
+from validators.facts_io import record_of
+from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
+
+Ranks = Sequence[Record]
+AS_THEY_ARE = (
+    "worst_case",
+    "precision",
+    "attention",
+    "speed",
+    "learning",
+    "accumulation",
+    "evaluation",
+    "overlap",
+    "save_s",
+)
+SHARED = {
+    "batches": "data",
+    "cursor": "position in the data",
+    "tokens_total": "tokens",
+    "learning_rate": "learning rate",
+    "schedule_position": "schedule",
+    "generators": "random generators",
+}
+KINDS = {"NoneType": "null"}
+MOST_NAMED = 5
+
+
+def facts_of(
+    fresh: Ranks,
+    resumes: Sequence[Ranks],
+    outside: Mapping[str, Any],
+    watchdog: WatchdogFacts | None,
+    num_ranks: int,
+    duration_s: float,
+) -> RehearsalFacts:
+    """Put the ranks' words together. Raises IncompleteError where they make no sense."""
+    first = fresh[0] or next(each for each in fresh if each)
+    content: dict[str, Any] = {
+        "device": first.get("device", "cpu"),
+        "device_name": first.get("device_name", ""),
+        "num_ranks": num_ranks,
+        "duration_s": round(duration_s, 2),
+        "out_of_memory": next((each["out_of_memory"] for each in fresh if each.get("out_of_memory")), ""),
+        **{name: first.get(name) for name in AS_THEY_ARE},
+        "memory": _fullest([each["memory"] for each in fresh if each.get("memory")]),
+        "schedule": [_schedule(line) for line in first.get("trace", ())],
+        "resumes": list(_trials(fresh, resumes)),
+        "telemetry": _telemetry(first, outside),
+        "keys_read": sorted(set(first["keys_read"]).union(*(each[0]["keys_read"] for each in resumes))),
+        "keys_replaced": sorted(first.get("keys_replaced", ())),
+    }
+    if watchdog is not None:
+        content["watchdog"] = {
+            "budget_s": watchdog.budget_s,
+            "detected_s": watchdog.detected_s,
+            "survivors": watchdog.survivors,
+        }
+    try:
+        return record_of(RehearsalFacts, finite(content))
+    except ProjectError as error:
+        raise IncompleteError(f"the rehearsal's answer makes no sense: {error.message}") from None
+
+
+def finite(value: Any) -> Any:
+    """The same with None for each number that is not finite: JSON has no word for it."""
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _fullest(memories: Sequence[Record]) -> Record | None:
+    """The device that had the least room left."""
+    return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
+
+
+def _schedule(line: Record) -> Record:
+    return {name: line[name] for name in ("step", "learning_rate", "schedule_position")}
+
+
+def _telemetry(first: Record, outside: Mapping[str, Any]) -> Record | None:
+    if "reading" not in first or not first.get("beats") or outside["system_rss_mib"] is None:
+        return None
+    (beat,) = first["beats"]
+    kinds = {name: type(value).__name__ for name, value in beat.items()}
+    return {
+        "fields": {name: KINDS.get(kind, kind) for name, kind in kinds.items()},
+        **first["reading"],
+        **outside,
+    }
+
+
+def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
+    """Hold each resume against the unbroken run, and its state against what was there at the save."""
+    saved = [each.get("state", {}) for each in fresh]
+    if not resumes:
+        return
+    expected = resumed_from(fresh[0], resumes[0][0])
+    for ranks in resumes:
+        yield compare(fresh, ranks, saved, expected)
+        saved = [each["state_at_end"] for each in ranks]
+        expected = ranks[0]["trace"][-1]["step"]
+
+
+def resumed_from(fresh: Record, first: Record) -> int:
+    """Return the step of the only checkpoint that the unbroken run left."""
+    return int(fresh["trace"][-1]["step"]) - 2 * len(first["trace"])
+
+
+def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start: int) -> Record:
+    """Compare the steps of a resumed run with the same steps of the unbroken one, on every rank."""
+    altered = [
+        name for before, each in zip(saved, ranks, strict=True) for name in altered_in(before, each["state"])
+    ]
+    pairs = [pair for whole, each in zip(fresh, ranks, strict=True) for pair in _same_steps(whole, each)]
+    losses = [_relative(before["loss"], after["loss"]) for before, after in pairs]
+    differing = [
+        word
+        for field, word in SHARED.items()
+        if any(before[field] != after[field] for before, after in pairs)
+    ]
+    is_first = [after["step"] == ranks[0]["start"] + 1 for _, after in pairs]
+    return {
+        "expected_start": expected_start,
+        "start": ranks[0]["start"],
+        "num_tensors": sum(map(len, saved)),
+        "altered_tensors": sorted(set(altered))[:MOST_NAMED],
+        "compared_steps": len({after["step"] for _, after in pairs}),
+        "differing": differing,
+        "first_loss_difference": _largest(
+            [loss for loss, first in zip(losses, is_first, strict=True) if first]
+        ),
+        "largest_loss_difference": _largest(losses),
+    }
+
+
+def _largest(differences: Sequence[float]) -> float:
+    """No number is larger than what is none, wherever that stands."""
+    return max(differences, default=0.0) if all(map(math.isfinite, differences)) else math.nan
+
+
+def altered_in(before: Record, after: Record) -> Iterator[str]:
+    """Name the tensors that are not what they were, those that are gone, and those that were not there."""
+    return (name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
+
+
+def _same_steps(whole: Record, resumed: Record) -> Iterator[tuple[Record, Record]]:
+    before = {line["step"]: line for line in whole["trace"]}
+    return ((before[line["step"]], line) for line in resumed["trace"] if line["step"] in before)
+
+
+def _relative(before: float, after: float) -> float:
+    return abs(after - before) / max(abs(before), 1e-30)

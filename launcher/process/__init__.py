@@ -1,0 +1,1 @@
+"""Child processes: starting, redirecting, signalling and ending them."""

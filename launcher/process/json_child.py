@@ -1,0 +1,104 @@
+"""Work that a child process does and answers for: a file of JSON in, its standard output as JSON back."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+from typing import IO, Any
+
+from launcher.io.files import write_json
+from launcher.process.process_tree import family_of, kill_all
+from launcher.process.termination import signal_name
+from launcher.process.trainer_process import child_environment
+from launcher.terminal import console
+from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
+from neobert.printable import printable
+
+ERRAND = "launcher.process.run_module"
+STOPPING_S = 10.0
+LAST_LINES_S = 2.0
+
+
+def ask(
+    module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, hint: str
+) -> dict[str, Any]:
+    """Run `python -m MODULE CONTENT.json ...` and return its report; raise the ProjectError that it left.
+
+    Its standard error is printed line by line, cleaned. Where it ends without an error file, the raised error
+    has this hint.
+    """
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
+        file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
+        write_json(file, content)
+        child = subprocess.Popen(
+            [sys.executable, "-m", ERRAND, module, str(file), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=child_environment(error_file),
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        assert child.stderr is not None
+        with stopped_with_us(child), child.stdout, passed_on(child.stderr):
+            answer = child.stdout.read()
+            child.wait()
+        error = read_error_file(error_file)
+    if error is not None:
+        raise error
+    if child.returncode == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    if child.returncode:
+        raise _failure(module, child.returncode, hint)
+    return dict(json.loads(answer))
+
+
+@contextmanager
+def passed_on(output: IO[bytes]) -> Iterator[None]:
+    """Print what a child writes to its standard error while the block runs, and the rest of it."""
+    reader = Thread(target=_print_lines, args=(output,), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join(LAST_LINES_S)  # a process that the child left behind may keep the pipe open for ever
+
+
+def _print_lines(output: IO[bytes]) -> None:
+    with io.TextIOWrapper(output, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            console.tell(printable(line.rstrip("\n"), keep="\t"))
+
+
+@contextmanager
+def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Where the block is left early, stop the child as Ctrl-C would, then kill what is left of its family.
+
+    It is in a session of its own: from a terminal it would hear of a Ctrl-C twice, from a scheduler never.
+    """
+    try:
+        yield
+    except BaseException:
+        family = family_of(child)
+        try:
+            child.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(STOPPING_S)
+        finally:
+            kill_all(family)
+        raise
+
+
+def _failure(module: str, code: int, hint: str) -> ProjectError:
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    if code == -signal.SIGABRT:
+        how = "aborted (SIGABRT), as a library does when it cannot allocate memory"
+    return ProjectError("child-failed", f"{module} {how}", hint, exit_code=EXIT_TRAINING_FAILED)

@@ -1,0 +1,1 @@
+"""Reports: what was judged, in every output format."""

@@ -1,0 +1,39 @@
+"""How a report is written for people, CI and editors. The exit code never depends on it."""
+
+from __future__ import annotations
+
+from launcher.report.report import Report
+from launcher.terminal import console
+
+FORMATS = ("text", "json", "github", "sarif", "junit")
+
+
+def deliver(report: Report, output_format: str) -> None:
+    """Put a report on standard output. Only GitHub's format means the workflow commands that it holds."""
+    put = console.write_commands if output_format == "github" else console.write
+    put(render(report, output_format))
+
+
+def render(report: Report, output_format: str) -> str:
+    """Write a report in one of the formats. Each is imported when it is asked for."""
+    if output_format == "json":
+        from launcher.report.formats import json
+
+        return json.render(report)
+    if output_format == "github":
+        from launcher.report.formats import github
+
+        return github.render(report)
+    if output_format == "sarif":
+        import validators.rules  # noqa: F401  registers every rule
+        from launcher.report.formats import sarif
+        from validators.rule import RULES
+
+        return sarif.render(report, RULES)
+    if output_format == "junit":
+        from launcher.report.formats import junit
+
+        return junit.render(report)
+    from launcher.report.formats import text
+
+    return text.render(report)

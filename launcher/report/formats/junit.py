@@ -1,0 +1,81 @@
+"""JUnit XML, for CI systems that show tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from launcher.report.report import Report
+from neobert.printable import printable
+from validators.finding import CheckResult, Finding, Severity, Status
+
+TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+
+
+def render(report: Report) -> str:
+    """One test case a check; what no check tells of, as a file that is no run, is a case of its own."""
+    status = {check.id: check.status for check in report.checks}
+    cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
+    cases += [
+        _finding_case(finding) for finding in report.findings if _is_untold(finding, status.get(finding.code))
+    ]
+    suite = ElementTree.Element("testsuite", name=printable(report.profile) or "neobert-launch")
+    suite.extend(cases)
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(sum(case.find(tag) is not None for case in cases)))
+    suite.set("tests", str(len(cases)))
+    root = ElementTree.Element("testsuites")
+    root.append(suite)
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
+
+
+def _is_untold(finding: Finding, status: Status | None) -> bool:
+    """Whether no check tells of it: none ran for it, or one that found nothing wrong in the other files."""
+    return status is None or (_fails(finding) and status not in TELLING)
+
+
+def _fails(finding: Finding) -> bool:
+    return finding.severity is Severity.FAIL and not finding.waived
+
+
+def _about(report: Report, code: str) -> list[Finding]:
+    return [finding for finding in report.findings if finding.code == code and not finding.waived]
+
+
+def _check_case(check: CheckResult, findings: Sequence[Finding]) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname=str(check.level), name=f"{check.id} {check.name}".strip()
+    )
+    case.set("time", f"{check.duration_s:.4f}")
+    told = "\n".join(_line(finding) for finding in findings) or check.message
+    if check.status is Status.FAIL:
+        _child(case, "failure", check.message, told)
+    elif check.status is Status.UNKNOWN:
+        _child(case, "error", check.message, told)
+    elif check.status is Status.SKIP:
+        _child(case, "skipped", check.message, "")
+    elif check.status is Status.WARN:
+        ElementTree.SubElement(case, "system-out").text = printable(told, keep="\n")
+    return case
+
+
+def _finding_case(finding: Finding) -> ElementTree.Element:
+    case = ElementTree.Element(
+        "testcase", classname="config", name=printable(f"{finding.code} {finding.path}".strip())
+    )
+    if _fails(finding):
+        _child(case, "failure", finding.message, _line(finding))
+    return case
+
+
+def _child(case: ElementTree.Element, tag: str, message: str, text: str) -> None:
+    child = ElementTree.SubElement(case, tag, message=printable(message))
+    child.text = printable(text, keep="\n") or None
+
+
+def _line(finding: Finding) -> str:
+    place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
+    return (
+        f"{printable(f'{place} {finding.code} {finding.message}')}\nhint: {printable(finding.hint)}".strip()
+    )

@@ -1,0 +1,75 @@
+"""SARIF 2.1.0, for code scanning services and editors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from launcher.report.formats.json import to_json
+from launcher.report.report import COMMAND_LINE, Report
+from neobert import __version__
+from validators.finding import Finding, Severity
+from validators.rule import Rule
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
+
+
+def render(report: Report, rules: Mapping[str, Rule]) -> str:
+    """One run with every published rule and one result a finding."""
+    return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report, rules)]})
+
+
+def _run(report: Report, rules: Mapping[str, Rule]) -> dict[str, Any]:
+    codes = sorted({*rules, *(finding.code for finding in report.findings)})
+    driver = {
+        "name": "neobert-launch",
+        "version": __version__,
+        "rules": [_rule(code, rules.get(code)) for code in codes],
+    }
+    return {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, codes.index(finding.code)) for finding in report.findings],
+        "invocations": [{"executionSuccessful": True, "exitCode": report.exit_code}],
+    }
+
+
+def _rule(code: str, rule: Rule | None) -> dict[str, Any]:
+    if rule is None:
+        return {"id": code}
+    page = rule.page.strip()
+    return {
+        "id": code,
+        "name": rule.name,
+        "shortDescription": {"text": page.splitlines()[0] if page else rule.name},
+        "help": {"text": page or rule.name, "markdown": page or rule.name},
+        "defaultConfiguration": {"level": LEVEL[rule.severity]},
+    }
+
+
+def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
+    hint = f"\nHint: {finding.hint}" if finding.hint else ""
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": rule_index,
+        "level": LEVEL[finding.severity],
+        "message": {"text": finding.message + hint},
+        "locations": [_location(finding)],
+    }
+    if finding.waived:
+        result["suppressions"] = [{"kind": "inSource"}]
+    return result
+
+
+def _location(finding: Finding) -> dict[str, Any]:
+    """A finding about an argument, or about no file, has a logical place only."""
+    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
+    if finding.file and finding.file != COMMAND_LINE:
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": quote(os.fsencode(finding.file))},
+            "region": {"startLine": max(1, finding.line), "startColumn": max(1, finding.column)},
+        }
+    return location

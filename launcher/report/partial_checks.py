@@ -1,0 +1,79 @@
+"""A run in another trainer's terms: beside the names that are refused, what the rules say of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neobert.config.errors import ConfigError
+from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+
+if TYPE_CHECKING:
+    from profiles.registry import ResolvedRun
+    from validators.finding import Finding
+
+FOREIGN = ("CFG001", "CFG007")
+ANY_GPU = "a100-prod"
+PROFILE, TASK = "profile", "task"
+
+
+class JudgedConfigError(ConfigError):
+    """Why a run was refused, and what the rules found in the part of it that could be read."""
+
+    def __init__(self, error: ConfigError, findings: Sequence[Finding]) -> None:
+        super().__init__(error.issues)
+        self.findings = tuple(findings)
+
+    def __str__(self) -> str:
+        from launcher.report.finding_text import finding_text
+
+        return "\n\n".join([super().__str__(), *map(finding_text, self.findings)])
+
+
+def judged_as_read(
+    error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
+) -> ConfigError:
+    """The same refusal with what the rules find, where the run can be read in this schema's names."""
+    is_foreign = any(issue.code in FOREIGN for issue in error.issues)
+    refused = {issue.path for issue in error.issues}
+    if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:
+        return error
+    try:
+        findings = _findings(profile, files, overrides)
+    except ProjectError:
+        return error
+    known = [finding for finding in findings if finding.path not in refused]
+    return JudgedConfigError(error, known) if known else error
+
+
+def _findings(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[Finding]:
+    from profiles.registry import resolve_readable
+
+    run = resolve_readable(profile, files, overrides)
+    if run is None:
+        return []
+    findings = _judged(run) if run.profile else _on_any_device(run)
+    return [
+        replace(one, message=f"{one.message} (partial check: the file has unknown keys)") for one in findings
+    ]
+
+
+def _judged(run: ResolvedRun) -> list[Finding]:
+    from validators.core import judge
+    from validators.planning import plan_run
+
+    return judge(run, plan_run(run))[0]
+
+
+def _on_any_device(run: ResolvedRun) -> list[Finding]:
+    """Judge a run without a profile, whose device nobody knows: what holds on a CPU and on a GPU alike."""
+    from profiles.registry import load_profile
+
+    on_gpu = {_identity(one) for one in _judged(replace(run, profile=load_profile(ANY_GPU)))}
+    return [one for one in _judged(run) if one.path == PROFILE or _identity(one) in on_gpu]
+
+
+def _identity(finding: Finding) -> tuple[str, str, str]:
+    return finding.code, finding.path, finding.message

@@ -1,0 +1,96 @@
+"""The plan as a person reads it: what to decide on, in units that mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from launcher.terminal import console
+from launcher.terminal.fold import fold
+from launcher.terminal.numbers import show_count, show_duration, show_mib, show_number
+from launcher.terminal.table import columns
+from neobert.families.table import requested_rows
+from neobert.plan import Derived, Plan
+from neobert.printable import printable
+from profiles.registry import ResolvedRun
+
+Row = tuple[str, str, str]
+
+
+def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
+    """Head, rows, and with `verbose` the reason behind each row."""
+    rows = list(_rows(run, plan))
+    table = columns([[name, value] for name, value, _ in rows], indent="  ")
+    if verbose:
+        lines = [line for name, value, reason in rows for line in (f"  {name}: {value}", f"    {reason}")]
+        table = fold("\n".join(map(printable, lines)), console.width())
+    return f"{plan_head(run, plan)}\n{table}"
+
+
+def plan_head(run: ResolvedRun, plan: Plan) -> str:
+    """Which profile on which devices, and what is assumed of them."""
+    name = run.profile.name if run.profile else "no profile"
+    what = f"{name} on {plan.world_size.value} x {plan.assumptions.device_name}, config {run.digest[:12]}"
+    source = printable(plan.assumptions.source)
+    return fold(f"{console.paint(printable(what), 'bold')}\n  {source}", console.width())
+
+
+def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
+    yield from _size_rows(run, plan)
+    yield from decision_rows(plan)
+    yield _row("checkpoint", show_mib(plan.checkpoint_mib.value), plan.checkpoint_mib)
+    yield _row("checkpoints kept", show_mib(plan.checkpoint_tree_mib.value), plan.checkpoint_tree_mib)
+    rates = (plan.learning_rate_first, plan.learning_rate_middle, plan.learning_rate_last)
+    shown = " -> ".join(show_number(rate.value, 3) for rate in rates)
+    yield "learning rate", shown, plan.learning_rate_middle.reason
+
+
+def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
+    yield _row("task", plan.task.value, plan.task)
+    size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters
+    yield _row("model", f"{size}, {show_count(parameters.value)} parameters", parameters)
+    tokenizer = plan.assumptions.tokenizer
+    if tokenizer is not None and tokenizer.is_assumed and requested_rows(run.config) is None:
+        yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
+    steps, each = run.config.trainer.max_steps, show_count(plan.tokens_per_step.value)
+    tokens = f"{steps:,} steps x {each} = {show_count(plan.total_tokens.value)} tokens"
+    yield _row("work", tokens, plan.total_tokens)
+    yield _row(
+        "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter
+    )
+
+
+def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
+    """What a person must decide on: time, money, work at risk, memory, speed.
+
+    The speed is that of `predicted`, a plan in which nothing is measured.
+    """
+    yield _row("time to the end", show_duration(plan.eta_s.value), plan.eta_s)
+    if plan.cost.value is not None:
+        yield _row("cost", f"{plan.cost.value:,.2f}", plan.cost)
+    else:
+        yield "cost", "unknown (guard.price_per_gpu_hour is not set)", "hours x GPUs x that price"
+    yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
+    yield _row("memory per device", _memory(plan), plan.memory_mib)
+    yield _kernels(plan)
+    said = predicted or plan
+    speed = f"{show_count(said.tokens_per_second.value)} tokens/s, MFU {said.mfu.value:.1%}"
+    yield _row("predicted speed", speed, said.tokens_per_second)
+
+
+def _kernels(plan: Plan) -> Row:
+    reason = f"{plan.kernels.reason}; attention: {plan.attention.reason}"
+    return "kernels", f"{plan.kernels.value}, attention {plan.attention.value}", reason
+
+
+def _memory(plan: Plan) -> str:
+    device = plan.device_memory_mib.value
+    if device is None:
+        return show_mib(plan.memory_mib.value)
+    taken = plan.memory_mib.value
+    left = show_mib(max(0.0, device - taken))
+    return f"{show_mib(taken)} of {show_mib(device)} ({taken / device:.0%}, headroom {left})"
+
+
+def _row(name: str, value: str, derived: Derived[Any]) -> Row:
+    return name, value, derived.reason

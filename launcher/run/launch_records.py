@@ -1,0 +1,159 @@
+"""What a launch writes into its run directory before the trainer starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launcher.io.files import make_folder, write_bytes, write_json, write_text, writing
+from launcher.preflight.examination import DIFF, Examination, write_results
+from launcher.preflight.receipts import code_version
+from launcher.rundir.directory import LOGS, MANIFEST, RESOLVED, after_boot_s, is_run_directory
+from launcher.rundir.records import list_in, read_json
+from neobert.config import to_dict
+from neobert.errors import ProjectError
+from neobert.runfiles.outcome import FILE_NAME as OUTCOME
+from profiles.registry import ResolvedRun
+
+GIVEN = "config.yaml"
+WRITTEN = (
+    GIVEN, RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
+    f"{LOGS}/",
+)  # fmt: skip
+
+
+def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
+    """Move what another run left aside, where that was asked for or where there is nothing to go on from.
+
+    Of a link the folder that it leads to is moved, and the link then leads to an empty one in its place: the
+    new run is written to the disk that was checked.
+    Returns where it went. Raises ProjectError for a folder that no launch made: it is somebody's, and stays.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    if not is_run_directory(folder):
+        raise ProjectError(
+            code="CKP008",
+            message="the folder is not empty, and no run directory",
+            hint="name a new folder in trainer.output_dir",
+            place=str(folder),
+        )
+    if is_resumed:
+        return None
+    target = folder.resolve()
+    old = target.with_name(f"{target.name}.old-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    with writing(folder):
+        target.rename(old)
+        if folder.is_symlink():
+            target.mkdir()
+    return old
+
+
+def write_run(
+    examination: Examination, files: Sequence[Path], folder: Path, staging: Path, launch: Mapping[str, Any]
+) -> None:
+    """Write all that the trainer and a later reader need, and last the receipt, which other nodes wait for.
+
+    Args:
+        files: run files as given, the last one wins.
+        staging: where the preflight kept the difference of the working tree.
+        launch: what else the manifest says of this launch.
+    """
+    run = examination.run
+    make_folder(folder / LOGS)
+    _write_given(run, files, folder)
+    write_json(folder / RESOLVED, to_dict(run.config))
+    write_json(folder / "provenance.json", provenance(run))
+    diff = _keep_diff(staging / DIFF, folder, examination)
+    write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff})
+    (folder / OUTCOME).unlink(missing_ok=True)
+    write_results(examination, folder)
+
+
+def provenance(run: ResolvedRun) -> dict[str, Any]:
+    """Where every value came from."""
+    return {path: asdict(origin) for path, origin in run.origins.items()}
+
+
+def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
+    """The run file as given; without one, the line that says the same. Arguments are in the manifest.
+
+    Of several files the last one, which wins, is config.yaml.
+    """
+    if not files:
+        write_text(folder / GIVEN, f"profile: {run.profile.name}\n" if run.profile else "{}\n")
+    for number, file in enumerate(reversed(files)):
+        suffix = ".toml" if file.suffix.lower() == ".toml" else ".yaml"
+        with writing(file):
+            content = file.read_bytes()
+        write_bytes(folder / f"config{f'_{len(files) - number}' if number else ''}{suffix}", content)
+
+
+def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
+    """Named after its content: a resumed run may have been launched from several trees."""
+    if not diff.is_file() or examination.facts.git is None:
+        return ""
+    name = f"working-tree-{examination.facts.git.diff_sha256[:12]}.diff"
+    with writing(folder / name):
+        shutil.copyfile(diff, folder / name)
+    return name
+
+
+def describe_launch(examination: Examination) -> dict[str, Any]:
+    """Code, packages and host of one launch."""
+    facts = examination.facts
+    return {
+        "started_utc": _now(),
+        "argv": sys.argv,
+        "working_directory": str(Path.cwd()),
+        "code_version": code_version(facts),
+        "git_sha": facts.git.sha if facts.git else "",
+        "config_digest": examination.run.digest,
+        "profile": examination.report.profile,
+        "unguarded": examination.unguarded or None,
+        "overrides": [override.argument for override in examination.run.overrides],
+        "hostname": socket.gethostname(),
+        "python": facts.software.python if facts.software else "",
+        "packages": facts.software.packages if facts.software else {},
+        "launcher_pid": os.getpid(),
+    }
+
+
+def write_manifest(folder: Path, launch: Mapping[str, Any]) -> None:
+    """Write the latest launch; earlier ones and how they ended are kept behind it."""
+    before = read_json(folder / MANIFEST)
+    earlier = list_in(before, "earlier")
+    before.pop("earlier", None)
+    if before:
+        earlier = [*earlier, {**before, "outcome": read_json(folder / OUTCOME)}]
+    write_json(folder / MANIFEST, {**launch, "earlier": earlier})
+
+
+def record_trainer(folder: Path, pid: int) -> None:
+    """Say which process trains, so that `status` can see whether it lives."""
+    manifest = read_json(folder / MANIFEST)
+    try:
+        started = after_boot_s(psutil.Process(pid))
+    except psutil.Error:
+        return
+    write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started_after_boot_s": started})
+
+
+def record_restart(folder: Path, told: Mapping[str, Any]) -> None:
+    """Add to the manifest that this launch begins the run again, and why."""
+    manifest = read_json(folder / MANIFEST)
+    restarts = [*list_in(manifest, "restarts"), {"ts_utc": _now(), **told}]
+    write_json(folder / MANIFEST, {**manifest, "restarts": restarts})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,200 @@
+"""Stages of a run (`train --stages 1,300,1000`): steps at which its metrics are judged.
+
+The run is not interrupted for that. Where a stage fails, it is stopped with a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isfinite
+from pathlib import Path
+from statistics import median
+
+from launcher.rundir.directory import METRICS
+from launcher.rundir.live_state import LOSS, memory_mib
+from launcher.rundir.records import MetricsTail, Record, last_beat
+from launcher.terminal.numbers import show_count, show_mib
+from neobert.errors import EXIT_USAGE, ProjectError
+
+PACE = "train/tokens_per_sec"
+PACE_BAND = 0.1
+MOST_RISE = 1.1
+"""How much a loss may rise that starts low, from a checkpoint: it need not fall within a stage."""
+LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
+"""A warm-up of thousands of steps moves little in its first ones."""
+NOISES_OF_A_FALL = 2
+"""Of the typical change from line to line: a loss that only wavers falls that far in one of 16 runs."""
+LINES_FOR_A_PACE = 3
+SETTLING_LINES = 2
+"""Lines of a session that still warm up: kernels are compiled, caches filled."""
+WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
+LATE_COMPILATIONS = 2
+"""A resumed session compiles its first evaluation and its first QK-clip after the warm-up."""
+GO_ON = "see metrics.jsonl and logs/; to continue all the same: --resume auto, without --stages"
+
+
+def parse_stages(text: str | None) -> tuple[int, ...]:
+    """Read `1,300,1000`. Raises ProjectError for anything but rising positive steps."""
+    if text is None:
+        return ()
+    words = [word.strip() for word in text.split(",")]
+    steps = [int(word) for word in words if word.isascii() and word.isdecimal()]
+    if len(steps) < len(words) or sorted({0, *steps}) != [0, *steps]:
+        raise _refusal(f"{text!r} is not a list of rising steps", "write for example --stages 1,300,1000")
+    return tuple(steps)
+
+
+def require_stages(steps: Sequence[int], max_steps: int) -> None:
+    """Raise ProjectError for a stage that the run never reaches."""
+    if steps and steps[-1] >= max_steps:
+        message = f"stage {steps[-1]} is not before the last step ({max_steps})"
+        raise _refusal(message, "lower the stage, or raise trainer.max_steps")
+
+
+def _refusal(message: str, hint: str) -> ProjectError:
+    return ProjectError("bad-stages", message, hint, "--stages", EXIT_USAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a stage is judged by.
+
+    Attributes:
+        lines: lines of metrics of training, from the session's first to the one that reached the stage.
+        settled: those since the stage before, without the first of the session.
+        beat: the newest heartbeat of rank 0.
+        pace: median tokens per second of the stage before; None where it was not measured.
+        recompiles: at the end of the stage before.
+        must_fall: whether the loss has to fall, as it does from random weights.
+    """
+
+    lines: Sequence[Record]
+    settled: Sequence[Record]
+    beat: Record
+    pace: float | None
+    recompiles: int
+    must_fall: bool
+
+    @property
+    def num_steps(self) -> int:
+        """Steps from the first line to the last."""
+        return int(self.lines[-1]["step"] - self.lines[0]["step"])
+
+
+def problem_with(seen: Seen) -> str:
+    """Return why the run must not continue, in one clause; empty where it may."""
+    return _loss_problem(seen) or _wear_problem(seen) or _pace_problem(seen)
+
+
+def _loss_problem(seen: Seen) -> str:
+    missing = next((line["step"] for line in seen.lines if not _has_finite_loss(line)), None)
+    if missing is not None:
+        return f"the loss of step {missing} is not a finite number"
+    losses = [float(line[LOSS]) for line in seen.lines]
+    if len(losses) < LINES_FOR_A_TREND or seen.num_steps < STEPS_FOR_A_TREND:
+        return ""
+    late, noise = median(losses[-max(1, len(losses) // 4) :]), _noise_of(losses[len(losses) // 2 :])
+    if seen.must_fall and losses[0] - late <= NOISES_OF_A_FALL * noise:
+        return f"the loss does not fall: {losses[0]:.4f} at first, {late:.4f} now (noise {noise:.4f})"
+    if late > MOST_RISE * losses[0]:
+        return f"the loss rises: {losses[0]:.4f} at first, {late:.4f} now (limit {MOST_RISE * losses[0]:.4f})"
+    return ""
+
+
+def _noise_of(losses: Sequence[float]) -> float:
+    return median(abs(after - before) for before, after in pairwise(losses))
+
+
+def _has_finite_loss(line: Record) -> bool:
+    """A null is left out when the line is read."""
+    return LOSS in line and isfinite(line[LOSS])
+
+
+def _wear_problem(seen: Seen) -> str:
+    warnings = seen.beat.get("warnings") or {}
+    counted = [f"{name} {warnings[name]}" for name in WEARING if warnings.get(name)]
+    if counted:
+        return f"the trainer warned: {', '.join(counted)} (limit 0)"
+    recompiles = int(seen.beat.get("recompiles") or 0)
+    if recompiles > max(seen.recompiles, LATE_COMPILATIONS):
+        return f"functions are still being compiled: {recompiles} recompiles, {seen.recompiles} before"
+    return ""
+
+
+def _pace_problem(seen: Seen) -> str:
+    """On a GPU only: the pace of a CPU depends on what else runs there."""
+    pace = pace_of(seen.settled)
+    if pace is None or seen.pace is None or seen.beat.get("gpu_mem_reserved_mib") is None:
+        return ""
+    if abs(pace - seen.pace) > PACE_BAND * seen.pace:
+        return f"{pace:,.0f} tokens/s, {seen.pace:,.0f} in the stage before (limit: {PACE_BAND:.0%} apart)"
+    return ""
+
+
+def pace_of(lines: Sequence[Record]) -> float | None:
+    """Return the median tokens per second; None where too few lines say."""
+    paces = [line[PACE] for line in lines if line.get(PACE) is not None]
+    return median(paces) if len(paces) >= LINES_FOR_A_PACE else None
+
+
+class Stages:
+    """The stages of one launch that are still to come."""
+
+    def __init__(
+        self,
+        folder: Path,
+        steps: Sequence[int],
+        after_step: int,
+        tell: Callable[[str], None],
+        *,
+        has_weights: bool = False,
+    ) -> None:
+        """Watch `folder` for the stages after `after_step`.
+
+        Args:
+            after_step: step of the checkpoint that the run resumes from; -1 for none.
+            has_weights: whether a run without such a checkpoint starts from trained weights.
+        """
+        self.failure = ""
+        self._folder, self._tell = folder, tell
+        self._must_fall = after_step < 0 and not has_weights
+        self._left = [step for step in steps if step > after_step]
+        self._tail = MetricsTail(folder / METRICS, after_step)
+        self._tail.skip_existing()
+        self._lines: list[Record] = []
+        self._judged, self._recompiles = 0, 0
+        self._pace: float | None = None
+
+    def look(self) -> bool:
+        """Judge the stages that were reached since the last look; return whether one has failed just now."""
+        if self.failure or not self._left:
+            return False
+        return any(PACE in line and self._fails_at(line) for line in self._tail.read_new())
+
+    def _fails_at(self, line: Record) -> bool:
+        self._lines.append(line)
+        if self._left and line["step"] >= self._left[0]:
+            self._judge(self._left.pop(0))
+        return bool(self.failure)
+
+    def _judge(self, stage: int) -> None:
+        beat, settled = last_beat(self._folder, 0), self._lines[max(self._judged, SETTLING_LINES) :]
+        seen = Seen(self._lines, settled, beat, self._pace, self._recompiles_allowed(beat), self._must_fall)
+        problem = problem_with(seen)
+        if problem:
+            self.failure = f"stage {stage} failed: {problem}; {GO_ON}"
+            return
+        self._pace = pace_of(settled) or self._pace
+        self._recompiles, self._judged = int(beat.get("recompiles") or 0), len(self._lines)
+        self._tell(f"stage {stage} passed{self._figures(beat)}")
+
+    def _recompiles_allowed(self, beat: Record) -> int:
+        """The first stage is where functions are compiled."""
+        return self._recompiles if self._judged else int(beat.get("recompiles") or 0)
+
+    def _figures(self, beat: Record) -> str:
+        first, last = self._lines[0], self._lines[-1]
+        losses = f"loss {first[LOSS]:.4f} -> {last[LOSS]:.4f} at step {last['step']}"
+        return f": {losses}, {show_count(last.get(PACE))} tokens/s, memory {show_mib(memory_mib(beat))}"

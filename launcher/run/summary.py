@@ -1,0 +1,279 @@
+"""How a run ended: the exit code, and what a person wants to know then."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.process.rank_log import log_path
+from launcher.process.signal_forwarding import STOPS
+from launcher.process.termination import signal_name
+from launcher.process.trainer_process import AGENT_LOG
+from launcher.rundir.directory import LOGS, MANIFEST, METRICS, remove_halt
+from launcher.rundir.live_state import EVAL_LOSS
+from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
+from launcher.terminal import console
+from launcher.terminal.error_text import plain_description
+from launcher.terminal.fold import fold
+from launcher.terminal.numbers import show_count
+from neobert.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PREEMPTED,
+    EXIT_TRAINING_FAILED,
+    ProjectError,
+    read_error_file,
+)
+from neobert.printable import printable
+from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
+from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
+from neobert.runfiles.location import HALT
+
+TAIL_BYTES = 8192
+WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is left when the trainer is gone.
+
+    Attributes:
+        status: finished, preempted, interrupted or failed.
+        message: what went wrong, with the way out; empty where nothing did.
+        checkpoint: the newest checkpoint; empty where there is none.
+        restarts: sessions that were begun again within this launch.
+        next_command: what to run now; empty where something has to be mended first, which the message says.
+    """
+
+    status: str
+    exit_code: int
+    step: int
+    max_steps: int | None
+    tokens_total: int | None
+    first_eval_step: int | None
+    first_eval_loss: float | None
+    last_eval_step: int | None
+    last_eval_loss: float | None
+    checkpoint: str
+    run_directory: str
+    restarts: int
+    message: str
+    next_command: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The summary for machines."""
+        return asdict(self)
+
+
+def conclude(
+    folder: Path,
+    code: int,
+    signals: Sequence[int],
+    error_file: Path | None,
+    *,
+    has_begun: bool = True,
+    verdict: Mapping[str, Any] | None = None,
+) -> Ending:
+    """Read how the run ended from what it left.
+
+    Args:
+        code: the child's code, negative for a signal.
+        signals: signals that were forwarded to it.
+        error_file: where it was to leave what it refused.
+        has_begun: whether it got as far as a heartbeat.
+        verdict: the outcome, where the launcher knows it: a full disk may have kept it out of the file.
+    """
+    outcome = dict(read_outcome(folder) if verdict is None else verdict)
+    error = read_error(error_file) if error_file else None
+    if not outcome and error is None:
+        outcome = _without_a_word(folder, code, signals, has_begun)
+    exit_code = _exit_code(outcome, error, code, signals)
+    first, last = first_and_last(folder / METRICS, EVAL_LOSS)
+    beat = last_beat(folder, 0)
+    checkpoint = latest(folder / CHECKPOINTS)
+    return Ending(
+        status=str(outcome.get("status") or _status(exit_code)),
+        exit_code=exit_code,
+        step=int(outcome.get("step") or beat.get("step") or 0),
+        max_steps=beat.get("max_steps"),
+        tokens_total=beat.get("tokens_total"),
+        first_eval_step=first.get("step"),
+        first_eval_loss=first.get(EVAL_LOSS),
+        last_eval_step=last.get("step"),
+        last_eval_loss=last.get(EVAL_LOSS),
+        checkpoint=str(checkpoint) if checkpoint else "",
+        run_directory=str(folder),
+        restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
+        message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
+        next_command="" if _is_refused(error) else _next_command(exit_code, checkpoint, folder),
+    )
+
+
+def already_finished(folder: Path) -> Ending:
+    """How a run stands that has nothing left to do, whatever its last session could still say of itself."""
+    ending = conclude(folder, EXIT_OK, (), None)
+    checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
+    return replace(
+        ending,
+        status="finished",
+        exit_code=EXIT_OK,
+        message="",
+        next_command=_next_command(EXIT_OK, checkpoint, folder),
+    )
+
+
+def _without_a_word(folder: Path, code: int, signals: Sequence[int], has_begun: bool) -> Record:
+    """What the end of a trainer means that left no outcome, beyond its code; empty where that is all."""
+    if _was_stopped_early(code, signals, has_begun):
+        return {"exit_code": EXIT_PREEMPTED}
+    is_finished = code == EXIT_OK and _is_saved_to_the_end(folder)
+    if has_begun and (code == EXIT_PREEMPTED or is_finished):
+        return {"exit_code": code}  # it had saved, and then there was no room for a word more
+    return {}
+
+
+def _is_saved_to_the_end(folder: Path) -> bool:
+    """By its folders: where there was no room for an outcome, there may have been none for a link."""
+    max_steps = last_beat(folder, 0).get("max_steps")
+    return max_steps is not None and max(checkpoint_steps(folder / CHECKPOINTS), default=-1) >= max_steps
+
+
+def saved_step(folder: Path) -> int:
+    """The newest checkpoint's step; 0 where there is none."""
+    checkpoint = latest(folder / CHECKPOINTS)
+    return int(checkpoint.name) if checkpoint and checkpoint.name.isdecimal() else 0
+
+
+def _was_stopped_early(code: int, signals: Sequence[int], has_begun: bool) -> bool:
+    """Whether it ended because it was asked to, before it could answer: there was nothing to save yet."""
+    was_asked = not set(STOPS).isdisjoint(signals)
+    return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
+
+
+def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:
+    """The trainer's own word first. Without one, only Ctrl-C explains an end that is no failure."""
+    if isinstance(outcome.get("exit_code"), int):
+        return int(outcome["exit_code"])
+    if error is not None:
+        return error.exit_code
+    was_interrupted = code == -signal.SIGINT or (code != 0 and signal.SIGINT in signals)
+    return EXIT_INTERRUPTED if was_interrupted else EXIT_TRAINING_FAILED
+
+
+def _status(exit_code: int) -> str:
+    return {EXIT_OK: "finished", EXIT_PREEMPTED: "preempted", EXIT_INTERRUPTED: "interrupted"}.get(
+        exit_code, "failed"
+    )
+
+
+def read_error(path: Path) -> ProjectError | None:
+    """A child that died while it wrote leaves nothing to read."""
+    try:
+        return read_error_file(path)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
+    log = _log_of(folder / LOGS)
+    said = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
+    if error is not None:
+        return f"error: {plain_description(error)}{said}"
+    if told := outcome.get("message"):
+        return printable(told) + said
+    last = _last_line(log)
+    return printable(f"{_death(code)}{f': {last}' if last else ''}") + said
+
+
+def _log_of(logs: Path) -> Path:
+    """The first rank's; torchrun's own where it started none."""
+    rank, agent = log_path(logs, 0), logs / AGENT_LOG
+    return agent if agent.exists() and not rank.exists() else rank
+
+
+def _death(code: int) -> str:
+    if code >= 0:
+        return f"the trainer ended with exit code {code} and left no outcome"
+    hint = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
+    return f"the trainer was killed by {signal_name(-code)}{hint}"
+
+
+def _last_line(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            lines = file.read().decode("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _is_refused(error: ProjectError | None) -> bool:
+    """Whether there is no going on from the checkpoint: the same command, resumed, would be told the same."""
+    return error is not None and error.code == BROKEN_RESUME
+
+
+def _next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
+    if exit_code == EXIT_OK and checkpoint:
+        return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
+    again = same_again(has_checkpoint=checkpoint is not None)
+    return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
+
+
+def same_again(*, has_checkpoint: bool) -> str:
+    """This launch's command line, quoted for the shell, with --resume auto.
+
+    A run that was to begin somewhere else does so again until it has a checkpoint of its own. A receipt for
+    another beginning would be refused.
+    """
+    given = sys.argv[1:]
+    begun = _taken(given.copy(), "--resume")
+    if begun and not has_checkpoint:
+        return shlex.join(["neobert-launch", *given])
+    _taken(given, "--resume")
+    if begun[-1:] != ["auto"]:
+        _taken(given, "--receipt")
+    return shlex.join(["neobert-launch", *given[:1], "--resume", "auto", *given[1:]])
+
+
+def _taken(words: list[str], option: str) -> list[str]:
+    """Take an option out of a command line, and return the values that it had there."""
+    values = []
+    for place in reversed(range(len(words))):
+        name, equals, value = words[place].partition("=")
+        if name == option:
+            taken = words[place : place + (1 if equals else 2)]
+            values.append(value if equals else taken[-1])
+            del words[place : place + len(taken)]
+    return values[::-1]
+
+
+def _evaluations(ending: Ending) -> list[str]:
+    """The loss of the first evaluation and of the last; where they are one, with its step."""
+    if ending.first_eval_loss is None or ending.last_eval_loss is None:
+        return []
+    if ending.first_eval_step == ending.last_eval_step:
+        return [f"eval loss: {ending.last_eval_loss:.4f} at step {ending.last_eval_step}"]
+    return [f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}"]
+
+
+def summary_text(ending: Ending) -> str:
+    """Steps, tokens, first and last evaluation, checkpoint, next command."""
+    of = f" of {ending.max_steps}" if ending.max_steps else ""
+    tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
+    lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
+    lines += _evaluations(ending)
+    if ending.restarts:
+        lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
+    if ending.checkpoint:
+        lines.append(printable(f"checkpoint: {ending.checkpoint}"))
+    if ending.message:
+        lines.insert(1, ending.message)
+    following = [printable(f"next: {ending.next_command}")] if ending.next_command else []
+    return "\n".join([fold("\n".join(lines), console.width()), *following])

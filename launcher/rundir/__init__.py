@@ -1,0 +1,1 @@
+"""A run directory seen from outside: its lock, its records, its progress, stalls."""

@@ -1,0 +1,221 @@
+"""Read what a run leaves behind, while it is still writing: a torn last line is normal and never an error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neobert.runfiles.outcome import FILE_NAME as OUTCOME
+
+Record = dict[str, Any]
+LAST_LINES_BYTES = 64 * 1024
+# Lines that name a value may say null for it: of so many, the newest that says more counts.
+LAST_CANDIDATES = 64
+# The trainer writes the step first.
+STEP_FIRST = re.compile(rb'\{"step": (\d{1,18})[,}]')
+OUTCOME_KINDS = {"status": str, "exit_code": int, "step": int, "message": str}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_loss(value: object) -> bool:
+    return _is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_numbers(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+Checks = Mapping[str, Callable[[object], bool]]
+BEAT_VALUES: Checks = {
+    **dict.fromkeys(("phase", "ts_utc", "last_progress_ts_utc"), _is_text),
+    **dict.fromkeys(
+        ("seq", "step", "last_progress_step", "max_steps", "tokens_total", "recompiles"), _is_count
+    ),
+    **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), _is_number),
+    **dict.fromkeys(("gpu_mem_reserved_mib", "host_rss_mib"), _is_number),
+    "loss": _is_loss,
+    **dict.fromkeys(("phase_longest_s", "warnings"), _is_numbers),
+    "warning_messages": _is_texts,
+}
+METRICS_VALUES: Checks = {
+    "step": _is_count,
+    "train/loss": _is_loss,
+    "eval/loss": _is_loss,
+    "train/tokens_per_sec": _is_number,
+}
+
+
+def sound_values(record: Record, checks: Checks) -> Record:
+    """The record without values of a wrong type: it may have been written by hand, or by another version."""
+    return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
+
+
+def parse_lines(text: str) -> Iterator[Record]:
+    """Every line that is a whole JSON object."""
+    return (record for line in text.splitlines() if (record := _parse(line)) is not None)
+
+
+def _parse(line: str | bytes) -> Record | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def read_json(path: Path) -> Record:
+    """A JSON object of a run directory; empty where it is missing or torn."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def list_in(record: Record, name: str) -> list[Any]:
+    """The list of that name; empty where there is none, or something else in its place."""
+    value = record.get(name)
+    return value if isinstance(value, list) else []
+
+
+def read_outcome(folder: Path) -> Record:
+    """How a session ended, by its own word; empty where it left none, or one that is damaged."""
+    outcome = read_json(folder / OUTCOME)
+    is_whole = all(type(outcome[name]) is kind for name, kind in OUTCOME_KINDS.items() if name in outcome)
+    return outcome if is_whole else {}
+
+
+def stamp(path: Path) -> tuple[int, int] | None:
+    """Tell one writing of a file from the next; None where there is none.
+
+    It is opened for that: of a file that another host writes, its name alone tells what was true a while ago.
+    """
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def last_record(path: Path) -> Record:
+    """The last whole line of a JSONL file; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - LAST_LINES_BYTES))
+            window = file.read()
+    except OSError:
+        return {}
+    return next(iter(reversed(list(parse_lines(window.decode("utf-8", errors="replace"))))), {})
+
+
+def last_beat(folder: Path, rank: int) -> Record:
+    """The newest heartbeat of a rank, also in the moment in which its file has just been renamed."""
+    path = folder / f"heartbeat_rank{rank}.jsonl"
+    beat = last_record(path) or last_record(path.with_name(f"{path.name}.1"))
+    return sound_values(beat, BEAT_VALUES)
+
+
+def read_metrics(path: Path) -> list[Record]:
+    """All whole lines of a metrics file."""
+    return [record for line in _lines(path) if (record := _metrics_of(line)) is not None]
+
+
+def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
+    """The first and the last line of metrics with a value of that name; empty where there is none.
+
+    Of a file of any length, in constant memory: only lines that may be one of the two are parsed.
+    """
+    naming = (line for line in _lines(path) if json.dumps(name).encode() in line)
+    first = next((record for line in naming if _has(record := _metrics_of(line), name)), None)
+    if first is None:
+        return {}, {}
+    newest = (_metrics_of(line) for line in reversed(deque(naming, maxlen=LAST_CANDIDATES)))
+    last = next((record for record in newest if _has(record, name)), first)
+    return first, last or first
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with suppress(OSError), path.open("rb") as file:
+        yield from file
+
+
+def _metrics_of(line: bytes) -> Record | None:
+    record = _parse(line)
+    return None if record is None else sound_values(record, METRICS_VALUES)
+
+
+def _has(record: Record | None, name: str) -> bool:
+    return record is not None and record.get(name) is not None
+
+
+@dataclass(slots=True)
+class MetricsTail:
+    """Follow a metrics file from a step on. The trainer may cut the file back when it resumes."""
+
+    path: Path
+    after_step: int = -1
+    _offset: int = field(default=0, init=False)
+    _inode: int = field(default=0, init=False)
+
+    def skip_existing(self) -> None:
+        """Take what is there as read: it belongs to an earlier session."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return
+        self._inode, self._offset = status.st_ino, status.st_size
+
+    def read_new(self) -> list[Record]:
+        """Whole lines that appeared since the last call, for later steps than any seen before."""
+        return list(self._read_new())
+
+    def _read_new(self) -> Iterator[Record]:
+        after_step = self.after_step
+        for line in self._whole_lines():
+            step = STEP_FIRST.match(line)
+            if step is not None and int(step[1]) <= after_step:
+                continue  # a history of days is passed over when the trainer has cut it back
+            record = _metrics_of(line) or {}
+            if isinstance(record.get("step"), int) and record["step"] > after_step:
+                self.after_step = max(self.after_step, record["step"])
+                yield record
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_ino != self._inode or status.st_size < self._offset:
+                    self._inode, self._offset = status.st_ino, 0
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    self._offset += len(line)
+                    yield line
+        except OSError:
+            return

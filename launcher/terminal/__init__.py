@@ -1,0 +1,1 @@
+"""Text for people: standard streams, colours, tables, numbers, wrapping."""

@@ -1,0 +1,119 @@
+"""Standard output and standard error, where both may be closed, full, or no terminal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from io import TextIOWrapper
+from typing import TextIO
+
+from launcher.terminal.fold import fold
+from launcher.terminal.safe_text import safe_text
+from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+from neobert.printable import printable
+
+OUTPUT_FAILED = "output-failed"
+ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+
+
+def write(text: str) -> None:
+    """Put text on standard output, at once; nothing in it acts on a terminal or on a CI system.
+
+    A reader that went away (`| head`) has what it wanted: the rest is dropped and the exit code stays.
+
+    Raises:
+        ProjectError: the output could not be written, so nobody got the report.
+    """
+    write_commands(safe_text(text, has_colour=has_colour(sys.stdout)))
+
+
+def write_commands(text: str) -> None:
+    """Put text on standard output as it is: workflow commands, whose values are clean already."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        raise unwritten(error) from error
+
+
+def unwritten(error: OSError) -> ProjectError:
+    """What to say where standard output took nothing; it is given nothing any more."""
+    silence(sys.stdout)
+    return ProjectError(
+        code=OUTPUT_FAILED,
+        message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
+        hint="free space, or send the output elsewhere",
+        exit_code=EXIT_CHECK_FAILED,
+    )
+
+
+def tell(text: str) -> None:
+    """Put a line for people on standard error; what cannot be written there has nowhere else to go."""
+    shown = safe_text(fold(text, width(sys.stderr)), has_colour=has_colour(sys.stderr))
+    try:
+        print(shown, file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
+
+
+def announce(text: str) -> None:
+    """Say in a line what is waited for, where somebody sits in front of it."""
+    if is_terminal(sys.stderr):
+        tell(printable(text))
+
+
+def open_closed_streams() -> None:
+    """Give what was closed (`>&-`) the null device, before another file gets its number and the output."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)
+            if null != number:
+                os.close(null)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+
+
+def accept_any_text() -> None:
+    """Have both streams write what their encoding lacks as escapes: a file's name may be any bytes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def silence(stream: TextIO) -> None:
+    """Point a stream that failed at the null device, or the interpreter's own flush fails again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def width(stream: TextIO | None = None) -> int:
+    """Columns of the terminal that standard output, or this stream, is; 0 where it is none.
+
+    Lines may be of any length then.
+    """
+    return shutil.get_terminal_size().columns if is_terminal(stream or sys.stdout) else 0
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether live views and colours may go to this stream."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether colours may go to this stream: NO_COLOR forbids them, FORCE_COLOR asks for them anywhere."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
+
+
+def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
+    """Colour a piece of text, where its stream takes colours."""
+    if not has_colour(on or sys.stdout):
+        return text
+    codes = ";".join(ANSI[style] for style in styles)
+    return f"\x1b[{codes}m{text}\x1b[0m"

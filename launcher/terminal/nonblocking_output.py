@@ -1,0 +1,144 @@
+"""Output that never waits for its reader: a bounded queue, and a thread that writes to the descriptor."""
+
+from __future__ import annotations
+
+import select
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import write
+from typing import TextIO, cast
+
+from launcher.terminal import console
+
+LIMIT_BYTES = 64 * 1024
+# A blocking pipe returns from `write` when all is written: in pieces, a reader that takes some is seen to.
+PIECE_BYTES = 4096
+# How long the end of a launch waits for a reader that takes nothing.
+PATIENCE_S = 2.0
+
+
+class Outlet:
+    """Stand-in for a text stream whose writes return at once; a full queue drops its oldest texts.
+
+    A thread writes to the descriptor itself: a stream's own buffer is locked during a write, and the
+    interpreter could then not end. An error of the thread is raised by the next `write`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._descriptor = stream, stream.fileno()
+        self.encoding, self.errors = stream.encoding, stream.errors
+        self._unflushed = ""
+        self._queue: deque[bytes] = deque()
+        self._num_pieces, self._num_dropped = 0, 0
+        self._is_writing, self._is_over = False, False
+        self._error: OSError | None = None
+        self._changed = threading.Condition()
+        threading.Thread(target=self._run, name="outlet", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Return the descriptor that the thread writes to."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Whether the stream behind it is a terminal."""
+        return self._stream.isatty()
+
+    def write(self, text: str) -> int:
+        """Add to the text that the next `flush` queues. Raises the `OSError` of an earlier text, once."""
+        with self._changed:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            self._unflushed += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Queue what was written since the last call, as one text that is dropped or kept whole."""
+        with self._changed:
+            text, self._unflushed = self._unflushed, ""
+            if text:
+                self._queue.append(text.encode(self.encoding, self.errors or "strict"))
+                self._drop_oldest()
+                self._changed.notify_all()
+
+    def finish(self) -> OSError | None:
+        """Wait for the reader, but no longer than `PATIENCE_S` for any piece; return an error of the end."""
+        self.flush()
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            while self._is_busy() and self._has_moved_on(self._num_pieces):
+                pass
+            return self._error
+
+    def _drop_oldest(self) -> None:
+        while len(self._queue) > 1 and sum(map(len, self._queue)) > LIMIT_BYTES:
+            self._num_dropped += self._queue.popleft().count(b"\n")
+
+    def _is_busy(self) -> bool:
+        return self._is_writing or bool(self._queue)
+
+    def _has_moved_on(self, num_pieces: int) -> bool:
+        return self._changed.wait_for(
+            lambda: self._num_pieces > num_pieces or not self._is_busy(), PATIENCE_S
+        )
+
+    def _run(self) -> None:
+        while text := self._next():
+            try:
+                self._put(text)
+            except OSError as error:
+                with self._changed:
+                    self._error = error
+                    self._queue.clear()
+
+    def _next(self) -> bytes:
+        """Wait for a text, after a line that says how many were dropped; empty at the end."""
+        with self._changed:
+            self._is_writing = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._queue or self._is_over)
+            self._is_writing = bool(self._queue)
+            if self._num_dropped:
+                count, self._num_dropped = self._num_dropped, 0
+                return f"[{count} lines dropped while the output was blocked]\n".encode()
+            return self._queue.popleft() if self._queue else b""
+
+    def _put(self, text: bytes) -> None:
+        left = memoryview(text)
+        while left:
+            try:
+                left = left[write(self._descriptor, left[:PIECE_BYTES]) :]
+            except BlockingIOError:  # somebody else who has this pipe made it non-blocking
+                select.select([], [self._descriptor], [])
+            with self._changed:
+                self._num_pieces += 1
+                self._changed.notify_all()
+
+
+@contextmanager
+def never_blocking() -> Iterator[None]:
+    """Have standard output and standard error go through outlets while the block runs.
+
+    Raises ProjectError where standard output could not be written; a reader that went away is no error.
+    """
+    before = sys.stdout, sys.stderr
+    outlets = [_outlet_of(stream) for stream in before]
+    sys.stdout, sys.stderr = (cast("TextIO", new or old) for new, old in zip(outlets, before, strict=True))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        errors = [outlet.finish() if outlet else None for outlet in outlets]
+    if errors[0] is not None and not isinstance(errors[0], BrokenPipeError):
+        raise console.unwritten(errors[0])
+
+
+def _outlet_of(stream: TextIO) -> Outlet | None:
+    """A stream without a descriptor, such as text in memory, has no reader to wait for."""
+    with suppress(OSError):
+        return Outlet(stream)
+    return None

@@ -1,0 +1,48 @@
+"""Columns as wide as what is in them; the last is broken where a terminal ends, never in a pipe or a log."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from launcher.terminal import console
+from launcher.terminal.fold import HANGING
+from neobert.printable import printable
+
+NARROWEST = 28
+"""Characters that a column gets at least."""
+
+COMFORTABLE = 48
+"""Characters below which sentences in a last column are not broken there, but go under the one before it."""
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    """Left-aligned columns, two blanks apart; the last one is not padded. A cell is a line of plain text."""
+    if not rows:
+        return ""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    terminal = console.width()
+    return "\n".join(line for row in rows for line in _lines(row, widths, indent, terminal))
+
+
+def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int) -> Iterator[str]:
+    cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+    line = indent + "  ".join([*cells, row[-1]]).rstrip()
+    if not terminal or len(line) <= terminal or len(row) == 1:
+        yield line
+        return
+    ahead = [len(indent) + sum(widths[:place]) + 2 * place for place in range(len(row))]
+    if terminal - ahead[-1] >= (COMFORTABLE if len(row) > 2 else NARROWEST):
+        first, *more = _wrapped(row[-1], terminal - ahead[-1])
+        yield indent + "  ".join([*cells, first])
+        yield from (" " * ahead[-1] + text for text in more)
+        return
+    below = len(indent) + len(HANGING)
+    start = max(below, ahead[-2]) if terminal - ahead[-2] >= NARROWEST else below
+    yield from _lines(row[:-1], widths[:-1], indent, terminal)
+    yield from (" " * start + text for text in _wrapped(row[-1], terminal - start))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(NARROWEST, width), break_on_hyphens=False, break_long_words=False)

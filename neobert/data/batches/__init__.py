@@ -1,0 +1,1 @@
+"""Microbatches: order, packing, masking, prefetching."""

@@ -1,0 +1,97 @@
+"""Text that is tokenised while training: windows of documents, read in order, resumed to the bit.
+
+Every rank reads the whole stream and keeps its share of the microbatches: simple and exact, at the cost of
+each rank tokenising everything. A window is `dataset.shuffle_buffer_size` documents, shuffled and packed
+together; it is in memory as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.readers import State, TextSource
+from neobert.data.sources.retries import PatientReader
+from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.tokenize.encoding import Counts, Encoded, SegmentEncoder, check_maskable, encode_all
+from neobert.errors import ProjectError
+
+ORDERED_WINDOW_DOCUMENTS = 1024
+HEAD_DOCUMENTS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWindow:
+    """Documents read and encoded, where the next window starts, and the number of its first segment."""
+
+    store: TokenStore
+    next_state: State
+    next_segment: int
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentStream:
+    """Training text as a stream.
+
+    Attributes:
+        window_documents: documents of a window.
+        keeps_order: whether they stay in the order of the source.
+        statistics: segment lengths at the head of the stream; they size the microbatches.
+    """
+
+    reader: PatientReader
+    encoder: SegmentEncoder
+    window_documents: int
+    keeps_order: bool
+    statistics: LengthStatistics
+
+    @property
+    def label(self) -> str:
+        """Name for messages."""
+        return self.reader.source.label
+
+    def read_window(self, state: State | None, first_segment: int) -> StreamWindow | None:
+        """Read the window that starts at `state`; None where the stream has ended.
+
+        Raises DAT010 where reading keeps failing, DAT012 for a document that may not be that long.
+        """
+        texts, next_state = self.reader.read(state, self.window_documents)
+        while texts:
+            encoded, _ = _encode(texts, self.encoder, self.reader)
+            if encoded:
+                store = TokenStore.of(encoded)
+                return StreamWindow(store, next_state, first_segment + len(store))
+            texts, next_state = self.reader.read(next_state, self.window_documents)
+        return None
+
+
+def open_stream(
+    source: TextSource, encoder: SegmentEncoder, config: DatasetConfig
+) -> tuple[DocumentStream, Counts]:
+    """Open a stream and measure its head. Raises DAT004 where the head has no text."""
+    reader = PatientReader.of(source, config)
+    texts, _ = reader.read(None, HEAD_DOCUMENTS)
+    encoded, counts = _encode(texts, encoder, reader)
+    if not encoded:
+        raise ProjectError(
+            "DAT004",
+            f"the first {len(texts):,} documents have no text to train on",
+            "check dataset.text_column, dataset.min_length and dataset.long_documents",
+            source.label,
+        )
+    check_maskable(f"{source.label}, the first {len(texts):,} documents", counts)
+    window = config.shuffle_buffer_size or ORDERED_WINDOW_DOCUMENTS
+    statistics = TokenStore.of(encoded).statistics
+    return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, statistics), counts
+
+
+def _encode(texts: list[str], encoder: SegmentEncoder, reader: PatientReader) -> tuple[list[Encoded], Counts]:
+    """Encode a window; batches without a segment are left out."""
+    counts = Counts()
+    batches = []
+    for batch in encode_all(texts, encoder, 1, f"{reader.source.label}, a window of {len(texts):,}"):
+        reader.sign()
+        counts.add(batch.counts)
+        if batch.counts.segments:
+            batches.append(batch)
+    return batches, counts

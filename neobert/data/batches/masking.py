@@ -1,0 +1,86 @@
+"""Masked-language-model targets, drawn by a counter hash.
+
+What happens to a token depends on the seed, the epoch, the sample it belongs to and its position in it,
+and on nothing else: not on the microbatch, the rank, the thread or what was drawn before.
+The proportions are those of BERT (Devlin et al., 2019, section 3.1): of the chosen tokens 80 % become the
+mask, 10 % a random token, 10 % stay.
+
+    T tokens, V vocabulary
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.batches.stateless_random import mix, stream_key
+
+IGNORED = -100
+EVALUATION_EPOCH = -1
+_MASK_STREAM = 0x6D61736B
+_TWO_32 = 1 << 32
+_SHARE_MASKED = np.uint64(int(0.8 * _TWO_32))
+_SHARE_MASKED_OR_RANDOM = np.uint64(int(0.9 * _TWO_32))
+_HALF = np.uint64(32)
+_LOW = np.uint64(_TWO_32 - 1)
+_SECOND_DRAW = np.uint64(0xD1B54A32D192ED03)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskingRule:
+    """What may be masked, how often and with what.
+
+    Attributes:
+        probability: share of the maskable tokens that become targets, in (0, 1].
+        mask_all: every target becomes the mask; else 80/10/10.
+        mask_id: token id of the mask.
+        random_ids: int64 [n], what the random 10 % are drawn from.
+        is_maskable: bool [V], false for special and inert tokens.
+    """
+
+    probability: float
+    mask_all: bool
+    mask_id: int
+    random_ids: NDArray[np.int64]
+    is_maskable: NDArray[np.bool_]
+
+
+def mask_tokens(
+    ids: NDArray[np.int64],
+    sample_ids: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    *,
+    epoch: int,
+    seed: int,
+    rule: MaskingRule,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (input_ids, labels), int64 [T] both; labels are -100 where nothing is predicted.
+
+    `sample_ids` and `positions` are int64 [T]: the sample of each token and its place in that sample.
+    """
+    draws = _draws(stream_key(_MASK_STREAM, seed, epoch), sample_ids, positions)
+    chosen = (draws >> _HALF) < np.uint64(round(rule.probability * _TWO_32))
+    targets = np.flatnonzero(chosen & rule.is_maskable[ids])
+    labels = np.full_like(ids, IGNORED)
+    labels[targets] = ids[targets]
+    input_ids = ids.copy()
+    input_ids[targets] = _replacements(ids[targets], draws[targets], rule)
+    return input_ids, labels
+
+
+def _draws(key: int, sample_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+    # Sample and position share a word: 40 bits of samples and 24 of positions until two tokens share a draw.
+    words = (sample_ids.astype(np.uint64) << np.uint64(24)) + positions.astype(np.uint64)
+    return mix(mix(words ^ np.uint64(key)) + np.uint64(key))
+
+
+def _replacements(ids: NDArray[np.int64], draws: NDArray[np.uint64], rule: MaskingRule) -> NDArray[np.int64]:
+    if rule.mask_all:
+        return np.full_like(ids, rule.mask_id)
+    fates = mix(draws ^ _SECOND_DRAW)
+    picks = ((fates & _LOW) * np.uint64(len(rule.random_ids))) >> _HALF
+    is_mask = (fates >> _HALF) < _SHARE_MASKED
+    is_random = ~is_mask & ((fates >> _HALF) < _SHARE_MASKED_OR_RANDOM)
+    return np.where(is_mask, rule.mask_id, np.where(is_random, rule.random_ids[picks], ids))

@@ -1,0 +1,166 @@
+"""A microbatch: segments gathered, masked and laid out as tensors.
+
+T tokens of a packed microbatch, K slots, B rows of length S
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from neobert.data.batches.masking import IGNORED, MaskingRule, mask_tokens
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.token_store import TokenStore
+from neobert.errors import ProjectError
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Microbatch:
+    """Tensors for one forward pass.
+
+    Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
+    repeating T; `attention_mask` None. Padding at the end is segments of its own, never targets.
+    Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
+
+    Attributes:
+        labels: the token where it is to be predicted, else -100.
+        max_seqlen: upper bound of the segments' lengths, the same for every microbatch.
+        num_tokens: tokens that are no padding.
+        num_targets: tokens to predict; may be zero.
+        num_segments: documents, or pieces of documents.
+        sample_ids: int64 [num_segments], the number of each segment in its text.
+        cursor: where all ranks go on once each has used its microbatch of this round.
+        collate_ms: time that a loader thread took to build it, pinning included.
+    """
+
+    input_ids: Tensor
+    labels: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor | None
+    attention_mask: Tensor | None
+    max_seqlen: int
+    num_tokens: int
+    num_targets: int
+    num_segments: int
+    sample_ids: Tensor
+    cursor: Cursor
+    collate_ms: float = 0.0
+
+    def to(self, device: torch.device | str) -> Microbatch:
+        """Copy the tensors to a device, without waiting where their memory is pinned."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Microbatch:
+        """Copy the tensors to pinned memory."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Microbatch:
+        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(self, **{n: change(t) for n, t in tensors.items() if isinstance(t, Tensor)})
+
+
+@dataclass(frozen=True, eq=False)
+class Assembler:
+    """Builds microbatches of one shape."""
+
+    shape: BatchShape
+    rule: MaskingRule
+    seed: int
+    pad_id: int
+    pad_to_multiple_of: int | None = None
+
+    def build(
+        self, store: TokenStore, segments: Ids, first_sample: int, epoch: int, cursor: Cursor
+    ) -> Microbatch:
+        """Gather, mask and lay out `segments`, int64 places in the store; there may be none.
+
+        Raises DAT002 for a token id outside the vocabulary.
+        """
+        lengths = store.lengths(segments)
+        ends = np.cumsum(lengths)
+        positions = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+        ids = store.tokens[np.repeat(store.offsets[segments], lengths) + positions].astype(np.int64)
+        self._check(ids)
+        samples = segments + first_sample
+        input_ids, labels = mask_tokens(
+            ids, np.repeat(samples, lengths), positions, epoch=epoch, seed=self.seed, rule=self.rule
+        )
+        layout = self._packed if self.shape.is_packed else self._padded
+        return Microbatch(
+            **layout(input_ids, labels, positions, lengths),
+            num_tokens=len(ids),
+            num_targets=int(np.count_nonzero(labels != IGNORED)),
+            num_segments=len(segments),
+            sample_ids=torch.from_numpy(samples),
+            cursor=cursor,
+        )
+
+    def _check(self, ids: Ids) -> None:
+        limit = len(self.rule.is_maskable)
+        if len(ids) and int(ids.max()) >= limit:
+            raise ProjectError(
+                "DAT002",
+                f"the prepared data holds token id {int(ids.max()):,}, the vocabulary has {limit:,}",
+                "prepare the data again with this tokenizer",
+            )
+
+    def _packed(self, input_ids: Ids, labels: Ids, positions: Ids, lengths: Ids) -> dict[str, Any]:
+        total = self.shape.capacity
+        padding = total - len(input_ids)
+        tail = np.arange(padding) % self.shape.row_length
+        ends = [
+            0,
+            *np.cumsum(lengths).tolist(),
+            *range(len(input_ids) + self.shape.row_length, total, self.shape.row_length),
+        ]
+        assert len(ends) <= self.shape.num_slots + (padding == 0), "the packer bounds the segments"
+        cu_seqlens = np.full(self.shape.num_slots + 1, total, dtype=np.int32)
+        cu_seqlens[: len(ends)] = ends
+        return {
+            "input_ids": _tensor(input_ids, padding, self.pad_id),
+            "labels": _tensor(labels, padding, IGNORED),
+            "position_ids": torch.from_numpy(np.concatenate((positions, tail))),
+            "cu_seqlens": torch.from_numpy(cu_seqlens),
+            "attention_mask": None,
+            "max_seqlen": self.shape.row_length,
+        }
+
+    def _padded(self, input_ids: Ids, labels: Ids, positions: Ids, lengths: Ids) -> dict[str, Any]:
+        width = self._width(lengths)
+        is_token = np.arange(width)[None, :] < lengths[:, None]
+        if len(lengths) == 0:
+            is_token = np.zeros((1, width), dtype=np.bool_)
+
+        def rows(values: Ids, filler: int) -> Tensor:
+            grid = np.full(is_token.shape, filler, dtype=np.int64)
+            grid[is_token] = values
+            return torch.from_numpy(grid)
+
+        return {
+            "input_ids": rows(input_ids, self.pad_id),
+            "labels": rows(labels, IGNORED),
+            "position_ids": rows(positions, 0),
+            "cu_seqlens": None,
+            # Without a segment there is one row of padding, and it must attend to something.
+            "attention_mask": torch.from_numpy(is_token if len(lengths) else ~is_token),
+            "max_seqlen": self.shape.row_length,
+        }
+
+    def _width(self, lengths: Ids) -> int:
+        """Return the longest row, rounded up as asked, but never beyond what the model accepts."""
+        longest = int(lengths.max(initial=1))
+        multiple = self.pad_to_multiple_of or 1
+        return max(longest, min(-(-longest // multiple) * multiple, self.shape.row_length))
+
+
+def _tensor(values: Ids, padding: int, filler: int) -> Tensor:
+    return torch.from_numpy(np.concatenate((values, np.full(padding, filler, dtype=np.int64))))

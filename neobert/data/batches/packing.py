@@ -1,0 +1,236 @@
+"""Packing: which documents share a microbatch. On indices alone, never on tokens.
+
+`pack` takes documents in the order given until the next one does not fit; then every bin's gap is closed,
+best fit first, from a reserve cut off the end of the order. What the reserve has left is packed the same way.
+All bins are closed at once: with gaps and reserve both sorted from long to short, the greedy match of
+gap k is `k + max(first_j - j, j <= k)`, `first_j` being the first document that fits gap j.
+
+That leaves gaps where bins hold few documents: too few short ones are left for the long ones. There
+`pack_densely` packs best fit, the longest first. It does so only there, because best fit puts documents of
+similar length together, and random company is what makes one microbatch like the next.
+
+    N documents, B bins
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.batches.best_fit import best_fit_decreasing
+
+Indices = NDArray[np.int64]
+
+# The reserve holds this many times what the gaps take on average, so that the last rounds have a choice.
+RESERVE_FACTOR = 6
+CLOSING_ROUNDS = 12
+# Share of the bins' capacity that has to hold tokens for documents to stay in the order given.
+ENOUGH_FILL = 0.99
+# Mean documents a bin, as a share of the limit, at which bins filled in order rarely reach the limit.
+COMFORTABLE_SHARE = 0.5
+# Below this many documents the order's tail is packed best fit.
+SMALL = 512
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """Bins of documents: bin b holds `documents[offsets[b]:offsets[b + 1]]`.
+
+    `documents` is int64 [N], each index once; `offsets` is int64 [B + 1].
+    """
+
+    documents: Indices
+    offsets: Indices
+    capacity: int
+    num_tokens: int
+
+    @property
+    def num_bins(self) -> int:
+        """Number of bins."""
+        return len(self.offsets) - 1
+
+    @property
+    def fill(self) -> float:
+        """Share of the bins' capacity that holds tokens."""
+        return self.num_tokens / max(1, self.num_bins * self.capacity)
+
+    def members(self, index: int) -> Indices:
+        """Return the documents of one bin."""
+        return self.documents[self.offsets[index] : self.offsets[index + 1]]
+
+
+def pack(
+    lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None, *, keep_order: bool = False
+) -> PackPlan:
+    """Pack documents of `lengths` [N] tokens into bins of `capacity` tokens and `max_segments` documents.
+
+    A pure function of its arguments. `keep_order` takes the documents strictly one after the other.
+    Raises ValueError where a document is empty or longer than a bin.
+    """
+    sizes = np.ascontiguousarray(lengths, dtype=np.int64)
+    limit = len(sizes) if max_segments is None else max_segments
+    _check(sizes, capacity, limit)
+    pending = np.arange(len(sizes), dtype=np.int64)
+    if keep_order:
+        return _plan([_bins_in_order(pending, sizes, capacity, limit)], sizes, capacity)
+    return _plan(_pack_levels(pending, sizes, capacity, limit), sizes, capacity)
+
+
+def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
+    """Pack as `pack` does or, where that fills too little, best fit: whichever takes fewer bins.
+
+    A pure function of its arguments. Raises ValueError where a document is empty or longer than a bin.
+    """
+    in_order = pack(lengths, capacity, max_segments)
+    fewest = -(-in_order.num_tokens // capacity)
+    if in_order.num_bins * ENOUGH_FILL <= fewest:
+        return in_order
+    sizes = np.ascontiguousarray(lengths, dtype=np.int64)
+    best_fit = _pack_best_fit(sizes, capacity, len(sizes) if max_segments is None else max_segments)
+    return best_fit if best_fit.num_bins < in_order.num_bins else in_order
+
+
+def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
+    """Pack best fit as if there were no limit, then dissolve the bins beyond it and pack those in order.
+
+    The short documents that come last share bins with one another. With enough other bins dissolved too,
+    a bin holds few enough documents again, and there are short ones to close its gap.
+    """
+    whole = _best_fit(np.arange(len(lengths), dtype=np.int64), lengths, capacity, len(lengths))
+    is_dissolved = _dissolved(np.bincount(whole.bin_of, minlength=whole.num_bins), limit)
+    is_loose = is_dissolved[whole.bin_of]
+    numbers = np.cumsum(~is_dissolved) - 1
+    kept = _Bins(whole.documents[~is_loose], numbers[whole.bin_of[~is_loose]], int((~is_dissolved).sum()))
+    loose = np.sort(whole.documents[is_loose])
+    return _plan([kept, *_pack_levels(loose, lengths, capacity, limit)], lengths, capacity)
+
+
+def _dissolved(counts: Indices, limit: int) -> NDArray[np.bool_]:
+    """Choose the bins to dissolve: those over the limit, and others until the mean is comfortable."""
+    is_chosen = counts > limit
+    if not is_chosen.any():
+        return is_chosen
+    comfortable = COMFORTABLE_SHARE * limit
+    others = np.flatnonzero(~is_chosen)
+    excess = float((counts[is_chosen] - comfortable).sum())
+    spare = comfortable - float(counts[others].mean()) if len(others) else 0.0
+    num_others = min(len(others), ceil(excess / spare)) if spare > 0 else len(others)
+    # The first bins hold the longest documents: every n-th one is a fair sample.
+    is_chosen[others[np.arange(num_others) * len(others) // max(1, num_others)]] = True
+    return is_chosen
+
+
+def _check(lengths: Indices, capacity: int, limit: int) -> None:
+    if len(lengths) and int(lengths.min()) < 1:
+        raise ValueError("a document without tokens cannot be packed")
+    if len(lengths) and int(lengths.max()) > capacity:
+        raise ValueError(f"a document of {int(lengths.max())} tokens does not fit {capacity}")
+    if len(lengths) and limit < 1:
+        raise ValueError("a bin must hold at least one document")
+
+
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """Documents grouped by bin: `bin_of` [n] is not decreasing."""
+
+    documents: Indices
+    bin_of: Indices
+    num_bins: int
+
+
+def _reserve_size(lengths: Indices, capacity: int) -> int:
+    """Return how many documents to keep for closing gaps.
+
+    A bin ends at a document drawn by its length, and somewhere within it: the gap is half the mean of the
+    squares over the mean, which is that over twice the mean squared in documents.
+    """
+    mean = float(lengths.mean())
+    gap_documents = float(np.square(lengths, dtype=np.float64).mean()) / mean**2 / 2
+    num_bins = int(lengths.sum()) // capacity + 1
+    return max(1, min(len(lengths) // 4, int(RESERVE_FACTOR * gap_documents * num_bins)))
+
+
+def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
+    """Take documents one after the other; a bin ends where the next one does not fit."""
+    starts = _chain(np.concatenate(([0], np.cumsum(lengths[order]))), capacity, limit)
+    counts = np.diff(np.append(starts, len(order)))
+    return _Bins(order, np.repeat(np.arange(len(starts)), counts), len(starts))
+
+
+def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
+    """Walk from bin to bin over the cumulative lengths: the one step of packing that is sequential."""
+    totals = ends.tolist()
+    last = len(totals) - 1
+    starts = []
+    position = 0
+    while position < last:
+        starts.append(position)
+        stop = min(last, position + limit)
+        position = bisect_right(totals, totals[position] + capacity, position + 1, stop + 1) - 1
+    return np.array(starts, dtype=np.int64)
+
+
+def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) -> list[_Bins]:
+    """Pack `pending` in order, then what the reserve has left, until that is small."""
+    parts = []
+    while len(pending) > SMALL:
+        size = _reserve_size(lengths[pending], capacity)
+        bins, pending = _pack_level(pending[:-size], pending[-size:], lengths, capacity, limit)
+        parts.append(bins)
+    return [*parts, _best_fit(pending, lengths, capacity, limit)]
+
+
+def _pack_level(
+    main: Indices, reserve: Indices, lengths: Indices, capacity: int, limit: int
+) -> tuple[_Bins, Indices]:
+    """Pack `main` in order, close the gaps from `reserve`; return the bins and the rest of the reserve."""
+    bins = _bins_in_order(main, lengths, capacity, limit)
+    gaps = capacity - np.bincount(bins.bin_of, lengths[main], minlength=bins.num_bins).astype(np.int64)
+    room = limit - np.bincount(bins.bin_of, minlength=bins.num_bins)
+    left = reserve[np.argsort(-lengths[reserve], kind="stable")]
+    fillers, homes = [bins.documents], [bins.bin_of]
+    for _ in range(CLOSING_ROUNDS):
+        candidates = np.flatnonzero((gaps > 0) & (room > 0))
+        home, taken = _close_once(candidates, gaps, lengths[left])
+        if len(taken) == 0:
+            break
+        fillers.append(left[taken])
+        homes.append(home)
+        gaps[home] -= lengths[left[taken]]
+        room[home] -= 1
+        left = np.delete(left, taken)
+    documents, bin_of = np.concatenate(fillers), np.concatenate(homes)
+    by_bin = np.argsort(bin_of, kind="stable")
+    return _Bins(documents[by_bin], bin_of[by_bin], bins.num_bins), np.sort(left)
+
+
+def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices, Indices]:
+    """Give each bin at most one document, the longest that is free: (bins, positions in `lengths`).
+
+    `lengths` falls; so do the gaps once sorted, and a document too long for one gap is too long for all
+    after it.
+    """
+    bins = bins[np.argsort(-gaps[bins], kind="stable")]
+    first = np.searchsorted(-lengths, -gaps[bins], side="left")
+    rank = np.arange(len(bins))
+    match = rank + np.maximum.accumulate(first - rank) if len(bins) else first
+    found = match < len(lengths)
+    return bins[found], match[found]
+
+
+def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
+    """Pack the documents of `order` best fit, the longest first."""
+    placed, bin_of, num_bins = best_fit_decreasing(lengths[order], capacity, limit)
+    by_bin = np.argsort(bin_of, kind="stable")
+    return _Bins(order[placed[by_bin]], bin_of[by_bin], num_bins)
+
+
+def _plan(parts: list[_Bins], lengths: Indices, capacity: int) -> PackPlan:
+    counts = [np.bincount(part.bin_of, minlength=part.num_bins) for part in parts]
+    offsets = np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64)
+    documents = np.concatenate([part.documents for part in parts])
+    return PackPlan(documents, offsets, capacity, int(lengths.sum()))

@@ -1,0 +1,247 @@
+"""Streams of microbatches: the same global order for every world size and every number of threads."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neobert.config.schema import DatasetConfig, RunConfig
+from neobert.data.batches.document_stream import DocumentStream
+from neobert.data.batches.masking import EVALUATION_EPOCH, MaskingRule
+from neobert.data.batches.microbatch import Assembler, Microbatch
+from neobert.data.batches.prefetch import WorkerThreads
+from neobert.data.batches.shape import BatchShape, batch_shape
+from neobert.data.batches.windows import (
+    Cursor,
+    FixedWindows,
+    PreparedWindows,
+    StreamedWindows,
+    Window,
+    WindowSource,
+    microbatch_places,
+)
+from neobert.data.sources.retries import PatientReader
+from neobert.data.store.prepare import PreparedData
+from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+
+__all__ = ["Cursor", "EvalStream", "Microbatch", "TrainStream"]
+
+# A prepared microbatch takes milliseconds and a window seconds: a minute without one is a disk that hangs.
+# A stream that is resumed first skips what was read, in silence.
+SILENCE_LIMIT_S = 60.0
+STREAM_SILENCE_LIMIT_S = 600.0
+_POLL_S = 1.0
+# Evaluation masks are the same in every run, whatever its seed.
+EVALUATION_SEED = 0
+
+Result = TypeVar("Result")
+OnSign = Callable[[], None]
+Place = tuple[Window, int, Cursor]
+
+
+class _Stream:
+    """Microbatches of one rank, built ahead by threads and handed over in order."""
+
+    def __init__(
+        self,
+        places: Callable[[WorkerThreads, Callable[[Future[Window]], Window]], Iterator[Place]],
+        assembler: Assembler,
+        ranks: tuple[int, int],
+        dataset: DatasetConfig,
+        reader: PatientReader | None = None,
+        on_sign: OnSign = lambda: None,
+    ) -> None:
+        self._loader = WorkerThreads(min(1, dataset.num_workers), "neobert-window")
+        self._builders = WorkerThreads(dataset.num_workers, "neobert-batch")
+        self._depth = prefetch_depth(dataset)
+        self._reader, self._on_sign = reader, on_sign
+        pin_on = torch.cuda.current_device() if torch.cuda.is_available() else None
+        self._tasks = _share(places(self._loader, self._wait), assembler, *ranks, pin_on)
+        self._ready: deque[Future[Microbatch]] = deque()
+        self._failure: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Microbatch]:
+        return self
+
+    def __next__(self) -> Microbatch:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            for task in islice(self._tasks, self._depth - len(self._ready)):
+                self._ready.append(self._builders.submit(task))
+            if self._ready:
+                return self._wait(self._ready.popleft())
+        except BaseException as error:
+            self._failure = error
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the threads."""
+        self._builders.close()
+        self._loader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _wait(self, future: Future[Result]) -> Result:
+        """Wait for a result, as long as there are signs of progress; a pause on purpose is one."""
+        limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
+        last_sign_s = time.monotonic()
+        while not wait([future], _POLL_S).done:
+            if self._reader is not None:
+                last_sign_s = max(last_sign_s, self._reader.last_sign_s)
+            silence_s = time.monotonic() - last_sign_s
+            if self._reader is not None and silence_s < _POLL_S:
+                self._on_sign()
+            if silence_s > limit_s:
+                raise ProjectError(
+                    "DAT010",
+                    f"no text has arrived for {limit_s:.0f} s",
+                    "check the disk or the connection behind the data, and resume",
+                    "dataset",
+                    EXIT_TRAINING_FAILED,
+                )
+        return future.result()
+
+
+def prefetch_depth(dataset: DatasetConfig) -> int:
+    """Return how many microbatches are built ahead; 1 where none is."""
+    return max(1, dataset.num_workers * dataset.prefetch_factor)
+
+
+def describe_loader(dataset: DatasetConfig, *, is_stream: bool) -> str:
+    """Return the resolved settings of the loader in words, for the log."""
+    parts = [
+        f"num_workers {dataset.num_workers}",
+        f"{prefetch_depth(dataset)} microbatches ahead",
+        "pinned memory" if torch.cuda.is_available() else "no pinned memory (no CUDA device)",
+    ]
+    if is_stream:
+        parts.append(f"{PARALLELISM_ENV} {os.environ.get(PARALLELISM_ENV, 'unset')}")
+    return ", ".join(parts)
+
+
+class TrainStream(_Stream):
+    """Endless microbatches of one rank, from a cursor on.
+
+    Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it,
+    or use it as a context manager, to end its threads. While a stream of text is waited for, `on_sign` is
+    called as often as there are signs of progress.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedData,
+        config: RunConfig,
+        tokenizer: TokenizerBundle,
+        rank: int = 0,
+        world_size: int = 1,
+        cursor: Cursor | None = None,
+        on_sign: OnSign = lambda: None,
+    ) -> None:
+        text = prepared.train
+        shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics).value
+        source: WindowSource
+        if isinstance(text, DocumentStream):
+            source = StreamedWindows(text, shape, config.seed)
+        else:
+            source = PreparedWindows(text, shape, config.seed)
+        super().__init__(
+            partial(microbatch_places, source, cursor or Cursor()),
+            _assembler(config, tokenizer, shape, config.seed),
+            (rank, world_size),
+            config.dataset,
+            text.reader if isinstance(text, DocumentStream) else None,
+            on_sign,
+        )
+
+
+class EvalStream:
+    """The evaluation microbatches of one rank: fixed order, fixed masks, to be iterated any number of times.
+
+    Every rank gets the same number of them: where the last round does not reach all, the others get one of
+    padding.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedData,
+        config: RunConfig,
+        tokenizer: TokenizerBundle,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        if prepared.eval is None:
+            raise ProjectError(
+                "DAT001",
+                "there is no evaluation text",
+                "set dataset.eval_samples or dataset.eval_split",
+                "dataset",
+            )
+        self._config, self._ranks = config, (rank, world_size)
+        shape = batch_shape(config, config.trainer.per_device_eval_batch_size, prepared.eval.statistics).value
+        self._windows = FixedWindows(prepared.eval, shape)
+        self._assembler = _assembler(config, tokenizer, shape, EVALUATION_SEED)
+
+    def __iter__(self) -> Iterator[Microbatch]:
+        with _Stream(self._places, self._assembler, self._ranks, self._config.dataset) as stream:
+            yield from stream
+
+    def _places(
+        self, threads: WorkerThreads, wait_for: Callable[[Future[Window]], Window]
+    ) -> Iterator[Place]:
+        places = microbatch_places(self._windows, Cursor(EVALUATION_EPOCH), threads, wait_for)
+        return islice(places, self._config.trainer.eval_max_batches)
+
+
+def _share(
+    places: Iterator[Place], assembler: Assembler, rank: int, world_size: int, pin_on: int | None
+) -> Iterator[Callable[[], Microbatch]]:
+    """Yield the tasks that build one rank's microbatches, one for each round of all ranks."""
+    while group := list(islice(places, world_size)):
+        window, index, _ = group[min(rank, len(group) - 1)]
+        members = window.members(index) if rank < len(group) else np.empty(0, dtype=np.int64)
+        yield partial(_build, assembler, window, members, group[-1][2], pin_on)
+
+
+def _build(
+    assembler: Assembler, window: Window, members: NDArray[np.int64], cursor: Cursor, pin_on: int | None
+) -> Microbatch:
+    started_s = time.perf_counter()
+    built = assembler.build(window.store, members, window.first_sample, window.start.epoch, cursor)
+    if pin_on is not None:
+        # A thread starts on device 0, and pinning there would open a context on it.
+        with torch.cuda.device(pin_on):
+            built = built.pin_memory()
+    return replace(built, collate_ms=(time.perf_counter() - started_s) * 1000)
+
+
+def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:
+    collator = config.datacollator
+    rule = MaskingRule(
+        collator.mlm_probability,
+        collator.mask_all,
+        tokenizer.mask_id,
+        tokenizer.random_ids,
+        tokenizer.is_maskable,
+    )
+    return Assembler(shape, rule, seed, tokenizer.pad_id, collator.pad_to_multiple_of)

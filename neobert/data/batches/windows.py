@@ -1,0 +1,231 @@
+"""The global order of microbatches: windows of segments, shuffled and packed, one after the other.
+
+Window w of epoch e is a pure function of the seed, e, w, the packer and the text, so a `Cursor` is all that a
+resume needs.
+
+    N segments of the text, n of a window
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.batches.document_stream import DocumentStream
+from neobert.data.batches.masking import EVALUATION_EPOCH
+from neobert.data.batches.packing import PackPlan, pack, pack_densely
+from neobert.data.batches.prefetch import WorkerThreads
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.stateless_random import permuted, stream_key
+from neobert.data.store.token_store import TokenStore
+from neobert.errors import ProjectError
+
+WINDOW_SEGMENTS = 1 << 20
+_ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
+# A run keeps the packer that it started with: another would make other microbatches. New runs take the last.
+PACKERS = {1: pack, 2: pack_densely}
+NEWEST_PACKER = 2
+Packer = Callable[[NDArray[np.int64], int, int], PackPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where the next microbatch is: number `index` of window `window` of epoch `epoch`.
+
+    For a stream, `stream` says where that window starts: {"state": the source's position, "segment": the
+    number of its first segment}. `packer` is the key in `PACKERS` of what packs every window of the run.
+    """
+
+    epoch: int = 0
+    window: int = 0
+    index: int = 0
+    stream: dict[str, Any] | None = None
+    packer: int = NEWEST_PACKER
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Cursor:
+        """Read what `to_dict` returned; a cursor without a packer is older than the second one.
+
+        Raises ProjectError CKP007 for a packer that this version does not have.
+        """
+        packer = data.get("packer", 1)
+        if packer not in [*PACKERS]:  # as a list: what a file says may be no key at all
+            raise ProjectError(
+                "CKP007",
+                f"the checkpoint's microbatches come from packer {packer!r}, and this version has "
+                f"{', '.join(map(str, PACKERS))}",
+                "resume with the version of neobert-launch that wrote the checkpoint",
+                "trainer_state/state.json",
+            )
+        return cls(**data | {"packer": packer})
+
+    def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
+        """Return the start of another window of the same run."""
+        return Cursor(epoch, window, 0, stream, self.packer)
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """One window: which segments of `store` make which microbatch.
+
+    `segments` int64 [n] are their places in the store, in shuffled order; the bins of `plan` point into it,
+    and `order` is the order of the bins. The sample id of a segment is `first_sample` plus its place.
+    `after` starts the next window; None: there is none.
+    """
+
+    start: Cursor
+    store: TokenStore
+    segments: NDArray[np.int64]
+    plan: PackPlan
+    order: NDArray[np.int64]
+    first_sample: int
+    after: Cursor | None
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def members(self, index: int) -> NDArray[np.int64]:
+        """Return the places in the store of one microbatch's segments."""
+        return self.segments[self.plan.members(int(self.order[index]))]
+
+
+class WindowSource(Protocol):
+    """Makes windows out of text."""
+
+    def load(self, cursor: Cursor) -> Window:
+        """Make the window that a cursor points into."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedWindows:
+    """Windows of a memory map, epoch after epoch."""
+
+    store: TokenStore
+    shape: BatchShape
+    seed: int
+    window_segments: int = WINDOW_SEGMENTS
+
+    def load(self, cursor: Cursor) -> Window:
+        """Take a window out of the epoch's permutation; the permutation itself is never held."""
+        total = len(self.store)
+        num_windows = -(-total // self.window_segments)
+        start, stop = (total * (cursor.window + step) // num_windows for step in (0, 1))
+        segments = permuted(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
+        is_last = cursor.window + 1 == num_windows
+        after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
+        packer = PACKERS[cursor.packer]
+        start = replace(cursor, index=0)
+        return _window(start, self.store, segments, self.shape, packer, self.seed, 0, after)
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedWindows:
+    """Windows of a stream, epoch after epoch."""
+
+    stream: DocumentStream
+    shape: BatchShape
+    seed: int
+
+    def load(self, cursor: Cursor) -> Window:
+        """Read a window; where the stream has ended, the first one of the next epoch."""
+        position = cursor.stream or {"state": None, "segment": 0}
+        read = self.stream.read_window(position["state"], position["segment"])
+        if read is None and cursor.window == 0:
+            raise ProjectError("DAT004", "has no document with text", "check the data set", self.stream.label)
+        if read is None:
+            return self.load(cursor.at(cursor.epoch + 1, 0))
+        places = np.arange(len(read.store), dtype=np.int64)
+        packer: Packer = partial(pack, keep_order=True)
+        if not self.stream.keeps_order:
+            key = stream_key(_ORDER_STREAM, self.seed, cursor.epoch, cursor.window)
+            places = permuted(key, 0, len(places), len(places))
+            packer = PACKERS[cursor.packer]
+        following = {"state": read.next_state, "segment": read.next_segment}
+        return _window(
+            replace(cursor, index=0),
+            read.store,
+            places,
+            self.shape,
+            packer,
+            None if self.stream.keeps_order else self.seed,
+            position["segment"],
+            cursor.at(cursor.epoch, cursor.window + 1, following),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FixedWindows:
+    """Windows of an evaluation split: in the order of the text, once."""
+
+    store: TokenStore
+    shape: BatchShape
+    window_segments: int = WINDOW_SEGMENTS
+
+    def load(self, cursor: Cursor) -> Window:
+        """Take the next segments of the split."""
+        start = cursor.window * self.window_segments
+        stop = min(start + self.window_segments, len(self.store))
+        after = Cursor(EVALUATION_EPOCH, cursor.window + 1) if stop < len(self.store) else None
+        segments = np.arange(start, stop, dtype=np.int64)
+        window = replace(cursor, epoch=EVALUATION_EPOCH, index=0)
+        # Bins keep the order of the text here: dense ones would put the longest documents first.
+        return _window(window, self.store, segments, self.shape, pack, None, 0, after)
+
+
+def _window(
+    start: Cursor,
+    store: TokenStore,
+    segments: NDArray[np.int64],
+    shape: BatchShape,
+    packer: Packer,
+    seed: int | None,
+    first_sample: int,
+    after: Cursor | None,
+) -> Window:
+    """Pack the segments, and shuffle the microbatches by `seed`; without one they stay in order."""
+    if shape.is_packed:
+        plan = packer(store.lengths(segments), shape.capacity, shape.max_segments)
+    else:
+        plan = _rows(len(segments), shape)
+    order = np.arange(plan.num_bins, dtype=np.int64)
+    if seed is not None:
+        # The packer leaves its odd lots to the last bins.
+        order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
+    return Window(start, store, segments, plan, order, first_sample, after)
+
+
+def _rows(num_segments: int, shape: BatchShape) -> PackPlan:
+    offsets = np.append(np.arange(0, num_segments, shape.rows), num_segments).astype(np.int64)
+    return PackPlan(np.arange(num_segments, dtype=np.int64), offsets, shape.capacity, 0)
+
+
+def microbatch_places(
+    source: WindowSource,
+    cursor: Cursor,
+    threads: WorkerThreads,
+    wait: Callable[[Future[Window]], Window],
+) -> Iterator[tuple[Window, int, Cursor]]:
+    """Walk the global order from a cursor: (window, index in it, cursor behind it).
+
+    Where there is a thread for it, the next window is loaded while this one is used.
+    """
+    upcoming: Cursor | None = cursor
+    ahead: Future[Window] | None = None
+    index = cursor.index
+    while upcoming is not None:
+        window = wait(ahead or threads.submit(partial(source.load, upcoming)))
+        upcoming = window.after
+        ahead = threads.submit(partial(source.load, upcoming)) if upcoming and threads.count else None
+        for place in range(index, len(window)):
+            yield window, place, replace(window.start, index=place + 1)
+        index = max(0, index - len(window))  # a cursor may stand behind the last microbatch of its window

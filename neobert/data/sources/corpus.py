@@ -1,0 +1,171 @@
+"""The corpus that a config names: what to train on and what to evaluate on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources import python_docs
+from neobert.data.sources.file_digests import DescribeFile, described_by_ends
+from neobert.data.sources.hub_datasets import hub_splits, is_saved_dataset, saved_splits
+from neobert.data.sources.local_files import local_splits
+from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
+from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
+from neobert.errors import ProjectError
+
+Splits = Mapping[str, Callable[[], TextSource]]
+TRAIN_KEY, EVALUATION_KEY = "dataset.train_split", "dataset.eval_split"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Training and evaluation documents.
+
+    Attributes:
+        train: source of the training documents.
+        evaluation: source of the evaluation documents, or None. No document is in both; of a text that occurs
+            more than once, copies may be, except where `validation_split` shares out by the text. The report
+            of `prepare` counts them.
+        config: what the corpus was opened from.
+    """
+
+    train: TextSource
+    evaluation: TextSource | None
+    config: DatasetConfig
+
+    @property
+    def label(self) -> str:
+        """Where the text comes from, for messages."""
+        return self.train.label
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the training documents from the beginning."""
+        return iter(PatientReader.of(self.train, self.config))
+
+    def identity(self) -> Any:
+        """Describe the content as JSON: equal means the same documents."""
+        return {
+            "train": self.train.identity(),
+            "evaluation": self.evaluation.identity() if self.evaluation else None,
+        }
+
+
+def open_corpus(config: DatasetConfig, describe: DescribeFile = described_by_ends) -> Corpus:
+    """Open the text that a config names; `describe` tells one content of a file from another.
+
+    Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the
+    first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
+    a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
+    Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
+    overlap, DAT011 for columns and DAT013 for two places, none, or the name of a format.
+    """
+    splits = _splits(config, describe)
+    wanted = parse_split(config.train_split, TRAIN_KEY)
+    train = _documents(splits, wanted, config, TRAIN_KEY)
+    evaluation = _evaluation_of_its_own(splits, wanted, config)
+    if evaluation is None:
+        train, evaluation = _carved(train, config)
+    return Corpus(train, evaluation, config)
+
+
+def _splits(config: DatasetConfig, describe: DescribeFile) -> Splits:
+    _check_one_place(config)
+    if config.path is not None:
+        if not config.path:
+            hint = "give a file or a folder; the shell may have filled in a variable that is not set"
+            raise ProjectError("DAT001", "is empty", hint, "dataset.path")
+        path = Path(os.path.expanduser(config.path))
+        if is_saved_dataset(path):
+            return saved_splits(path, config.text_column)
+        return local_splits(path, config.text_column, describe)
+    assert config.name is not None
+    if config.name.startswith("builtin:"):
+        return {"train": lambda: _builtin(str(config.name))}
+    if config.name in BUILDER_NAMES:
+        raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")
+    return hub_splits(config)
+
+
+def _check_one_place(config: DatasetConfig) -> None:
+    """Refuse text from two places or from none, as the rule DAT013 does."""
+    if config.path is None and config.name is None:
+        hint = f"set one of them; {python_docs.NAME} is a name that needs no file"
+        message = "neither dataset.path nor dataset.name says where the text is"
+        raise ProjectError("DAT013", message, hint, "dataset")
+    if config.path is not None and config.name is not None:
+        message = f"dataset.path {config.path} and dataset.name {config.name} are both set"
+        raise ProjectError("DAT013", message, "remove one of them", "dataset.path")
+
+
+def _builtin(name: str) -> TextSource:
+    if name != python_docs.NAME:
+        raise ProjectError(
+            "DAT001", f"there is no corpus {name!r}", f"use {python_docs.NAME}", "dataset.name"
+        )
+    documents = lru_cache(python_docs.python_docs)
+    label = python_docs.python_docs_label()
+    return IndexedSource(
+        label,
+        lambda start, stop: documents()[start:stop],
+        lambda: len(documents()),
+        lambda: [label, python_docs.interpreter_build()],
+    )
+
+
+def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:
+    if wanted.name not in splits:
+        raise ProjectError(
+            "DAT001", f"there is no split {wanted.name!r}", f"set {key} to one of: {', '.join(splits)}", key
+        )
+    source = splits[wanted.name]()
+    if wanted.is_whole:
+        return source
+    if wanted.needs_total and config.streaming:
+        raise ProjectError(
+            "DAT001",
+            "a stream has no known length, so a share of it cannot be taken",
+            "give document numbers, as in train[:10000], or set dataset.streaming to false",
+            key,
+        )
+    return Part(source, wanted)
+
+
+def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: DatasetConfig) -> TextSource | None:
+    name = config.eval_split or evaluation_split(tuple(splits), training.name)
+    if name is None:
+        return None
+    wanted = parse_split(name, EVALUATION_KEY)
+    source = _documents(splits, wanted, config, EVALUATION_KEY)
+    if wanted.name == training.name:
+        _check_apart(_documents(splits, training, config, TRAIN_KEY), source)
+    return source if config.eval_samples is None else Part(source, head(config.eval_samples))
+
+
+def _check_apart(train: TextSource, evaluation: TextSource) -> None:
+    """Refuse slices of one split that share documents."""
+    if isinstance(train, Part) and isinstance(evaluation, Part):
+        first, second = sorted((train, evaluation), key=lambda part: part.start)
+        if first.stop is not None and first.stop <= second.start:
+            return
+    raise ProjectError(
+        "DAT006",
+        f"evaluation documents are training documents: {evaluation.label} and {train.label}",
+        "give slices apart, as in train[1000:] and train[:1000], or set dataset.eval_samples",
+        EVALUATION_KEY,
+    )
+
+
+def _carved(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:
+    if config.eval_samples is not None:
+        return Part(train, all_but_head(config.eval_samples)), Part(train, head(config.eval_samples))
+    if config.validation_split is not None:
+        share = config.validation_split
+        return HashShare(train, share, is_evaluation=False), HashShare(train, share, is_evaluation=True)
+    return train, None

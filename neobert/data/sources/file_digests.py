@@ -1,0 +1,89 @@
+"""Descriptions of files by which text is recognised, without reading unchanged files again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from neobert.data.sources.text_files import digest_of_ends
+from neobert.data.sources.unreadable import unreadable
+
+DescribeFile = Callable[[Path], list[Any]]
+FOLDER = ".digests"
+# An edit within the resolution of a file system's times would go unseen. The coarsest is 2 s.
+SETTLED_S = 2.0
+_WORTH_A_LINE_BYTES = 1 << 30
+log = logging.getLogger(__name__)
+
+
+def described_by_ends(path: Path) -> list[Any]:
+    """Return size, time of change and a hash of both ends: all that is read of a stream before it trains."""
+    state = path.stat()
+    return [state.st_size, state.st_mtime_ns, digest_of_ends(path)]
+
+
+class FileDigests:
+    """Digests of whole files, kept in a folder next to the state in which each file was read.
+
+    The state is size, modification time, inode and inode change time (ctime). Programs can set the
+    modification time of a file that they edited, but not its ctime. `chmod`, `touch` or a copy cost one more
+    read of the file, and the digest stays.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def describe(self, path: Path) -> list[Any]:
+        """Return size and digest. Raises DAT001 for a file that cannot be read."""
+        try:
+            state = _state_of(path)
+            digest = self._remembered(path, state) or self._read(path, state)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            raise unreadable(path, message, "check path and permissions") from error
+        return [state[0], digest]
+
+    def _remembered(self, path: Path, state: list[int]) -> str | None:
+        try:
+            kept = json.loads(self._entry(path).read_text(encoding="ascii"))
+            return str(kept["digest"]) if kept["state"] == state else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def _read(self, path: Path, state: list[int]) -> str:
+        if state[0] >= _WORTH_A_LINE_BYTES:
+            log.info("reading %s to recognise its content: %.1f GiB", path, state[0] / 2**30)
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, _blake).hexdigest()
+        is_settled = time.time() - max(os.stat(path).st_ctime, os.stat(path).st_mtime) > SETTLED_S
+        if is_settled and _state_of(path) == state:
+            self._remember(path, {"state": state, "digest": digest})
+        return digest
+
+    def _remember(self, path: Path, entry: dict[str, Any]) -> None:
+        """Keep a digest; without room or permission for it, the file is read again next time."""
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile("w", dir=self._folder, encoding="ascii", delete=False) as file:
+                json.dump(entry, file)
+            Path(file.name).replace(self._entry(path))
+
+    def _entry(self, path: Path) -> Path:
+        return self._folder / f"{_blake(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
+
+
+def _state_of(path: Path) -> list[int]:
+    state = path.stat()
+    return [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+
+
+def _blake(data: bytes = b"") -> Any:
+    return hashlib.blake2b(data, digest_size=16)

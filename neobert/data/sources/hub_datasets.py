@@ -1,0 +1,147 @@
+"""Data sets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources import hub
+from neobert.data.sources.columns import choose_column, text_of
+from neobert.data.sources.readers import IndexedSource, Reader, State, TextSource
+from neobert.errors import ProjectError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+Result = TypeVar("Result")
+CUT_OFF = "no connection to the hub: name a file or folder in dataset.path, and set dataset.name to null"
+CHECK_STREAM = "check dataset.name, dataset.config and the connection"
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Tell whether `save_to_disk` wrote the folder."""
+    is_single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    return is_single or (path / "dataset_dict.json").is_file()
+
+
+def saved_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], TextSource]]:
+    """Open what `save_to_disk` wrote; a data set without splits is training text."""
+    from datasets import DatasetDict, load_from_disk
+
+    loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
+    splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
+    return {
+        str(name): partial(_indexed, split, f"{path} ({name})", text_column) for name, split in splits.items()
+    }
+
+
+def hub_splits(config: DatasetConfig) -> dict[str, Callable[[], TextSource]]:
+    """Open a data set by name, as a stream where `dataset.streaming` asks for one."""
+    import datasets
+
+    name = str(config.name)
+    place = f"{name}/{config.config}" if config.config else name
+    place = f"{place}@{config.revision}" if config.revision else place
+    is_cut_off = not Path(name).exists() and hub.is_out_of_reach()
+    hint = CUT_OFF if is_cut_off else "check dataset.name, dataset.config and dataset.revision"
+    with hub.quiet_client(), _offline(is_cut_off):
+        loaded: Any = _attempt(
+            lambda: datasets.load_dataset(
+                name, config.config, revision=config.revision, streaming=config.streaming
+            ),
+            place,
+            hint,
+        )
+    make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
+    return {
+        str(split): partial(make, data, f"{place} ({split})", config.text_column)
+        for split, data in loaded.items()
+    }
+
+
+@contextmanager
+def _offline(is_cut_off: bool) -> Iterator[None]:
+    """Have `datasets` look into its cache only; it reads the switch anew at each load."""
+    from datasets import config as datasets_config
+
+    before = datasets_config.HF_HUB_OFFLINE
+    datasets_config.HF_HUB_OFFLINE = before or is_cut_off
+    try:
+        yield
+    finally:
+        datasets_config.HF_HUB_OFFLINE = before
+
+
+def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
+    column = choose_column(data.column_names, text_column, label)
+
+    def fetch(start: int, stop: int) -> list[str]:
+        return [text_of(value, column, label) for value in data[start:stop][column]]
+
+    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], column)
+
+
+def _streamed(data: IterableDataset, label: str, text_column: str | None) -> TextSource:
+    names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
+    return StreamSource(label, data, choose_column(names, text_column, label))
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A `datasets` stream. It cannot be counted; its position is the library's own state."""
+
+    label: str
+    data: IterableDataset
+    column: str
+
+    def open(self, state: State | None = None) -> Reader:
+        """Start reading on a view of the stream, so that readers do not move each other."""
+        stream = self.data.with_format(None)
+        if state is not None:
+            stream.load_state_dict(copy.deepcopy(state))
+        return _StreamReader(self, stream)
+
+    def count(self) -> None:
+        """Give no count."""
+
+    def identity(self) -> Any:
+        """Name the stream and its column; its content is not known beforehand."""
+        return [self.label, self.column]
+
+
+class _StreamReader:
+    def __init__(self, source: StreamSource, stream: IterableDataset) -> None:
+        self._source, self._stream, self._rows = source, stream, iter(stream)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        row = next(self._rows)
+        return text_of(row.get(self._source.column), self._source.column, self._source.label)
+
+    def state(self) -> State:
+        state: State = self._stream.state_dict()
+        return state
+
+
+def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
+    """Run a call into `datasets`; what it raises for a bad name, folder or connection becomes DAT001."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        return action()
+    except (OSError, ValueError, DatasetsError, RuntimeError, NotImplementedError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ProjectError(
+            "DAT001",
+            f"the data set cannot be opened: {lines[0]}",
+            hint,
+            place,
+        ) from error

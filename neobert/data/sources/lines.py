@@ -1,0 +1,84 @@
+"""Lines of UTF-8 text, read in blocks: no line has to fit in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from neobert.data.sources.unreadable import check_start, undecodable, unreadable
+
+BLOCK_BYTES = 1 << 20
+MAX_LINE_CHARACTERS = 1 << 26
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class LinePiece(NamedTuple):
+    """A line with its end, or about `BLOCK_BYTES` of a longer one. `number` is that of the line, from 1."""
+
+    number: int
+    text: str
+    is_start: bool
+    is_end: bool
+
+
+def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
+    """Yield lines in pieces, a byte order mark dropped. Raises DAT001 for what is not UTF-8.
+
+    A line ends with LF, or with CR in a file whose first block has CR and no LF.
+    """
+    number, column = 1, 0
+    for raw, is_end in _raw_pieces(handle):
+        if number == 1 and column == 0:
+            check_start(raw, path)
+            raw = raw.removeprefix(_BYTE_ORDER_MARK)
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise undecodable(raw, error.start, path, number, column) from error
+        yield LinePiece(number, text, column == 0, is_end)
+        number, column = (number + 1, 0) if is_end else (number, column + len(raw))
+
+
+def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines. Raises DAT001 for one of more than `MAX_LINE_CHARACTERS`."""
+    parts: list[str] = []
+    size = 0
+    for piece in pieces:
+        size += len(piece.text)
+        if size > MAX_LINE_CHARACTERS:
+            raise unreadable(
+                f"{path}:{piece.number}",
+                f"the line is longer than {MAX_LINE_CHARACTERS:,} characters",
+                "write one row per line, or put one long text into a .txt file",
+            )
+        parts.append(piece.text)
+        if piece.is_end:
+            line, parts, size = "".join(parts), [], 0
+            yield piece.number, line
+
+
+def _raw_pieces(handle: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Yield (bytes, whether the line ends there), no piece much longer than two blocks."""
+    block = handle.read(BLOCK_BYTES)
+    end = b"\r" if b"\r" in block[:-1] and b"\n" not in block else b"\n"
+    rest = b""
+    while block:
+        *lines, rest = (rest + block).split(end)
+        for line in lines:
+            yield line + end, True
+        if len(rest) > BLOCK_BYTES:
+            stop = _character_start(rest, BLOCK_BYTES)
+            yield rest[:stop], False
+            rest = rest[stop:]
+        block = handle.read(BLOCK_BYTES)
+    if rest:
+        yield rest, True
+
+
+def _character_start(raw: bytes, place: int) -> int:
+    """Return the last place at or before `place` where a UTF-8 character begins."""
+    start = place
+    while start > place - 4 and raw[start] & 0xC0 == 0x80:
+        start -= 1
+    return start

@@ -1,0 +1,163 @@
+"""Files and folders as splits.
+
+A file belongs to the split that its name starts with (`train-00001.parquet`, `valid.txt.gz`) or that one of
+its folders below the root is named after (`test/part.jsonl`); every other file is training text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from neobert.data.sources.compression import COMPRESSIONS
+from neobert.data.sources.file_digests import DescribeFile
+from neobert.data.sources.readers import FileSource, TextSource
+from neobert.data.sources.splits import ALIASES
+from neobert.data.sources.text_files import KINDS, kind_of, suffix_of
+from neobert.data.sources.unreadable import unreadable, way_to_text
+from neobert.errors import ProjectError
+from neobert.plurals import counted
+
+READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
+TABLES = {".csv", ".tsv", ".json"}
+ALREADY_READ = "another name of a file that is read"
+
+
+def local_splits(
+    path: Path, text_column: str | None, describe: DescribeFile
+) -> dict[str, Callable[[], TextSource]]:
+    """Sort a file or the files of a folder into splits. Raises DAT001 where there is nothing to read."""
+    if not path.exists():
+        raise unreadable(path, "does not exist", "give the path of a file or a folder in dataset.path")
+    if not path.is_dir():
+        _check_file(path)
+        return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column, describe)}
+    members: dict[str, list[Path]] = {}
+    found, others = _files_below(path)
+    for file in found:
+        members.setdefault(_split_of(file.relative_to(path)), []).append(file)
+    left_out = f"; not read: {_listed(others)}" if others else ""
+    return {
+        name: partial(
+            FileSource,
+            f"{path} ({name}, {counted(len(files), 'file')}{left_out})",
+            path,
+            tuple(files),
+            text_column,
+            describe,
+        )
+        for name, files in sorted(members.items())
+    }
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise unreadable(path, "is not a regular file", "give a file or a folder in dataset.path")
+    if kind_of(path) is None:
+        message, hint = way_to_text(suffix_of(path), path) or (
+            f"is not one of {READABLE}",
+            "convert it to .jsonl or .txt, or rename it if it has one of these formats",
+        )
+        raise unreadable(path, message, hint)
+    if path.stat().st_size == 0:
+        raise ProjectError("DAT004", "is empty", "give a file with text in dataset.path", str(path))
+
+
+def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
+    """Return the files that are read, sorted and each once, and how many of each kind are left out.
+
+    Tables are read where there is no other text: next to text they usually describe it.
+    """
+    others: Counter[str] = Counter()
+    found: dict[str, list[Path]] = {}
+    for file in _listed_files(root):
+        kind = kind_of(file)
+        if file.name.startswith(".") or kind is None:
+            others[_kind_in_words(file)] += 1
+        elif _holds_something(file):
+            found.setdefault(kind, []).append(file)
+        else:
+            others["empty"] += 1
+    if any(kind not in TABLES for kind in found):
+        others += Counter({kind: len(found.pop(kind)) for kind in TABLES & found.keys()})
+    if not found:
+        raise _nothing_to_read(root, others)
+    files, copies = _each_once([file for files in found.values() for file in files])
+    if copies:
+        others[ALREADY_READ] = copies
+    return files, others
+
+
+def _kind_in_words(file: Path) -> str:
+    """Return the suffix, with that of a compression after it; of a file without one, the name."""
+    suffix = suffix_of(file)
+    is_packed = file.suffix.lower() in COMPRESSIONS
+    return suffix + file.suffix * is_packed if suffix or is_packed else file.name
+
+
+def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
+    examples = [Path(f"NAME{kind}") for kind, _ in _ranked(others) if kind.startswith(".")]
+    ways = [way_to_text(suffix_of(example), example) for example in examples]
+    hint = next((hint for _, hint in filter(None, ways)), "set dataset.path to a folder with text")
+    seen = _listed(others) or "nothing"
+    return unreadable(root, f"holds none of {READABLE}; it holds {seen}", hint)
+
+
+def _listed_files(root: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of the folders that it links to, each real folder once."""
+    pending, seen = deque([str(root)]), set()
+    while pending:
+        for folder, folders, names in os.walk(pending.popleft(), onerror=_raise):
+            real = os.path.realpath(folder)
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
+            if real not in seen:
+                seen.add(real)
+                pending.extend(path for name in folders if os.path.islink(path := os.path.join(folder, name)))
+                yield from (Path(folder, name) for name in sorted(names))
+
+
+def _each_once(files: list[Path]) -> tuple[list[Path], int]:
+    """Sort files, of several names of one file keep the real one; return how many names were left out."""
+    real: dict[str, Path] = {}
+    for file in sorted(files, key=lambda file: (file.is_symlink(), file)):
+        real.setdefault(os.path.realpath(file), file)
+    return sorted(real.values()), len(files) - len(real)
+
+
+def _holds_something(file: Path) -> bool:
+    """Whether a file has bytes. Raises DAT001 for one of 0 bytes that is cut short, and for a dead link."""
+    try:
+        size = file.stat().st_size
+    except OSError as error:
+        fault = "is a link to a file that is not there" if file.is_symlink() else "cannot be looked at"
+        raise unreadable(file, f"{fault}: {error.strerror}", "bring the file back, or remove it") from error
+    if size == 0 and file.suffix.lower() in (*COMPRESSIONS, ".parquet"):
+        raise unreadable(file, f"has 0 bytes, which no whole {file.suffix} has", "copy the file again")
+    return size > 0
+
+
+def _listed(counts: Counter[str]) -> str:
+    """Spell the most frequent kinds."""
+    return ", ".join(f"{count} x {kind}" for kind, count in _ranked(counts)[:5])
+
+
+def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Sort by count, then by kind: the order of a folder's listing means nothing."""
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _raise(error: OSError) -> None:
+    raise unreadable(
+        Path(error.filename), f"cannot be listed: {error.strerror}", "check its permissions"
+    ) from error
+
+
+def _split_of(relative: Path) -> str:
+    for folder in relative.parts[:-1]:
+        if folder.lower() in ALIASES:
+            return ALIASES[folder.lower()]
+    return ALIASES.get(re.split(r"[-_.\s]", relative.name.lower(), maxsplit=1)[0], "train")

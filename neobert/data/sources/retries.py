@@ -1,0 +1,133 @@
+"""Reads that may fail for a moment: tried again from where they began, with growing pauses."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.readers import Reader, State, TextSource
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+
+CHUNK_DOCUMENTS = 1024
+CHUNK_CHARACTERS = 1 << 23
+# Libraries that report a lost connection with errors of their own, outside OSError.
+_NETWORK_LIBRARIES = {"aiohttp", "fsspec", "httpcore", "httpx", "huggingface_hub", "requests", "urllib3"}
+_PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
+
+
+@dataclass(eq=False)
+class PatientReader:
+    """Reads documents of a source chunk by chunk; a chunk that fails is read again from its start.
+
+    A chunk that follows the last one goes on with the same reader: opening a source in the middle may cost
+    reading all that comes before.
+
+    Attributes:
+        retries: attempts after a failed read.
+        first_pause_s: pause before the first of them; it doubles up to `longest_pause_s`.
+        num_retries: attempts after a failed read, since this reader was made.
+        last_sign_s: `time.monotonic()` of the last sign of progress, or of the end of a pause on purpose.
+    """
+
+    source: TextSource
+    retries: int
+    first_pause_s: float
+    longest_pause_s: float
+    sleep: Callable[[float], None] = time.sleep
+    num_retries: int = 0
+    last_sign_s: float = field(default_factory=time.monotonic)
+    _live: tuple[State, Reader] | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, source: TextSource, config: DatasetConfig) -> PatientReader:
+        """Read a source with the patience that a config asks for."""
+        return cls(
+            source,
+            config.streaming_read_retries,
+            config.streaming_read_retry_backoff_seconds,
+            config.streaming_read_retry_max_backoff_seconds,
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over all documents."""
+        state = None
+        while True:
+            texts, state = self.read(state, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
+            if not texts:
+                return
+            yield from texts
+
+    def read(
+        self, state: State | None, num_documents: int, num_characters: float = math.inf
+    ) -> tuple[list[str], State]:
+        """Return up to `num_documents` documents from `state` on, and the state after them.
+
+        The document that reaches `num_characters` is the last.
+        Raises DAT010 where reading keeps failing, DAT001 for what no patience mends.
+        """
+        attempt = 0
+        while True:
+            try:
+                return self._read(self._reader_at(state), num_documents, num_characters)
+            except ProjectError:
+                raise
+            except Exception as error:
+                if not is_transient(error):
+                    raise _unreadable(self.source.label, error) from error
+                attempt += 1
+                self._pause(attempt, error)
+
+    def _reader_at(self, state: State | None) -> Reader:
+        """Take the live reader where it stands at `state`, else open another."""
+        live, self._live = self._live, None
+        return live[1] if live is not None and live[0] == state else self.source.open(state)
+
+    def _read(self, reader: Reader, num_documents: int, num_characters: float) -> tuple[list[str], State]:
+        texts: list[str] = []
+        characters = 0
+        for text in islice(reader, num_documents):
+            texts.append(text)
+            characters += len(text)
+            self.sign()
+            if characters >= num_characters:
+                break
+        state = reader.state()
+        self._live = (copy.deepcopy(state), reader)
+        return texts, state
+
+    def sign(self) -> None:
+        """Note that there is progress."""
+        self.last_sign_s = time.monotonic()
+
+    def _pause(self, attempt: int, error: Exception) -> None:
+        if attempt > self.retries:
+            raise ProjectError(
+                "DAT010",
+                f"reading failed {attempt} times, the last time with {type(error).__name__}: {error}",
+                "check the connection and resume; dataset.streaming_read_retries sets the attempts",
+                self.source.label,
+                EXIT_TRAINING_FAILED,
+            ) from error
+        self.num_retries += 1
+        pause_s = min(self.first_pause_s * 2 ** (attempt - 1), self.longest_pause_s)
+        self.last_sign_s = time.monotonic() + pause_s
+        self.sleep(pause_s)
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same read may succeed a moment later."""
+    if isinstance(error, OSError):
+        return not isinstance(error, _PERMANENT)
+    return type(error).__module__.partition(".")[0] in _NETWORK_LIBRARIES
+
+
+def _unreadable(label: str, error: Exception) -> ProjectError:
+    lines = str(error).strip().splitlines() or [""]
+    return ProjectError(
+        "DAT001", f"cannot be read: {type(error).__name__}: {lines[0]}", "check the data set", label
+    )

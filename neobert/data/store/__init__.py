@@ -1,0 +1,1 @@
+"""Prepared text on disk: built once, verified, memory-mapped."""

@@ -1,0 +1,258 @@
+"""Writing prepared text: into a partial folder, renamed into place once it is whole."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import row_length, segment_length
+from neobert.data.sources.corpus import Corpus
+from neobert.data.sources.readers import HashShare, Part, TextSource
+from neobert.data.sources.retries import PatientReader
+from neobert.data.store.eval_overlap import Copies
+from neobert.data.store.report import split_report
+from neobert.data.store.token_store import FORMAT_VERSION, SplitWriter, write_manifest, writing
+from neobert.data.tokenize.encoding import (
+    Counts,
+    Encoded,
+    SegmentEncoder,
+    check_maskable,
+    encode_all,
+    segment_encoder,
+)
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer, trained_size
+from neobert.errors import ProjectError
+from neobert.plurals import counted
+
+TOKENIZER_FOLDER = "tokenizer"
+LOG_INTERVAL_S = 10.0
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be prepared. `tokenizer` is None where one is trained from the corpus."""
+
+    config: RunConfig
+    corpus: Corpus
+    tokenizer: TokenizerBundle | None
+
+    def content(self) -> dict[str, Any]:
+        """Gather everything that the prepared text depends on."""
+        dataset = self.config.dataset
+        trained = {"wordpiece": trained_size(self.config.tokenizer)}
+        return {
+            "format_version": FORMAT_VERSION,
+            "source": self.corpus.identity(),
+            "name": [dataset.name, dataset.config, dataset.text_column],
+            "tokenizer": self.tokenizer.digest if self.tokenizer else trained,
+            "max_length": segment_length(self.config),
+            "min_length": dataset.min_length,
+            "long_documents": dataset.long_documents,
+            "streaming": dataset.streaming,
+            "evaluation_tokens": evaluation_budget(self.config),
+        }
+
+    def key(self) -> str:
+        """Return the sha256 hex of the content: the name of the folder."""
+        return hash_of(self.content())
+
+    def splits(self) -> Iterator[tuple[str, TextSource, int | None]]:
+        """Yield what is written: (name, source, most tokens); a stream's training text is not.
+
+        The evaluation comes first, so that its copies in the training text can be counted.
+        """
+        if self.corpus.evaluation is not None:
+            yield "eval", self.corpus.evaluation, evaluation_budget(self.config)
+        if not self.config.dataset.streaming:
+            yield "train", self.corpus.train, None
+
+
+def hash_of(content: Any) -> str:
+    """Return the sha256 hex of JSON-able content."""
+    return sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
+
+
+def evaluation_budget(config: RunConfig) -> int | None:
+    """Return how many evaluation tokens are read of a stream; None for all."""
+    batches = config.trainer.eval_max_batches
+    if not config.dataset.streaming or batches is None:
+        return None
+    return batches * config.trainer.per_device_eval_batch_size * row_length(config)
+
+
+def encoder_for(config: RunConfig, tokenizer: TokenizerBundle) -> SegmentEncoder:
+    """Build the encoder that a config asks for."""
+    dataset = config.dataset
+    return segment_encoder(tokenizer, segment_length(config), dataset.min_length, dataset.long_documents)
+
+
+def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:
+    """Write the folder of a request, whose key is `key`; the caller holds its lock.
+
+    What goes wrong leaves nothing behind.
+    """
+    _check_documents(request)
+    partial = folder.with_name(f".{folder.name}.partial")
+    try:
+        with writing(partial):
+            shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            if partial.is_symlink():
+                partial.unlink()
+            if folder.name == key and folder.exists():
+                shutil.rmtree(folder)  # one without a manifest, so not whole: something cleaned up in it
+            elif folder.exists():
+                folder.rmdir()  # of a name that a person chose: only an empty one
+            partial.mkdir(parents=True)
+        tokenizer = request.tokenizer or load_tokenizer(request.config.tokenizer, request.corpus)
+        tokenizer.tokenizer.model_max_length = segment_length(request.config)
+        with writing(partial):
+            tokenizer.save(partial / TOKENIZER_FOLDER)
+        encoder = encoder_for(request.config, tokenizer)
+        copies = Copies()
+        splits = {
+            name: _write_split(
+                partial, name, source, encoder, budget, copies, request.config, report_progress
+            )
+            for name, source, budget in request.splits()
+        }
+        if splits.keys() >= {"train", "eval"}:
+            splits["train"]["counts"]["copies_of_evaluation"] = copies.count
+        content = request.content()
+        _check_unchanged(key, content, request.corpus.label)
+        write_manifest(partial, _manifest(content, tokenizer, splits))
+        with writing(folder):
+            partial.rename(folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write_split(
+    folder: Path,
+    name: str,
+    source: TextSource,
+    encoder: SegmentEncoder,
+    budget: int | None,
+    copies: Copies,
+    config: RunConfig,
+    report_progress: Callable[[], None],
+) -> dict[str, Any]:
+    counts = Counts()
+    writer = SplitWriter(folder, name, encoder.dtype)
+    texts = copies.follow(name, PatientReader.of(source, config.dataset))
+    tell = _teller(name)
+    try:
+        for encoded in _until(budget, encode_all(texts, encoder, config.dataset.num_proc, source.label)):
+            counts.add(encoded.counts)
+            writer.append(encoded)
+            report_progress()
+            tell(counts)
+        described = writer.finish()
+    finally:
+        writer.abandon()
+    if counts.segments == 0:
+        raise _empty(source.label, counts)
+    check_maskable(source.label, counts)
+    return described | {"counts": split_report(source.label, counts)}
+
+
+def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
+    tokens = 0
+    for encoded in batches:
+        yield encoded
+        tokens += encoded.counts.tokens
+        if budget is not None and tokens >= budget:
+            return
+
+
+def _teller(name: str) -> Callable[[Counts], None]:
+    """Make a function that logs how far a split has come, now and then."""
+    last_s = time.monotonic()
+
+    def tell(counts: Counts) -> None:
+        nonlocal last_s
+        if time.monotonic() - last_s >= LOG_INTERVAL_S:
+            last_s = time.monotonic()
+            log.info("%s: %s documents, %s tokens", name, f"{counts.documents:,}", f"{counts.tokens:,}")
+
+    return tell
+
+
+def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any]) -> dict[str, Any]:
+    files = {name: split["files"] for name, split in splits.items()}
+    # Of a stream only the request is known; how much of it an evaluation reads may change between sessions.
+    request_alone = {name: value for name, value in content.items() if name != "evaluation_tokens"}
+    identity = files if "train" in splits else request_alone
+    return {
+        "format_version": FORMAT_VERSION,
+        "fingerprint": hash_of([FORMAT_VERSION, tokenizer.digest, identity]),
+        "tokenizer_digest": tokenizer.digest,
+        "vocab_size": tokenizer.vocab_size,
+        "add_special_tokens": True,
+        "max_length": content["max_length"],
+        "request": content,
+        "splits": splits,
+    }
+
+
+def _check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
+    """Refuse text that is no longer what it was when its key was computed."""
+    if hash_of(content) != key:
+        raise ProjectError(
+            "DAT001",
+            "changed while it was being prepared",
+            "prepare it again when nothing writes there any more",
+            label,
+        )
+
+
+def _check_documents(request: Request) -> None:
+    """Refuse a split without documents before any work is done. A stream is not opened for it."""
+    dataset = request.config.dataset
+    for _, source, _ in () if dataset.streaming else request.splits():
+        if next(iter(PatientReader.of(source, dataset)), None) is None:
+            raise _no_documents(source, request)
+
+
+def _no_documents(source: TextSource, request: Request) -> ProjectError:
+    num_held_out, evaluation = request.config.dataset.eval_samples, request.corpus.evaluation
+    if num_held_out and source is request.corpus.train and isinstance(evaluation, Part):
+        total = evaluation.source.count()
+        return ProjectError(
+            "DAT004",
+            f"no training documents left: {num_held_out:,} go to evaluation (dataset.eval_samples), "
+            f"the text has {total:,}",
+            "lower dataset.eval_samples, or add text",
+            evaluation.source.label,
+        )
+    if isinstance(source, HashShare):
+        return ProjectError(
+            "DAT004",
+            f"none of its {counted(source.source.count() or 0, 'document')} falls into this share "
+            f"(dataset.validation_split {source.share})",
+            "change dataset.validation_split, or set it to null and dataset.eval_samples to a number or null",
+            source.label,
+        )
+    hint = "check the source, and the slice of it that is taken"
+    return ProjectError("DAT004", "holds no documents", hint, source.label)
+
+
+def _empty(label: str, counts: Counts) -> ProjectError:
+    if counts.documents == 0:
+        return ProjectError("DAT004", "holds no documents", "check the source", label)
+    return ProjectError(
+        "DAT004",
+        f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "
+        f"{counts.too_short:,} too short, {counts.dropped:,} dropped as too long)",
+        "check the source, dataset.min_length and dataset.long_documents",
+        label,
+    )

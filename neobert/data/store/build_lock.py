@@ -1,0 +1,119 @@
+"""One process prepares, the others wait for it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neobert.data.store.token_store import writing
+from neobert.errors import ProjectError
+
+POLL_S = 0.2
+# The owner touches its lock with every batch; one that has not for this long hangs.
+SILENCE_LIMIT_S = 1800.0
+_BUSY = (errno.EACCES, errno.EAGAIN)
+_NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
+
+
+@contextmanager
+def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Callable[[], None]]:
+    """Hold the lock file; yields the function that tells waiting processes of progress.
+
+    The kernel frees the lock of a process that dies. Raises DAT009 where the owner is silent for too long,
+    where the file system knows no locks, or where something else has the name of the lock file.
+    """
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = _open(path)
+    try:
+        owner = _Owner(handle, path)
+        while not _try_lock(handle, path):
+            owner.check(silence_limit_s)
+            time.sleep(POLL_S)
+        with writing(path.parent):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        yield lambda: _tell(path)
+    finally:
+        os.close(handle)
+
+
+def _open(path: Path) -> int:
+    """Open the lock file; its name is known to all, and others may write to a shared cache.
+
+    A link under that name, symbolic or hard, would have this process truncate a file of its user's elsewhere.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise _not_a_lock(path) from None
+        raise
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(handle)
+        raise _not_a_lock(path)
+    return handle
+
+
+def _not_a_lock(path: Path) -> ProjectError:
+    hint = "remove it, or choose another folder with dataset.cache_dir or NEOBERT_CACHE"
+    return ProjectError(
+        "DAT009", "is a link or no regular file, and the lock of this cache needs one", hint, str(path)
+    )
+
+
+def _tell(path: Path) -> None:
+    try:
+        os.utime(path, follow_symlinks=False)
+    except FileNotFoundError as error:
+        hint = "start again; nothing may clean this folder meanwhile"
+        raise ProjectError(
+            "DAT009", "was removed while data was being prepared here", hint, str(path.parent)
+        ) from error
+
+
+def _try_lock(handle: int, path: Path) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        raise ProjectError(
+            "DAT009",
+            f"the file system cannot lock files: {error.strerror}",
+            "point dataset.cache_dir or NEOBERT_CACHE at a local disk",
+            str(path),
+        ) from error
+    return True
+
+
+class _Owner:
+    """The process that holds the lock, and when it last gave a sign, by a clock that nobody sets."""
+
+    def __init__(self, handle: int, path: Path) -> None:
+        self._handle, self._path = handle, path
+        self._sign, self._heard_at_s = self._touched(), time.monotonic()
+
+    def check(self, silence_limit_s: float) -> None:
+        """Raise DAT009 where it has been silent for longer than that."""
+        if (sign := self._touched()) != self._sign:
+            self._sign, self._heard_at_s = sign, time.monotonic()
+        if time.monotonic() - self._heard_at_s > silence_limit_s:
+            name = os.pread(self._handle, 200, 0).decode("utf-8", "replace") or "another process"
+            raise ProjectError(
+                "DAT009",
+                f"{name} has been preparing this data without a sign of progress for {silence_limit_s:.0f} s",
+                "stop that process and start again",
+                str(self._path),
+            )
+
+    def _touched(self) -> int:
+        return os.fstat(self._handle).st_mtime_ns

@@ -1,0 +1,203 @@
+"""Read prepared text through and look at what every rank would get of it, before anything trains.
+
+`python -m neobert.data.store.inspection RESOLVED.json` prepares the text that a resolved config names, as the
+trainer would, and prints one line of JSON: `{"refusal": {...}, "prepared": {...} or null}`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.masking import IGNORED
+from neobert.data.batches.streams import Microbatch, TrainStream
+from neobert.data.entry_point import read_config
+from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.token_store import TokenStore, read_manifest
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+
+MOST_MICROBATCHES = 64
+READ_BYTES = 1 << 24
+NO_REFUSAL = {"code": "", "message": "", "hint": ""}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was found."""
+    print(json.dumps(inspect(read_config(list(arguments)))))
+
+
+def inspect(config: RunConfig) -> dict[str, Any]:
+    """Prepare and inspect; a refusal is a finding."""
+    try:
+        prepared = prepare(config)
+        return {"refusal": NO_REFUSAL, "prepared": describe(config, prepared)}
+    except ProjectError as error:
+        message = f"{error.place}: {error.message}" if error.place else error.message
+        return {"refusal": {"code": error.code, "message": message, "hint": error.hint}, "prepared": None}
+
+
+def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
+    """Gather every fact about the text."""
+    store = prepared.train if isinstance(prepared.train, TokenStore) else None
+    manifest, train = read_manifest(prepared.folder), prepared.report["train"]
+    stored_max = max_stored_id(prepared)
+    # Beyond the vocabulary no microbatch can be built; that is then what there is to say.
+    shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
+    masks = MaskCount(prepared.tokenizer, store)
+    for microbatch in shares.alone:
+        masks.add(microbatch)
+    return {
+        "folder": str(prepared.folder),
+        "fingerprint": prepared.fingerprint,
+        "is_stream": store is None,
+        "altered_files": altered_files(prepared.folder, manifest),
+        "tokenizer_digest": prepared.tokenizer.digest,
+        "data_tokenizer_digest": manifest["tokenizer_digest"],
+        "vocab_size": prepared.tokenizer.vocab_size,
+        "max_token_id": max(stored_max, masks.max_id),
+        "num_tokens": None if store is None else store.num_tokens,
+        "num_eval_tokens": None if prepared.eval is None else prepared.eval.num_tokens,
+        "epochs": prepared.report.get("epochs"),
+        "fill": prepared.report["microbatch"].get("fill"),
+        "truncation_share": train["truncation_share"],
+        "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
+        "histogram": train["histogram"],
+        **shares.summary(),
+        **masks.summary(),
+    }
+
+
+def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
+    """Sum up every file of the splits and return those that are not what was written."""
+    described = {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}
+    return [name for name, file in sorted(described.items()) if digest_of(folder / name) != file["sha256"]]
+
+
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file, read in pieces."""
+    digest = sha256()
+    with path.open("rb") as file:
+        while piece := file.read(READ_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def max_stored_id(prepared: PreparedData) -> int:
+    """Return the largest id of the splits that are stored; -1 where none is."""
+    stores = [store for store in (prepared.train, prepared.eval) if isinstance(store, TokenStore)]
+    return max((int(store.tokens.max(initial=0)) for store in stores), default=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The first microbatches of an epoch, as each of several ranks gets them and as one process would."""
+
+    by_rank: list[list[Microbatch]]
+    alone: list[Microbatch]
+
+    @classmethod
+    def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
+        """Read the same number of rounds for every rank, and as many microbatches for one process."""
+        world_size = config.distributed.nproc_per_node * config.distributed.nnodes
+        rounds = max(1, MOST_MICROBATCHES // world_size)
+        by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
+        rounds = min(map(len, by_rank))
+        alone = list(_first(config, prepared, 0, 1, max(1, rounds * world_size)))
+        return cls([share[:rounds] for share in by_rank], alone)
+
+    def summary(self) -> dict[str, Any]:
+        """Compare who got which sample."""
+        got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
+        expected = (
+            {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
+        )
+        return {
+            "sampled_microbatches": sum(map(len, self.by_rank)),
+            "repeated_samples": sum(count - 1 for count in got.values()),
+            "missing_samples": len(expected - got.keys()),
+            "empty_ranks": [
+                rank
+                for rank, share in enumerate(self.by_rank)
+                if not any(batch.num_tokens for batch in share)
+            ],
+        }
+
+
+def _first(
+    config: RunConfig, prepared: PreparedData, rank: int, world_size: int, rounds: int
+) -> Iterator[Microbatch]:
+    """Yield a rank's microbatches of the rounds that lie within the first epoch."""
+    with TrainStream(prepared, config, prepared.tokenizer, rank, world_size) as stream:
+        for batch in islice(stream, rounds):
+            if batch.cursor.epoch > 0:
+                return
+            yield batch
+
+
+def _samples(batch: Microbatch) -> list[int]:
+    return batch.sample_ids.tolist()
+
+
+class MaskCount:
+    """What the masks did to the sampled microbatches."""
+
+    def __init__(self, tokenizer: TokenizerBundle, store: TokenStore | None) -> None:
+        self._is_maskable = torch.from_numpy(np.asarray(tokenizer.is_maskable))
+        self._store = store
+        self.max_id = self._maskable = self._targets = self._special = self._padding = self._wrong = 0
+
+    def add(self, batch: Microbatch) -> None:
+        """Count one microbatch."""
+        is_token = _is_token(batch)
+        labels, ids = batch.labels.flatten(), batch.input_ids.flatten()
+        is_target = labels != IGNORED
+        original = torch.where(is_target, labels, ids)
+        self.max_id = max(self.max_id, int(original.max()))
+        self._targets += int(is_target.sum())
+        self._padding += int((is_target & ~is_token).sum())
+        known = original.clamp(max=len(self._is_maskable) - 1)
+        self._special += int((is_target & ~self._is_maskable[known]).sum())
+        self._maskable += int((is_token & self._is_maskable[known]).sum())
+        if self._store is not None:
+            self._wrong += int((original[is_token] != torch.from_numpy(_text_of(batch, self._store))).sum())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts."""
+        return {
+            "num_maskable": self._maskable,
+            "masked_share": self._targets / max(1, self._maskable),
+            "special_targets": self._special,
+            "padding_targets": self._padding,
+            "wrong_labels": self._wrong,
+        }
+
+
+def _is_token(batch: Microbatch) -> torch.Tensor:
+    """Say of each place, flattened, whether it holds text."""
+    if batch.attention_mask is not None:
+        return batch.attention_mask.flatten() if batch.num_tokens else torch.zeros(1, dtype=torch.bool)
+    return torch.arange(batch.input_ids.numel()) < batch.num_tokens
+
+
+def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
+    """Read the batch's segments from the store anew, [num_tokens]."""
+    segments = batch.sample_ids.numpy()
+    pieces = [store.tokens[store.offsets[number] : store.offsets[number + 1]] for number in segments]
+    return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, dtype=np.int64)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,215 @@
+"""Prepare text once: tokenise it, cut it to the context, keep it as a memory map; then open that.
+
+`python -m neobert.data.store.prepare RESOLVED.json [FOLDER]` prepares the text of a resolved config and
+prints a JSON report.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import RunConfig, TokenizerConfig
+from neobert.data.batches.document_stream import DocumentStream, open_stream
+from neobert.data.batches.shape import BatchShape, batch_shape, segment_length
+from neobert.data.entry_point import report_to_stdout
+from neobert.data.sources.corpus import Corpus, open_corpus
+from neobert.data.sources.file_digests import FOLDER as DIGESTS
+from neobert.data.sources.file_digests import FileDigests, described_by_ends
+from neobert.data.sources.readers import HashShare
+from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, encoder_for, hash_of
+from neobert.data.store.build_lock import build_lock
+from neobert.data.store.report import epochs_needed, fill_of, shape_report, split_report
+from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, read_manifest
+from neobert.data.tokenize.encoding_pool import check_not_a_child
+from neobert.data.tokenize.tokenizers import TokenizerBundle, is_trained, load_tokenizer
+from neobert.errors import ProjectError
+from neobert.runfiles.cache_folder import cache_folder
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedData:
+    """Text that is ready to train on.
+
+    Attributes:
+        folder: where it lies, named by a hash of everything that went into it.
+        train: memory map, or the stream where `dataset.streaming` asks for one.
+        eval: evaluation segments, or None.
+        fingerprint: sha256 hex of the content, the same wherever and whenever it was prepared; of a stream,
+            whose content is not known, of the request.
+        report: JSON-able: counts, lengths, fill.
+    """
+
+    folder: Path
+    train: TokenStore | DocumentStream
+    eval: TokenStore | None
+    tokenizer: TokenizerBundle
+    fingerprint: str
+    report: dict[str, Any]
+
+    @property
+    def tokenizer_dir(self) -> Path:
+        """The tokenizer as a Hugging Face folder."""
+        return self.folder / TOKENIZER_FOLDER
+
+
+def prepare(
+    config: RunConfig, on_progress: Callable[[], None] = lambda: None, *, output: Path | None = None
+) -> PreparedData:
+    """Prepare the text that a config names, or open what was prepared before.
+
+    It is kept in `output`, a new folder, else in the cache. A cache folder that was an `output` is opened.
+    Whichever process comes first does the work, and calls `on_progress` as it goes; the others wait for it.
+    Raises ProjectError with a DAT or TOK code, or CKP010.
+    """
+    cache = cache_folder(config.dataset)
+    describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
+    corpus = open_corpus(config.dataset, describe)
+    _check_evaluation(config, corpus)
+    tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
+    request = Request(config, corpus, tokenizer)
+    key = request.key()
+    folder = output or (cache if (cache / MANIFEST).exists() else cache / key)
+    if not (folder / MANIFEST).exists():
+        check_not_a_child()
+        with build_lock(cache / f".{key}.lock") as report_progress:
+
+            def tell() -> None:
+                report_progress()
+                on_progress()
+
+            if not (folder / MANIFEST).exists():
+                build(folder, request, key, tell)
+    return _open(folder, request)
+
+
+def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
+    """A stream has no end to evaluate to: its evaluation must be bounded, and cannot be a share.
+
+    No text is needed, unless a checkpoint is to be the best of those that were evaluated.
+    """
+    if corpus.evaluation is None and config.trainer.metric_for_best_model is not None:
+        raise ProjectError(
+            "CKP010",
+            "evaluations tell the best checkpoint, and the text has nothing to evaluate on",
+            "set dataset.eval_samples or dataset.validation_split, or trainer.metric_for_best_model to null",
+            "trainer.metric_for_best_model",
+        )
+    has_split = corpus.evaluation is not None and not isinstance(corpus.evaluation, HashShare)
+    is_cut = has_split and config.trainer.eval_max_batches is not None
+    if config.dataset.streaming and config.dataset.eval_samples is None and not is_cut:
+        raise ProjectError(
+            "DAT001",
+            "a stream needs a bounded set of evaluation documents",
+            "set dataset.eval_samples, or trainer.eval_max_batches beside an evaluation split",
+            "dataset.streaming",
+        )
+
+
+def _open(folder: Path, request: Request) -> PreparedData:
+    manifest, config = read_manifest(folder), request.config
+    _check_request(folder, manifest, request)
+    _check_tokenizer_is_there(folder)
+    tokenizer = request.tokenizer or load_tokenizer(TokenizerConfig(path=str(folder / TOKENIZER_FOLDER)))
+    _check_manifest(folder, manifest, tokenizer, segment_length(config))
+    splits = manifest["splits"]
+    sources = {"train": request.corpus.train, "eval": request.corpus.evaluation}
+    # Another run may have prepared the same text from another place: the report names this run's.
+    report: dict[str, Any] = {
+        name: split["counts"] | {"source": source.label}
+        for name, split in splits.items()
+        if (source := sources[name]) is not None
+    }
+    train: TokenStore | DocumentStream
+    if config.dataset.streaming:
+        train, counts = open_stream(request.corpus.train, encoder_for(config, tokenizer), config.dataset)
+        report["train"] = split_report(f"{train.label}, its head", counts)
+    else:
+        train = open_split(folder, "train", splits["train"])
+    report["train"] = _with_column(report["train"], request.corpus)
+    report |= _batch_report(config, train) | {
+        "folder": str(folder),
+        "fingerprint": manifest["fingerprint"],
+        "tokenizer": tokenizer.summary(),
+    }
+    evaluation = open_split(folder, "eval", splits["eval"]) if "eval" in splits else None
+    return PreparedData(folder, train, evaluation, tokenizer, manifest["fingerprint"], report)
+
+
+def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
+    """Say beside the source which column was taken: rows may have several that read well."""
+    column = corpus.train.column
+    return counts if column is None else {"source": counts["source"], "column": column} | counts
+
+
+def _batch_report(config: RunConfig, train: TokenStore | DocumentStream) -> dict[str, Any]:
+    shape = batch_shape(config, config.trainer.per_device_train_batch_size, train.statistics)
+    microbatch = shape_report(shape, train.statistics)
+    if isinstance(train, DocumentStream):
+        return {"microbatch": microbatch}
+    _check_enough(train, shape.value)
+    fill = fill_of(train, shape.value)
+    return {
+        "microbatch": microbatch | {"fill": fill},
+        "epochs": epochs_needed(config, shape.value, fill, train),
+    }
+
+
+def _check_enough(train: TokenStore, shape: BatchShape) -> None:
+    """A text that does not fill one microbatch is no text to train on."""
+    has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.rows)
+    if has < holds:
+        unit = "tokens" if shape.is_packed else "documents"
+        raise ProjectError(
+            "DAT004",
+            f"the training text has {has:,} {unit}, one microbatch holds {holds:,}",
+            "add text, or lower trainer.per_device_train_batch_size",
+            "dataset",
+        )
+
+
+def _check_tokenizer_is_there(folder: Path) -> None:
+    """Checkpoints take it along: a run that cannot find it is not to learn so at its first save."""
+    if not (folder / TOKENIZER_FOLDER / "tokenizer.json").is_file():
+        hint = f"remove {folder} and prepare the data again"
+        raise ProjectError("DAT001", "has no tokenizer.json", hint, str(folder / TOKENIZER_FOLDER))
+
+
+def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
+    """Refuse a folder of a name of its own that was prepared from another text or with other settings."""
+    there, here = manifest["request"], request.content()
+    if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
+        return
+    raise ProjectError(
+        "DAT002",
+        "was prepared with another " + ", ".join(name for name in here if there.get(name) != here[name]),
+        "set dataset.cache_dir to another folder, or prepare this text: data prepare --output NEW",
+        str(folder),
+    )
+
+
+def _check_manifest(
+    folder: Path, manifest: dict[str, Any], tokenizer: TokenizerBundle, max_length: int
+) -> None:
+    expected = {
+        "tokenizer_digest": tokenizer.digest,
+        "vocab_size": tokenizer.vocab_size,
+        "max_length": max_length,
+        "add_special_tokens": True,
+    }
+    for name, value in expected.items():
+        if manifest.get(name) != value:
+            raise ProjectError(
+                "DAT002",
+                f"was prepared with {name} {manifest.get(name)}, this run has {value}",
+                f"remove {folder} and prepare the data again",
+                str(folder / MANIFEST),
+            )
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    sys.exit(report_to_stdout(lambda config: prepare(config, output=target).report, sys.argv[1:2]))

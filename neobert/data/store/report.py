@@ -1,0 +1,58 @@
+"""What there is to say about prepared text: counts, lengths, fill, epochs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.packing import pack_densely
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.stateless_random import permuted
+from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.tokenize.encoding import Counts
+from neobert.plan.derived import Derived
+
+FILL_SAMPLE_SEGMENTS = 1 << 16
+
+
+def split_report(label: str, counts: Counts) -> dict[str, Any]:
+    """Describe what became of a split's documents."""
+    report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
+    report["histogram"] = _histogram(counts.histogram)
+    return report
+
+
+def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:
+    """Describe the microbatches that the text is cut into."""
+    return {
+        "tokens": shape.value.capacity,
+        "slots": shape.value.num_slots,
+        "reason": shape.reason,
+        "segment_length": {name: round(value, 2) for name, value in asdict(statistics).items()},
+    }
+
+
+def fill_of(store: TokenStore, shape: BatchShape) -> float:
+    """Measure the share of microbatches that holds tokens, on some segments of a split in shuffled order."""
+    sample = permuted(0, 0, min(FILL_SAMPLE_SEGMENTS, len(store)), len(store))
+    lengths = store.lengths(sample)
+    if shape.is_packed:
+        return round(pack_densely(lengths, shape.capacity, shape.max_segments).fill, 4)
+    whole = lengths[: len(lengths) // shape.rows * shape.rows]
+    rows = (whole if len(whole) else lengths).reshape(-1, min(shape.rows, len(lengths)))
+    return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
+
+
+def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, train: TokenStore) -> float:
+    """Return how often the run reads the text."""
+    trainer, distributed = config.trainer, config.distributed
+    microbatches = trainer.max_steps * trainer.gradient_accumulation_steps
+    world = distributed.nproc_per_node * distributed.nnodes
+    tokens = shape.capacity * fill if shape.is_packed else shape.rows * train.statistics.mean
+    return round(microbatches * world * tokens / train.num_tokens, 3)
+
+
+def _histogram(counts: list[int]) -> list[list[int]]:
+    """Pair each bin's longest length with its documents; leave out the empty ones."""
+    return [[1 << power, count] for power, count in enumerate(counts) if count]

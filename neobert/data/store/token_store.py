@@ -1,0 +1,201 @@
+"""Prepared text on disk: token ids run together, and where each segment starts.
+
+A split is two files, `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
+[N + 1]); a segment carries its markers and is ready to train on. `manifest.json` is written last, into a
+folder that is renamed into place after it: a folder that counts is a folder that is whole.
+
+    N segments
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.tokenize.encoding import Encoded
+from neobert.errors import ProjectError
+
+FORMAT_VERSION = 2
+MANIFEST = "manifest.json"
+_MANIFEST_NEEDS = {"fingerprint", "request", "splits", "tokenizer_digest"}
+CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStatistics:
+    """Lengths of segments in tokens."""
+
+    mean: float
+    std: float
+    longest: int
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.integer]) -> LengthStatistics:
+        """Measure [N] lengths."""
+        return cls(float(lengths.mean()), float(lengths.std()), int(lengths.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class TokenStore:
+    """Segments: number i is `tokens[offsets[i]:offsets[i + 1]]`."""
+
+    tokens: NDArray[np.unsignedinteger]
+    offsets: NDArray[np.int64]
+    statistics: LengthStatistics
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all segments."""
+        return int(self.offsets[-1])
+
+    def lengths(self, segments: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lengths of some segments."""
+        return self.offsets[segments + 1] - self.offsets[segments]
+
+    @classmethod
+    def of(cls, batches: list[Encoded]) -> TokenStore:
+        """Hold encoded batches in memory. At least one segment."""
+        lengths = np.concatenate([batch.lengths for batch in batches])
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        return cls(np.concatenate([batch.tokens for batch in batches]), offsets, LengthStatistics.of(lengths))
+
+
+class SplitWriter:
+    """Writes one split batch by batch, hashing as it goes."""
+
+    def __init__(self, folder: Path, split: str, dtype: np.dtype[np.unsignedinteger]) -> None:
+        self._folder, self._split = folder, split
+        self._dtype = dtype.newbyteorder("<")
+        self._end = 0
+        self._length_sum, self._square_sum, self._longest, self._segments = 0, 0.0, 0, 0
+        with writing(folder), ExitStack() as files:
+            self._tokens = files.enter_context(closing(_HashedFile(folder / f"{split}.tokens")))
+            self._offsets = files.enter_context(closing(_HashedFile(folder / f"{split}.offsets")))
+            self._offsets.write(np.zeros(1, "<i8"))
+            self._files = files.pop_all()
+
+    def append(self, encoded: Encoded) -> None:
+        """Write the segments of a batch."""
+        ends = self._end + np.cumsum(encoded.lengths)
+        with writing(self._folder):
+            self._tokens.write(encoded.tokens.astype(self._dtype, copy=False))
+            self._offsets.write(ends.astype("<i8"))
+        self._end += len(encoded.tokens)
+        self._segments += len(encoded.lengths)
+        self._square_sum += float(np.square(encoded.lengths, dtype=np.float64).sum())
+        self._longest = max(self._longest, int(encoded.lengths.max(initial=0)))
+
+    def finish(self) -> dict[str, Any]:
+        """Flush to the disk and describe the split for the manifest."""
+        with writing(self._folder):
+            files = {file.name: file.finish() for file in (self._tokens, self._offsets)}
+        mean = self._end / max(1, self._segments)
+        variance = max(0.0, self._square_sum / max(1, self._segments) - mean**2)
+        return {
+            "segments": self._segments,
+            "tokens": self._end,
+            "dtype": self._dtype.name,
+            "lengths": {"mean": mean, "std": variance**0.5, "longest": self._longest},
+            "files": files,
+        }
+
+    def abandon(self) -> None:
+        """Close the files, whatever state they are in."""
+        self._files.close()
+
+
+class _HashedFile:
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self._handle = path.open("xb")
+        self._digest = sha256()
+        self._size = 0
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
+        self._handle.write(data)
+        self._digest.update(data)
+        self._size += len(data)
+
+    def finish(self) -> dict[str, Any]:
+        self._handle.flush()
+        os.fsync(self._handle.fileno())
+        self._handle.close()
+        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
+
+    def close(self) -> None:
+        # A full disk refuses the last flush too; the folder is removed next.
+        with suppress(OSError):
+            self._handle.close()
+
+
+def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStore:
+    """Map a split into memory. Raises DAT001 where a file is missing or not of the size in the manifest."""
+    for name, file in described["files"].items():
+        _check_size(folder / name, file["bytes"])
+    tokens = np.memmap(folder / f"{split}.tokens", np.dtype(described["dtype"]).newbyteorder("<"), mode="r")
+    offsets = np.memmap(folder / f"{split}.offsets", "<i8", mode="r")
+    statistics = LengthStatistics(**described["lengths"])
+    return TokenStore(np.asarray(tokens), np.asarray(offsets), statistics)
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest and push it to the disk."""
+    with writing(folder), (folder / MANIFEST).open("x", encoding="utf-8") as handle:
+        json.dump(manifest, handle, indent=1, sort_keys=True)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read a manifest. Raises DAT001 for one that is broken or of another format."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        version = manifest["format_version"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _broken(path, f"is no manifest of prepared data ({error})") from error
+    if version != FORMAT_VERSION:
+        raise _broken(path, f"has format {version}, this version reads {FORMAT_VERSION}")
+    if missing := sorted(_MANIFEST_NEEDS - manifest.keys()):
+        raise _broken(path, f"has no {', '.join(missing)}")
+    return dict(manifest)
+
+
+@contextmanager
+def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
+    """Turn what the file system refuses into DAT009."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ProjectError(
+            "DAT009",
+            "the disk is full" if is_full else f"cannot be written: {error.strerror or error}",
+            f"free space, or {elsewhere}",
+            str(folder),
+        ) from error
+
+
+def _check_size(path: Path, expected: int) -> None:
+    size = path.stat().st_size if path.exists() else None
+    if size != expected:
+        found = "is missing" if size is None else f"has {size:,} bytes"
+        raise _broken(path, f"{found}; the manifest says {expected:,}")
+
+
+def _broken(path: Path, message: str) -> ProjectError:
+    return ProjectError("DAT001", message, f"remove {path.parent} and prepare the data again", str(path))

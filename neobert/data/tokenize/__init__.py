@@ -1,0 +1,1 @@
+"""Tokenizers, and documents as segments of token ids."""

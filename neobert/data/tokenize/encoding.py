@@ -1,0 +1,266 @@
+"""Documents to segments: token ids with their markers, each at most as long as the context."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV, encode_in_processes
+from neobert.data.tokenize.long_texts import pieces_of
+from neobert.errors import ProjectError
+
+if TYPE_CHECKING:  # at run time it costs each tokenising process the import of transformers
+    from neobert.data.tokenize.tokenizers import TokenizerBundle
+
+LongDocuments = Literal["split", "truncate", "drop", "error"]
+BATCH_DOCUMENTS = 512
+BATCH_CHARACTERS = 1 << 23
+# The tokenizers library holds about 90 bytes per token, and a character may be a token.
+TOKENISED_CHARACTERS = 1 << 21
+NUM_MARKERS = 2
+Item = TypeVar("Item")
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the documents. Lengths are in tokens, markers included.
+
+    `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
+    tokens stand for what the tokenizer has none for, `special` ones are spelled by the text, as "[MASK]".
+    """
+
+    documents: int = 0
+    empty: int = 0
+    too_short: int = 0
+    split: int = 0
+    truncated: int = 0
+    dropped: int = 0
+    segments: int = 0
+    tokens: int = 0
+    tokens_lost: int = 0
+    unknown: int = 0
+    special: int = 0
+    histogram: list[int] = field(default_factory=lambda: [0] * 33)
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of another batch."""
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            total = (
+                [a + b for a, b in zip(mine, theirs, strict=True)]
+                if isinstance(mine, list)
+                else mine + theirs
+            )
+            setattr(self, item.name, total)
+
+    @property
+    def maskable(self) -> int:
+        """Tokens that may be masked: neither markers nor special or unknown tokens."""
+        return self.tokens - NUM_MARKERS * self.segments - self.special - self.unknown
+
+    @property
+    def truncation_share(self) -> float:
+        """Share of the tokens read that truncating and dropping lost."""
+        return self.tokens_lost / max(1, self.tokens + self.tokens_lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Segments of one batch: `tokens` [n] run together, `lengths` int64 [segments].
+
+    `too_long` is (document in the batch, its length) where a document may not be longer than the context.
+    """
+
+    tokens: NDArray[np.unsignedinteger]
+    lengths: NDArray[np.int64]
+    counts: Counts
+    too_long: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEncoder:
+    """Turns texts into segments `start ids end` of at most `max_length` tokens."""
+
+    backend: Tokenizer
+    start_id: int
+    end_id: int
+    max_length: int
+    min_length: int
+    long_documents: LongDocuments
+    dtype: np.dtype[np.unsignedinteger]
+    unknown_id: int | None
+    is_maskable: NDArray[np.bool_]
+
+    def encode(self, texts: Iterable[str]) -> Encoded:
+        """Encode one batch."""
+        counts = Counts()
+        flat = array("I")
+        lengths: list[int] = []
+        too_long = None
+        for place, ids in enumerate(self._ids(texts)):
+            if too_long is None and self.long_documents == "error" and self._length(ids) > self.max_length:
+                too_long = (place, self._length(ids))
+            for piece in self._pieces(ids, counts):
+                flat.append(self.start_id)
+                flat.extend(piece)
+                flat.append(self.end_id)
+                lengths.append(self._length(piece))
+        counts.segments, counts.tokens = len(lengths), len(flat)
+        tokens = np.frombuffer(flat, np.uint32).astype(self.dtype)
+        counts.unknown = int((tokens == self.unknown_id).sum()) if self.unknown_id is not None else 0
+        counts.special = int((~self.is_maskable[tokens]).sum()) - NUM_MARKERS * len(lengths) - counts.unknown
+        return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
+
+    def _ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+        """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenised at once."""
+        pieces = (piece for text in texts for piece in self._marked_pieces(text))
+        ids = array("I")
+        for batch in _batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
+            encodings = self.backend.encode_batch_fast(
+                [piece for piece, _ in batch], add_special_tokens=False
+            )
+            for (_, is_last), encoding in zip(batch, encodings, strict=True):
+                ids.extend(encoding.ids)
+                if is_last:
+                    yield ids
+                    ids = array("I")
+
+    def _marked_pieces(self, text: str) -> Iterator[tuple[str, bool]]:
+        """Yield the pieces of a document, and whether each is the last."""
+        length = 0
+        for piece in pieces_of(text, self._joins):
+            length += len(piece)
+            yield piece, length == len(text)
+
+    def _joins(self, left: str, right: str) -> bool:
+        """Tell whether the tokens of two texts are those of the texts joined.
+
+        They are where the tokenizer splits at the cut, and not where it adds a prefix to each text.
+        """
+        encoded = self.backend.encode_batch_fast([left, right, left + right], add_special_tokens=False)
+        before, after, whole = (encoding.ids for encoding in encoded)
+        return bool(before + after == whole)
+
+    @staticmethod
+    def _length(ids: Sequence[int]) -> int:
+        return len(ids) + NUM_MARKERS
+
+    def _pieces(self, ids: Sequence[int], counts: Counts) -> Iterable[Sequence[int]]:
+        length, room = self._length(ids), self.max_length - NUM_MARKERS
+        counts.documents += 1
+        counts.histogram[(length - 1).bit_length()] += 1
+        if not ids:
+            counts.empty += 1
+            return []
+        if length < self.min_length:
+            counts.too_short += 1
+            return []
+        if length <= self.max_length:
+            return [ids]
+        if self.long_documents == "split":
+            counts.split += 1
+            return (ids[start : start + room] for start in range(0, len(ids), room))
+        if self.long_documents == "truncate":
+            counts.truncated += 1
+            counts.tokens_lost += len(ids) - room
+            return [ids[:room]]
+        counts.dropped += 1
+        counts.tokens_lost += length
+        return []
+
+
+def segment_encoder(
+    bundle: TokenizerBundle, max_length: int, min_length: int, long_documents: LongDocuments
+) -> SegmentEncoder:
+    """Build the encoder for a tokenizer. Raises MOD002 where the context has no room beside the markers."""
+    if max_length <= NUM_MARKERS:
+        raise ProjectError(
+            "MOD002",
+            f"a context of {max_length} has no room for text beside {NUM_MARKERS} markers",
+            "set dataset.max_seq_length to 8 or more",
+            "dataset.max_seq_length",
+        )
+    backend = Tokenizer.from_str(bundle.tokenizer.backend_tokenizer.to_str())
+    backend.no_truncation()
+    backend.no_padding()
+    unknown_id = bundle.tokenizer.unk_token_id
+    return SegmentEncoder(
+        backend,
+        bundle.cls_id,
+        bundle.sep_id,
+        max_length,
+        min_length,
+        long_documents,
+        token_dtype(bundle.vocab_size),
+        None if unknown_id in (bundle.cls_id, bundle.sep_id) else unknown_id,
+        bundle.is_maskable,
+    )
+
+
+def check_maskable(label: str, counts: Counts) -> None:
+    """Raise DAT004 for text from which nothing can be learned: no token of it may be masked."""
+    if counts.maskable == 0:
+        raise ProjectError(
+            "DAT004",
+            f"none of {counts.tokens - NUM_MARKERS * counts.segments:,} tokens can be masked: "
+            f"{counts.special:,} are special tokens, {counts.unknown:,} unknown to the tokenizer",
+            "check the text, dataset.text_column and the tokenizer",
+            label,
+        )
+
+
+def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    """Return the narrowest unsigned type that holds every id."""
+    return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
+
+
+def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, label: str) -> Iterator[Encoded]:
+    """Encode batch by batch, in order whatever `num_proc`.
+
+    Raises DAT012 for a document longer than the context where that is an error.
+    """
+    documents = 0
+    batches = _batched(texts, BATCH_DOCUMENTS, BATCH_CHARACTERS, len)
+    for encoded in _encoded(batches, encoder, num_proc):
+        if encoded.too_long is not None:
+            place, length = encoded.too_long
+            raise ProjectError(
+                "DAT012",
+                f"document {documents + place + 1:,} has {length:,} tokens, markers included; "
+                f"the context holds {encoder.max_length:,}",
+                "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",
+                label,
+            )
+        documents += encoded.counts.documents
+        yield encoded
+
+
+def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int) -> Iterator[Encoded]:
+    if num_proc > 1:
+        return encode_in_processes(batches, encoder, num_proc)
+    # Unset, the library falls back to one core after a fork, and warns. A user's value stays.
+    os.environ.setdefault(PARALLELISM_ENV, "true")
+    return map(encoder.encode, batches)
+
+
+def _batched(
+    items: Iterable[Item], most_items: int, most_characters: int, size_of: Callable[[Item], int]
+) -> Iterator[tuple[Item, ...]]:
+    """Yield batches that end at `most_items` items or at `most_characters` characters."""
+    batch: list[Item] = []
+    characters = 0
+    for item in items:
+        batch.append(item)
+        characters += size_of(item)
+        if len(batch) >= most_items or characters >= most_characters:
+            yield tuple(batch)
+            batch, characters = [], 0
+    if batch:
+        yield tuple(batch)

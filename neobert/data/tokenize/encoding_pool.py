@@ -1,0 +1,90 @@
+"""Tokenising in several processes. Each of them imports the program that asked for it before it begins."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING
+
+from neobert.errors import ProjectError
+
+if TYPE_CHECKING:
+    from neobert.data.tokenize.encoding import Encoded, SegmentEncoder
+
+PARALLELISM_ENV = "TOKENIZERS_PARALLELISM"
+GUARD = "put what the program does under `if __name__ == '__main__':`, or set dataset.num_proc to 1"
+
+
+def encode_in_processes(
+    batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int
+) -> Iterator[Encoded]:
+    """Encode batches in order. Raises DAT009 where the processes cannot begin, or one of them is killed."""
+    _check_program_has_a_file()
+    context = multiprocessing.get_context("spawn")
+    has_begun = False
+    with ProcessPoolExecutor(num_proc, context, _start_process, (encoder,)) as pool:
+        waiting: deque[Future[Encoded]] = deque()
+        try:
+            for batch in batches:
+                waiting.append(pool.submit(_encode_in_process, batch))
+                if len(waiting) > 2 * num_proc:
+                    yield waiting.popleft().result()
+                    has_begun = True
+            while waiting:
+                yield waiting.popleft().result()
+                has_begun = True
+        except BrokenProcessPool as error:
+            raise _broken(has_begun) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def check_not_a_child() -> None:
+    """Raise DAT009 in a process that is still importing the program of its parent.
+
+    A program without a main guard comes by here again in each tokenising process, and would wait for the lock
+    that its parent holds while the parent waits for it.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        message = "a tokenising process imported this program, and it began to prepare data again"
+        raise ProjectError("DAT009", message, GUARD, "dataset.num_proc")
+
+
+def _check_program_has_a_file() -> None:
+    """A program read from standard input claims a file that no other process can open."""
+    main = sys.modules["__main__"]
+    program = getattr(main, "__file__", None)
+    if main.__spec__ is None and program is not None and not os.path.exists(program):
+        raise ProjectError(
+            "DAT009",
+            f"tokenising processes have to import the program, and {program} is no file",
+            "run it from a file, or set dataset.num_proc to 1",
+            "dataset.num_proc",
+        )
+
+
+def _broken(has_begun: bool) -> ProjectError:
+    if has_begun:
+        message = "a tokenizer worker was killed, probably because memory ran out"
+        return ProjectError("DAT009", message, "lower dataset.num_proc", "dataset.num_proc")
+    message = "the tokenising processes ended before they had begun; what they said stands above"
+    return ProjectError("DAT009", message, GUARD, "dataset.num_proc")
+
+
+_encoder_of_process: SegmentEncoder | None = None
+
+
+def _start_process(encoder: SegmentEncoder) -> None:
+    global _encoder_of_process
+    os.environ[PARALLELISM_ENV] = "false"  # there is a process per core already
+    _encoder_of_process = encoder
+
+
+def _encode_in_process(texts: tuple[str, ...]) -> Encoded:
+    assert _encoder_of_process is not None
+    return _encoder_of_process.encode(texts)

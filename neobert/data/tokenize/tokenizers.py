@@ -1,0 +1,275 @@
+"""The tokenizer: loaded or trained, checked for what masked pretraining needs, padded to a round size."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data.sources import hub
+from neobert.data.sources.corpus import Corpus
+from neobert.data.tokenize.wordpiece import marker_template, train_wordpiece
+from neobert.errors import ProjectError
+from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED, VOCAB_MULTIPLE, round_up
+
+INERT_TOKEN = "<|neobert_extra_token_{}|>"
+SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
+_ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenizerBundle:
+    """A tokenizer and what follows from it.
+
+    Attributes:
+        tokenizer: the fast tokenizer, inert tokens included; `len(tokenizer) == vocab_size`.
+        digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
+        vocab_size: size of the vocabulary, a multiple of 128.
+        num_tokens: the part of it that text can produce; the rest is inert.
+        special_ids: ids that are never masked: special and inert tokens.
+        random_ids: int64 [n], ids that the random share of the masks is drawn from: all others.
+        is_maskable: bool [vocab_size].
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    digest: str
+    vocab_size: int
+    num_tokens: int
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    random_ids: NDArray[np.int64]
+    is_maskable: NDArray[np.bool_]
+
+    def summary(self) -> dict[str, Any]:
+        """Describe it for reports."""
+        return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json` and its config to a folder. Raises OSError."""
+        try:
+            self.tokenizer.save_pretrained(folder)
+        except OSError:
+            raise
+        except Exception as error:  # the library raises plain Exception for a full disk
+            number = SYSTEM_ERROR.search(str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error), str(folder)) from error
+
+
+def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
+    """Load the tokenizer that a config names (`path` beats `name`), or train one where it names none.
+
+    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003
+    (not fast), TOK004 (cannot be trained).
+    """
+    place = config.path or config.name or "tokenizer"
+    if config.path is not None:
+        tokenizer = _from_path(Path(os.path.expanduser(config.path)), config)
+    elif config.name is not None:
+        tokenizer = _from_hub(config.name, config)
+    else:
+        tokenizer = _trained(config, corpus)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ProjectError("TOK003", "is not a fast tokenizer", "save it with a tokenizer.json", place)
+    _complete_roles(tokenizer, place, may_add=config.allow_special_token_rewrite)
+    _check_template(tokenizer, place, may_rewrite=config.allow_special_token_rewrite)
+    requested = trained_size(config) if is_trained(config) else 0
+    return bundle(tokenizer, max(len(tokenizer), requested), place)
+
+
+def is_trained(config: TokenizerConfig) -> bool:
+    """Whether the tokenizer is trained from the corpus."""
+    return config.path is None and config.name is None
+
+
+def trained_size(config: TokenizerConfig) -> int:
+    """Return the size of the vocabulary to train."""
+    return config.vocab_size or BERT_SIZE
+
+
+def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
+    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; derive the rest.
+
+    Raises TOK001 for a vocabulary without words or with gaps between its ids.
+    """
+    num_tokens = _pad_vocabulary(tokenizer, minimum_size)
+    ids = set(tokenizer.get_vocab().values())
+    added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = {*tokenizer.all_special_ids, *added}
+    if max(ids) >= len(ids) or special >= ids:
+        fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if max(ids) >= len(ids) else "has no words"
+        raise _unreadable(place, fault, "give a whole tokenizer, its tokens numbered without gaps")
+    is_maskable = np.ones(len(ids), dtype=np.bool_)
+    is_maskable[list(special)] = False
+    return TokenizerBundle(
+        tokenizer=tokenizer,
+        digest=_digest(tokenizer),
+        vocab_size=len(ids),
+        num_tokens=num_tokens,
+        pad_id=tokenizer.pad_token_id,
+        cls_id=tokenizer.cls_token_id,
+        sep_id=tokenizer.sep_token_id,
+        mask_id=tokenizer.mask_token_id,
+        special_ids=tuple(sorted(special)),
+        random_ids=np.flatnonzero(is_maskable).astype(np.int64),
+        is_maskable=is_maskable,
+    )
+
+
+def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
+    """Compare with a tokenizer.json: tokens that have another number or none here, out of how many it has.
+
+    Inert ones do not count. Where no token has another number, less than half may have none: renamed tokens
+    are no other vocabulary, and are told as 0. Raises TOK001 for a file that is no tokenizer.
+    """
+    here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
+    is_moved = any(here[token] != number for token, number in there.items() if token in here)
+    num_other = sum(here.get(token) != number for token, number in there.items())
+    return (num_other if is_moved or 2 * num_other > len(there) else 0), len(there)
+
+
+def _words(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+    return {token: number for token, number in tokenizer.get_vocab().items() if not INERT.fullmatch(token)}
+
+
+def _pad_vocabulary(tokenizer: PreTrainedTokenizerFast, minimum_size: int) -> int:
+    """Add inert tokens up to the next multiple of 128; return the number of tokens that are not inert."""
+    vocabulary = tokenizer.get_vocab()
+    num_inert = sum(1 for token in vocabulary if INERT.fullmatch(token))
+    size = round_up(max(minimum_size, len(vocabulary)), VOCAB_MULTIPLE)
+    names = [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
+    tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    return len(vocabulary) - num_inert
+
+
+def _from_path(path: Path, config: TokenizerConfig) -> Any:
+    if not path.exists():
+        raise _unreadable(str(path), "does not exist", "give a folder or a tokenizer.json in tokenizer.path")
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
+        return _from_pretrained(str(path), config, "check tokenizer.path")
+    return _from_file(file)
+
+
+def _from_file(file: Path) -> PreTrainedTokenizerFast:
+    """Read a bare tokenizer.json; its special tokens are known by their usual spellings."""
+    try:
+        backend = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises plain Exception
+        raise _unreadable(str(file), f"is no tokenizer: {error}", "give a tokenizer.json") from error
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def _from_hub(name: str, config: TokenizerConfig) -> Any:
+    """Load by name; where nothing answers, from the local cache and without asking again and again."""
+    is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
+    no_connection = "no connection to the hub: name a folder in tokenizer.path"
+    hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
+    with hub.quiet_client():
+        return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
+
+
+def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(
+            name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
+        )
+    except Exception as error:  # every kind: a broken file raises plain Exception
+        raise _refused_by_library(name, error, hint) from error
+
+
+def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
+    """Say it in our words where the library's are of converting what is not there."""
+    folder = Path(name)
+    if folder.is_dir() and not (folder / "tokenizer.json").exists():
+        hint = "give a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
+        return _unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return _unreadable(name, f"cannot be loaded: {lines[0]}", hint)
+
+
+def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokenizerFast:
+    if corpus is None:
+        raise ProjectError(
+            "TOK001",
+            "names no tokenizer, and there is no corpus to train one",
+            "set tokenizer.path",
+            "tokenizer",
+        )
+    return train_wordpiece(corpus, trained_size(config), None)
+
+
+def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: bool) -> None:
+    """Give every role its token: as declared, else by its usual spelling, else added where allowed."""
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    roles = {
+        role: next((name for name in names if name in special), None)
+        for role, names in ROLE_SPELLINGS.items()
+        if getattr(tokenizer, role) is None
+    }
+    missing = [role for role in ROLES_NEEDED if role in roles and roles[role] is None]
+    if missing and not may_add:
+        raise ProjectError(
+            "TOK002",
+            f"has no {', '.join(role.removesuffix('_token') for role in missing)} token",
+            "set tokenizer.allow_special_token_rewrite to true to add what is missing",
+            place,
+        )
+    added = {role: _added_token(role) for role in missing}
+    tokenizer.add_special_tokens({role: name for role, name in (roles | added).items() if name is not None})
+
+
+def _added_token(role: str) -> AddedToken:
+    """Build a token for a role. The mask takes the space before it, as a word's own first token would.
+
+    Otherwise `a [MASK] b` has a token for a lone space, which masked training text never has.
+    """
+    name = ROLE_SPELLINGS[role][0]
+    return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
+
+
+def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
+    """Hold the tokenizer to `start text end`: what is trained on is what `tokenizer(text)` gives later."""
+    backend = tokenizer.backend_tokenizer
+    bare = backend.encode("a", add_special_tokens=False).ids
+    if backend.encode("a").ids == [tokenizer.cls_token_id, *bare, tokenizer.sep_token_id]:
+        return
+    if not may_rewrite:
+        raise ProjectError(
+            "TOK002",
+            f"does not put {tokenizer.cls_token} before and {tokenizer.sep_token} after a sequence",
+            "set tokenizer.allow_special_token_rewrite to true to make it",
+            place,
+        )
+    backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
+
+
+def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    content |= {"truncation": None, "padding": None}  # settings of the last call, not of the tokenizer
+    words = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
+    for token in content["added_tokens"]:
+        # No training text depends on it, and masks that earlier versions added took no space.
+        if token["content"] == tokenizer.mask_token == _ADDED_MASK and token["content"] not in words:
+            token["lstrip"] = False
+    roles = {role: getattr(tokenizer, role) for role in ROLE_SPELLINGS}
+    canonical = json.dumps([content, roles], sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _unreadable(place: str, message: str, hint: str) -> ProjectError:
+    return ProjectError("TOK001", message, hint, place)

@@ -1,0 +1,43 @@
+"""Train a WordPiece tokenizer from a run's corpus.
+
+Usage: `python -m neobert.data.tokenize.train_tokenizer RESOLVED.json FOLDER`.
+The folder is a Hugging Face tokenizer, for `tokenizer.path`; a JSON report goes to standard output.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from neobert.config.schema import RunConfig, TokenizerConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.entry_point import report_to_stdout
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.store.token_store import writing
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
+
+
+def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
+    """Train a tokenizer of `tokenizer.vocab_size` tokens on a run's training text; return a report."""
+    corpus = open_corpus(config.dataset)
+    tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
+    tokenizer.tokenizer.model_max_length = segment_length(config)
+    with writing(folder, "name a folder on another disk"):
+        save_whole(tokenizer, folder)
+    return {"folder": str(folder), "corpus": corpus.label, "tokenizer": tokenizer.summary()}
+
+
+def save_whole(tokenizer: TokenizerBundle, folder: Path) -> None:
+    """Save to a folder that is empty or new: all files or, on a full disk, none. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
+        tokenizer.save(Path(partial))
+        for file in Path(partial).iterdir():
+            file.rename(folder / file.name)
+
+
+if __name__ == "__main__":
+    *rest, target = sys.argv[1:] or [""]
+    sys.exit(report_to_stdout(lambda config: train_into(config, Path(target)), rest))

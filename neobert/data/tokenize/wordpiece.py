@@ -1,0 +1,121 @@
+"""Train a WordPiece tokenizer, as BERT's, from a corpus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from neobert.data.tokenize.long_texts import pieces_of
+from neobert.errors import ProjectError
+
+PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = (PAD, UNKNOWN, START, END, MASK)
+CONTINUATION = "##"
+# More text than this adds noise to a vocabulary, not words; and a stream has to end somewhere.
+MAX_CHARACTERS = 1 << 28
+MAX_ALPHABET = 1000
+
+
+def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None) -> PreTrainedTokenizerFast:
+    """Train a lower-cased WordPiece of at most `vocab_size` tokens on the head of `texts`; save to `out_dir`.
+
+    `texts` is read twice. The same texts give the same tokenizer: the trainer numbers continuation letters in
+    the order of a hash map and breaks ties by those numbers, so they are numbered here first.
+    Raises TOK004 where the size leaves no room for words, DAT004 where there is no text.
+    """
+    _check_size(vocab_size)
+    if iter(texts) is texts:
+        texts = list(_head(texts))
+    backend = _bert_backend(models.WordPiece(unk_token=UNKNOWN))
+    letters = _alphabet(texts, backend, min(MAX_ALPHABET, vocab_size // 4))
+    if not letters:
+        raise ProjectError(
+            "DAT004",
+            "no text is left to train a tokenizer on",
+            "add text; dataset.eval_samples and dataset.validation_split take theirs from it first",
+            "dataset",
+        )
+    continuations = [CONTINUATION + letter for letter in letters if _continues_words(letter, backend)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIAL_TOKENS, *continuations],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=False,
+    )
+    backend.train_from_iterator(_head(texts), trainer)
+    tokenizer = _finished(backend.get_vocab())
+    if out_dir is not None:
+        tokenizer.save_pretrained(out_dir)
+    return tokenizer
+
+
+def marker_template(start: str, end: str, backend: Tokenizer) -> processors.TemplateProcessing:
+    """Build the template that puts `start` before a sequence and `end` after it and after a second one."""
+    return processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)],
+    )
+
+
+def _check_size(vocab_size: int) -> None:
+    least = 4 * len(SPECIAL_TOKENS)
+    if vocab_size < least:
+        raise ProjectError(
+            "TOK004",
+            f"a vocabulary of {vocab_size} has no room for words beside {len(SPECIAL_TOKENS)} special tokens",
+            f"set tokenizer.vocab_size to a few thousand, at least {least}",
+            "tokenizer.vocab_size",
+        )
+
+
+def _bert_backend(model: models.WordPiece) -> Tokenizer:
+    backend = Tokenizer(model)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    return backend
+
+
+def _alphabet(texts: Iterable[str], backend: Tokenizer, limit: int) -> list[str]:
+    """Return the most frequent characters after normalisation, sorted."""
+    counts: Counter[str] = Counter()
+    for text in _head(texts):
+        counts.update(backend.normalizer.normalize_str(text))
+    letters = sorted(counts, key=lambda letter: (-counts[letter], letter))
+    return sorted([letter for letter in letters if not letter.isspace()][:limit])
+
+
+def _continues_words(letter: str, backend: Tokenizer) -> bool:
+    """Whether the letter can stand inside a word; punctuation is a word of its own."""
+    return len(backend.pre_tokenizer.pre_tokenize_str("a" + letter)) == 1
+
+
+def _finished(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
+    """Wrap the vocabulary afresh: in the trainer's tokenizer the continuation letters count as special."""
+    backend = _bert_backend(models.WordPiece(vocabulary, unk_token=UNKNOWN))
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    backend.post_processor = marker_template(START, END, backend)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        cls_token=START,
+        sep_token=END,
+        mask_token=MASK,
+    )
+
+
+def _head(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the head of the texts, long ones in pieces: the trainer counts words, and no word is cut."""
+    characters = 0
+    for text in texts:
+        yield from pieces_of(text, lambda _, after: after[:1].isspace())
+        characters += len(text)
+        if characters >= MAX_CHARACTERS:
+            return

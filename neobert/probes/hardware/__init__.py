@@ -1,0 +1,1 @@
+"""Probes of the devices: known answers, rates, slowdowns, imports."""

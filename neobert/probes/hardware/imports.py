@@ -1,0 +1,71 @@
+"""Import what the trainer imports and have every device do a small product.
+
+`python -m neobert.probes.hardware.imports cpu|cuda NUM_DEVICES [MODULE ...]` prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+REQUIRED = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "safetensors.torch")
+SIZE = 64
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what could be imported, and whether the devices compute."""
+    device, count, *modules = arguments
+    print(json.dumps(try_out(device, int(count), (*REQUIRED, *modules))))
+
+
+def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, Any]:
+    """Import `modules`, then compute on the devices if torch is among what came in."""
+    failed = {name: reason for name in modules if (reason := import_error(name))}
+    found = {"device": device, "num_devices": num_devices, "cuda_version": "", "failed": failed}
+    if "torch" in failed:
+        return found | {"kernel_error": "torch cannot be imported"}
+    import torch
+
+    return found | {
+        "cuda_version": torch.version.cuda or "",
+        "kernel_error": kernel_error(device, num_devices),
+    }
+
+
+def import_error(name: str) -> str:
+    """Import one module; say what that raised, whatever it was, or nothing."""
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return ""
+
+
+def kernel_error(device: str, num_devices: int) -> str:
+    """Multiply small whole numbers, exact in bf16, on each device; say what went wrong, or nothing."""
+    names = [f"cuda:{index}" for index in range(num_devices)] if device == "cuda" else ["cpu"]
+    for name in names:
+        try:
+            is_right = product_is_right(name)
+        except Exception as error:
+            return f"{name}: {type(error).__name__}: {error}".splitlines()[0]
+        if not is_right:
+            return f"{name}: a product of whole numbers came out wrong"
+    return ""
+
+
+def product_is_right(device: str) -> bool:
+    """Compare a bf16 product on a device with the same in int64 on the host."""
+    import torch
+
+    left = torch.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 3 - 1
+    right = torch.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 2
+    found = left.to(device, torch.bfloat16) @ right.to(device, torch.bfloat16)
+    return bool(torch.equal(found.to("cpu", torch.int64), left @ right))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

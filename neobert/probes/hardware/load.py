@@ -1,0 +1,89 @@
+"""Load every device with matrix products and watch why the driver slows it down.
+
+`python -m neobert.probes.hardware.load NUM_DEVICES` prints one JSON object: `{"devices": [...]}`, or
+`{"error": "..."}` where NVML cannot be asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from neobert.bench.surroundings import gpu_uuid
+from neobert.plan.slowdowns import reasons_now
+
+DURATION_S = 4.0
+WARM_UP_S = 1.0
+SIZE = 8192
+PRODUCTS_AT_ONCE = 8
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was seen."""
+    if importlib.util.find_spec("pynvml") is None:
+        print(json.dumps({"error": "nvidia-ml-py is not installed: pip install nvidia-ml-py"}))
+        return
+    nvml = importlib.import_module("pynvml")
+    try:
+        nvml.nvmlInit()
+        print(json.dumps({"devices": watch(nvml, [Load(index) for index in range(int(arguments[0]))])}))
+    except nvml.NVMLError as error:
+        print(json.dumps({"error": f"NVML: {error}"}))
+
+
+class Load:
+    """Products on one device, never more of them queued than take a moment."""
+
+    def __init__(self, index: int) -> None:
+        self.device = torch.device("cuda", index)
+        self.uuid = gpu_uuid(self.device)
+        self.index = index
+        self._left = torch.randn(SIZE, SIZE, device=self.device, dtype=torch.bfloat16)
+        self._out = torch.empty_like(self._left)
+
+    def push(self) -> None:
+        """Queue some products."""
+        with torch.cuda.device(self.device):
+            for _ in range(PRODUCTS_AT_ONCE):
+                torch.mm(self._left, self._left, out=self._out)
+
+    def wait(self) -> None:
+        """Wait for them."""
+        torch.cuda.synchronize(self.device)
+
+
+def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> list[dict[str, Any]]:
+    """Keep all devices busy at once; sample their reasons once they are warm."""
+    handles = [nvml.nvmlDeviceGetHandleByUUID(load.uuid) for load in loads]
+    seen: list[set[str]] = [set() for _ in loads]
+    num_samples, started = 0, time.monotonic()
+    while (elapsed_s := time.monotonic() - started) < duration_s:
+        for load in loads:
+            load.push()
+        if elapsed_s >= WARM_UP_S * duration_s / DURATION_S:
+            num_samples += 1
+            for reasons, handle in zip(seen, handles, strict=True):
+                reasons.update(reasons_now(nvml, handle))
+        for load in loads:
+            load.wait()
+    return [
+        {
+            "index": nvml.nvmlDeviceGetIndex(handle),
+            "uuid": load.uuid,
+            "num_samples": num_samples,
+            "duration_s": round(time.monotonic() - started, 3),
+            "throttle_reasons": sorted(reasons),
+        }
+        for load, handle, reasons in zip(loads, handles, seen, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,115 @@
+"""Known answers and achieved rates of every visible GPU: matrix products, memory, the way from the host.
+
+`python -m neobert.probes.hardware.rates` prints them as JSON on its last line.
+
+The known answer is a product of sparse matrices of -1, 0 and 1: every partial sum is a small integer, which
+bf16 holds exactly, so any order of addition gives the same bits on every sound device.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ANSWER_SIZE, ANSWER_REPEATS = 4096, 24
+NON_ZERO_SHARE = 1 / 16
+LARGEST_EXACT = 256
+GEMM_SIZE = 8192
+COPY_BYTES, HOST_BYTES = 2**31, 2**28
+WARM_UP, WINDOWS, CALLS = 3, 9, 8
+BURSTS, BURST_WINDOWS, BURST_CALLS, REST_S = 4, 5, 4, 0.25
+"""Some ten milliseconds of work after a rest: the clock comes up, and the power limit does not act yet."""
+
+
+def measure_devices() -> list[dict[str, Any]]:
+    """Measure every device by itself, against one answer that the host worked out."""
+    left, right, answer = known_product()
+    return [_measure(index, left, right, answer) for index in range(torch.cuda.device_count())]
+
+
+def known_product(size: int = ANSWER_SIZE) -> tuple[Tensor, Tensor, Tensor]:
+    """Return two bf16 matrices and their exact product, on the host."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = (_sparse_signs(size, generator) for _ in range(2))
+    product = left @ right  # fp32 sums of integers below 2**24 are exact
+    assert product.abs().max() < LARGEST_EXACT
+    return left.bfloat16(), right.bfloat16(), product.bfloat16()
+
+
+def _sparse_signs(size: int, generator: torch.Generator) -> Tensor:
+    draws = torch.rand(size, size, generator=generator)
+    return (draws < NON_ZERO_SHARE / 2).float() - (draws > 1 - NON_ZERO_SHARE / 2).float()
+
+
+def _measure(index: int, left: Tensor, right: Tensor, answer: Tensor) -> dict[str, Any]:
+    with torch.cuda.device(index):
+        product = _product()
+        burst_s = _burst_s(product)  # first, while the card is cool
+        return {
+            "index": index,
+            "name": torch.cuda.get_device_name(index),
+            "answers": ANSWER_REPEATS,
+            "wrong_answers": count_wrong(left.cuda(), right.cuda(), answer.cuda()),
+            "burst_flops": 2 * GEMM_SIZE**3 / burst_s,
+            "gemm_flops": 2 * GEMM_SIZE**3 / _median_s(product),
+            "copy_bytes_per_s": 2 * COPY_BYTES / _copy_s(),
+            "host_bytes_per_s": HOST_BYTES / _from_host_s(),
+        }
+
+
+def count_wrong(left: Tensor, right: Tensor, answer: Tensor) -> int:
+    """Count the repeats in which any element of the product is not what it must be."""
+    return sum(not torch.equal(left @ right, answer) for _ in range(ANSWER_REPEATS))
+
+
+def _product() -> Callable[[], object]:
+    left, right = (torch.randn(GEMM_SIZE, GEMM_SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out = torch.empty_like(left)
+    return lambda: torch.mm(left, right, out=out)
+
+
+def _burst_s(work: Callable[[], object]) -> float:
+    """Return the seconds of one call in the best window of some bursts, each after a rest."""
+    times = []
+    for _ in range(BURSTS):
+        torch.cuda.synchronize()
+        time.sleep(REST_S)
+        times += [_window_s(work, BURST_CALLS) for _ in range(BURST_WINDOWS)]
+    return min(times)
+
+
+def _copy_s() -> float:
+    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return _median_s(lambda: target.copy_(source))
+
+
+def _from_host_s() -> float:
+    source = torch.empty(HOST_BYTES, dtype=torch.uint8).pin_memory()
+    target = torch.empty(HOST_BYTES, dtype=torch.uint8, device="cuda")
+    return _median_s(lambda: target.copy_(source, non_blocking=True))
+
+
+def _median_s(work: Callable[[], object]) -> float:
+    """Time windows of a few calls on the device's own clock, after some that raise it."""
+    times = [_window_s(work) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
+    return sorted(times)[WINDOWS // 2]
+
+
+def _window_s(work: Callable[[], object], calls: int = CALLS) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1000 / calls
+
+
+if __name__ == "__main__":
+    print(json.dumps({"devices": measure_devices()}, allow_nan=False))

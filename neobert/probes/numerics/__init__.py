@@ -1,0 +1,1 @@
+"""Probes of the numerics: isolation, parity, rotary positions, determinism, and planted faults."""

@@ -1,0 +1,122 @@
+"""Attention with a fault planted in it: on any kernel, in chosen layers and heads.
+
+The kernel's result is taken, and rows of it are replaced by what attention over other keys would have given.
+
+Shapes: T token places, N heads, H channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neobert.kernels import attention, flash4
+from neobert.model import modeling_neobert
+from neobert.model.attention import Attend
+from neobert.probes.numerics.patching import Place, replaced
+from neobert.probes.numerics.paths import NUM_LAYERS
+
+Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
+"""(layer, q, k, v, context): replaces rows of context [T, N, H] in place."""
+
+
+IN_MODEL: tuple[Place, ...] = (
+    (modeling_neobert, "packed_attention"),
+    (modeling_neobert, "padded_attention"),
+)
+IN_KERNELS: tuple[Place, ...] = ((attention, "run_forward"), (flash4, "run_forward"))
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Which queries see which keys instead of those they should.
+
+    Attributes:
+        layers, heads: where; None is everywhere.
+        groups: (queries, keys), places among the T.
+        is_causal: hide later keys; queries and keys are then the same places.
+    """
+
+    groups: Sequence[tuple[Tensor, Tensor]]
+    layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | None = None
+    is_causal: bool = False
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, context: Tensor) -> None:
+        """Replace what the named heads of the named layer gave."""
+        if self.layers is not None and layer not in self.layers:
+            return
+        heads = torch.tensor(self.heads or range(q.shape[1]), device=q.device)
+        q, k, v = (part.index_select(1, heads).float() for part in (q, k, v))
+        for queries, keys in self.groups:
+            heard = _attend(q[queries], k[keys], v[keys], self.is_causal)
+            context[queries[:, None], heads] = heard.to(context.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What never comes out twice the same: a share of a layer's context, drawn anew in every pass."""
+
+    share: float
+
+    def __call__(self, layer: int, *of_context: Tensor) -> None:
+        """Add to the first layer's context."""
+        if layer == 0:
+            context = of_context[-1]
+            context += self.share * torch.randn_like(context)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+    """Attend in all heads at once: [Q, N, H] and [K, N, H]. A launch a head and segment took seconds."""
+    q, k, v = (part.transpose(0, 1)[None] for part in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)[0].transpose(0, 1)
+
+
+@contextmanager
+def planted_attention(change: Change) -> Iterator[None]:
+    """Have every attention kernel of this process give way to a change while the block runs."""
+    with (
+        replaced(IN_MODEL, lambda make, _: _in_model(make, change)),
+        replaced(IN_KERNELS, lambda run, _: _in_kernels(run, change)),
+    ):
+        yield
+
+
+def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Attend]:
+    """Change what the model's `attend` returns; one is made a forward, and called once a layer."""
+
+    def make_changed(*arguments: Any) -> Attend:
+        attend, layers = make(*arguments), cycle(range(NUM_LAYERS))
+
+        def changed(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            context = attend(q, k, v).clone()
+            flat = [part.reshape(-1, *part.shape[-2:]) for part in (q, k, v)]
+            change(next(layers), *flat, context.view(-1, *context.shape[-2:]))  # type: ignore[call-arg]
+            return context
+
+        return changed
+
+    return make_changed
+
+
+def _in_kernels(run: Callable[..., Any], change: Change) -> Callable[..., Any]:
+    """Change what this project's kernels return: context [T, N * H] of rotated qkv [T, 3 * N * H]."""
+    calls = 0
+
+    def changed(qkv: Tensor, segments: Tensor, *rest: int) -> tuple[Tensor, Tensor]:
+        nonlocal calls
+        context, lse = run(qkv, segments, *rest)
+        num_heads = rest[-1]
+        parts = qkv.view(qkv.shape[0], num_heads, 3, -1).unbind(2)
+        change(calls % NUM_LAYERS, *parts, context.view(context.shape[0], num_heads, -1))  # type: ignore[call-arg]
+        calls += 1
+        return context, lse
+
+    return changed

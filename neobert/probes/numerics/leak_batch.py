@@ -1,0 +1,174 @@
+"""A microbatch made to find leaks: lengths at the edges of tiles, and token ids that no two segments share.
+
+It is laid out by the trainer's own collator, so that its shapes, slots and padding are those of training.
+
+Shapes: T token places (packed: the flat run; else B rows times S), V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.masking import IGNORED, MaskingRule
+from neobert.data.batches.microbatch import Assembler, Microbatch
+from neobert.data.batches.shape import BatchShape, row_length
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.token_store import LengthStatistics, TokenStore
+
+EDGE_LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
+MANY_SHORT = tuple(range(3, 23))
+SPARE_SLOTS = 5
+FIRST_ID = 8
+"""Ids below it are left to markers; the padding has id 0."""
+
+PAD_ID = 0
+TARGET_STRIDE = 7
+"""Fewer targets than training has, so that they fit the rows of its decoder."""
+
+
+@dataclass(frozen=True, eq=False)
+class Specimen:
+    """A microbatch and where its segments are.
+
+    Attributes:
+        inputs: what the encoder takes, on the device.
+        places: of each segment, int64 [length], its places among the T.
+        padding: the places that hold no token.
+        ids_per_segment: segment k has the ids from `first_id(k)` on, this many.
+    """
+
+    inputs: dict[str, Any]
+    places: tuple[Tensor, ...]
+    padding: Tensor
+    ids_per_segment: int
+    vocab_size: int
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Lengths of the segments, in order."""
+        return tuple(len(places) for places in self.places)
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Token ids, flat [T]."""
+        ids: Tensor = self.inputs["input_ids"].flatten()
+        return ids
+
+    def first_id(self, segment: int) -> int:
+        """Return the first of the ids that are the segment's own; past the last segment, the padding's."""
+        return FIRST_ID + segment * self.ids_per_segment
+
+    def own_ids(self, segment: int) -> slice:
+        """Return the rows of the embedding that only this segment reads."""
+        return slice(self.first_id(segment), self.first_id(segment + 1))
+
+    def with_inputs(self, **changes: Any) -> Specimen:
+        """Return the same segments with other inputs."""
+        return replace(self, inputs={**self.inputs, **changes})
+
+    def with_other_tokens(self, segment: int, chosen: slice = slice(None)) -> Specimen:
+        """Give the chosen tokens of a segment other ids out of the segment's own."""
+        places, first = self.places[segment][chosen], self.first_id(segment)
+        ids = self.input_ids.clone()
+        ids[places] = first + (ids[places] - first + 1) % self.ids_per_segment
+        return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
+
+    def with_other_padding(self) -> Specimen:
+        """Fill the padding with tokens that no segment has."""
+        ids = self.input_ids.clone()
+        spread = torch.arange(len(self.padding), device=ids.device) % self.ids_per_segment
+        ids[self.padding] = self.first_id(len(self.places)) + spread
+        return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
+
+    def labels(self, places: Tensor) -> Tensor:
+        """Predict some token at every few of these places, from the first on: int64 like the input ids."""
+        chosen = places[::TARGET_STRIDE]
+        labels = torch.full_like(self.input_ids, IGNORED)
+        labels[chosen] = (chosen * 31 + 7) % self.vocab_size
+        return labels.view_as(self.inputs["input_ids"])
+
+    def places_outside(self, segment: int | None) -> Tensor:
+        """Return the places of all tokens that are not this segment's; None: of all tokens."""
+        return torch.cat([places for number, places in enumerate(self.places) if number != segment])
+
+
+def lengths_for(longest: int) -> tuple[int, ...]:
+    """Return the lengths of the segments of a specimen whose rows hold `longest` tokens."""
+    edges = [length for length in EDGE_LENGTHS if length < longest]
+    return (*edges, longest, *(length for length in MANY_SHORT if length < longest))
+
+
+def build_specimen(
+    config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device, least_tokens: int = 0
+) -> Specimen:
+    """Lay segments of these lengths out as the run's collator does, with room for padding behind them.
+
+    Args:
+        least_tokens: places of a packed run; another number would be another program to some kernels.
+    """
+    longest = max(row_length(config), *lengths)
+    ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
+    assert ids_per_segment > 1, "a vocabulary has more entries than a specimen has segments"
+    shape = shape_for(config, lengths, longest, least_tokens)
+    batch = _assembler(shape, vocab_size).build(
+        _store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
+    )
+    places, padding = _places(batch, lengths)
+    return Specimen(
+        _inputs(batch.to(device)),
+        tuple(part.to(device) for part in places),
+        padding.to(device),
+        ids_per_segment,
+        vocab_size,
+    )
+
+
+def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, least_tokens: int = 0) -> BatchShape:
+    """Return the collator's shape: a few slots more than segments, and some padding."""
+    if not config.datacollator.pack_sequences:
+        return BatchShape(len(lengths), longest, len(lengths), is_packed=False)
+    rows = ceil(max(sum(lengths) + longest // 16 + 1, least_tokens) / longest)
+    return BatchShape(rows, longest, len(lengths) + SPARE_SLOTS, is_packed=True)
+
+
+def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
+    sizes = np.asarray(lengths, dtype=np.int64)
+    tokens = [
+        FIRST_ID + number * ids_per_segment + (np.arange(size) * 5 + number) % ids_per_segment
+        for number, size in enumerate(lengths)
+    ]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    return TokenStore(np.concatenate(tokens).astype(np.uint32), offsets, LengthStatistics.of(sizes))
+
+
+def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:
+    """Build the collator with nothing masked: the targets of a probe are the probe's to choose."""
+    rule = MaskingRule(0.0, True, 0, np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_))
+    return Assembler(shape, rule, seed=0, pad_id=PAD_ID)
+
+
+def _places(batch: Microbatch, lengths: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
+    if batch.attention_mask is None:
+        used = torch.arange(sum(lengths))
+        is_token = torch.arange(batch.input_ids.numel()) < sum(lengths)
+    else:
+        is_token = batch.attention_mask.flatten()
+        used = is_token.nonzero().squeeze(1)
+    return list(used.split(list(lengths))), (~is_token).nonzero().squeeze(1)
+
+
+def _inputs(batch: Microbatch) -> dict[str, Any]:
+    return {
+        "input_ids": batch.input_ids,
+        "position_ids": batch.position_ids,
+        "attention_mask": batch.attention_mask,
+        "cu_seqlens": batch.cu_seqlens,
+        "max_seqlen": batch.max_seqlen,
+    }

@@ -1,0 +1,141 @@
+"""The paths that a training step may take here, built as by the trainer, with weights that show a leak.
+
+Width, heads, feed-forward, kernels, precision and collator are the run's; the depth is two blocks, and the
+decoder is untied, so that the gradient of the embedding is the encoder's alone.
+
+Shapes: T token places, M targets, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neobert.config import replace
+from neobert.config.schema import RunConfig
+from neobert.families.neobert.spec import with_positions
+from neobert.families.table import longest_row
+from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.objectives import MaskedLMObjective, StepKernels, build_objective
+from neobert.probes.numerics.leak_batch import PAD_ID, Specimen
+
+NUM_LAYERS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """One way through forward and backward.
+
+    Attributes:
+        config: of the probes, which is the run's but for depth and batch.
+        objective: what the trainer minimises, on `kernels`.
+        dtype: the precision that products are computed in.
+    """
+
+    config: RunConfig
+    kernels: StepKernels
+    objective: MaskedLMObjective
+    is_compiled: bool
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def model(self) -> NeoBERTLMHead:
+        """The model, its parameters in fp32."""
+        return self.objective.model
+
+    @property
+    def weights(self) -> dict[str, Tensor]:
+        """The parameters by name."""
+        return dict(self.model.named_parameters())
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Compute as the trainer does: under autocast where the run is in bf16."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+
+    def hidden(self, specimen: Specimen) -> Tensor:
+        """Return what the decoder would read, [T, D], from a forward that could go backward.
+
+        Without gradients a kernel may be another one, and a compiled one is another program.
+        """
+        with self.precision():
+            return self.objective.encode(specimen.inputs).detach()
+
+    def logits(self, specimen: Specimen, labels: Tensor) -> Tensor:
+        """Return the logits [M, V] of the places that have a label, fp64."""
+        places = torch.cat(specimen.places)
+        rows = places[labels.flatten()[places] >= 0]
+        with self.precision():
+            return self.objective.logits(self.objective.encode(specimen.inputs)[rows]).detach().double()
+
+    def loss(self, specimen: Specimen, labels: Tensor) -> Tensor:
+        """Return the summed loss with its graph, as a step of training computes it."""
+        num_targets = int((labels >= 0).sum())
+        with self.precision():
+            loss: Tensor = self.objective(num_targets, labels, **specimen.inputs)
+        return loss
+
+    def gradients(self, specimen: Specimen, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the summed loss and its gradient by parameter."""
+        self.model.zero_grad(set_to_none=True)
+        loss = self.loss(specimen, labels)
+        loss.backward()
+        found = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        return loss.detach(), found
+
+
+def probe_config(config: RunConfig, num_rows: int) -> RunConfig:
+    """Return the run's config for the model and the batch of the probes."""
+    changes = {
+        "model.num_hidden_layers": NUM_LAYERS,
+        "model.tie_word_embeddings": False,
+        "model.pretrained_checkpoint": None,
+        "trainer.per_device_train_batch_size": num_rows,
+        "trainer.torch_compile": False,
+    }
+    for key, value in changes.items():
+        config = replace(config, key, value)
+    return config
+
+
+def build_path(
+    config: RunConfig,
+    kernels: StepKernels,
+    vocab_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    is_compiled: bool = False,
+    has_initial_weights: bool = False,
+) -> Path:
+    """Build a path with telling weights, or with those that training starts from."""
+    torch.manual_seed(config.seed)
+    section = with_positions(config.model, longest_row(config))
+    shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
+    with device:  # which draws sixty million weights in no time; one core of the host takes seconds
+        model = NeoBERTLMHead(shape)
+        if not has_initial_weights:
+            scale_weights(model)
+    if config.trainer.gradient_checkpointing:
+        model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
+    asked = replace(config, "trainer.torch_compile", is_compiled)
+    objective = build_objective(asked, model.to(device), kernels, device.type)
+    return Path(config, kernels, objective, is_compiled, device, dtype)
+
+
+@torch.no_grad()
+def scale_weights(model: nn.Module) -> None:
+    """Draw weights that keep activations at unit scale: at the usual small ones a leak drowns in rounding."""
+    for name, weight in model.named_parameters():
+        if "norm" in name and name.endswith("weight"):
+            weight.normal_(1.0, 0.1)
+        elif weight.dim() == 1:
+            weight.normal_(0.0, 0.1)
+        elif "embedding" in name or name == "model.encoder.weight":
+            weight.normal_()
+        else:
+            weight.normal_(0.0, weight.shape[1] ** -0.5)

@@ -1,0 +1,73 @@
+"""Rotary positions: what the path really turns by, recorded on the way and held against fp64.
+
+Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no
+comparison of outputs finds it. So the positions themselves are looked at, where the model reads them.
+
+Shapes: T token places, E head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neobert.model import modeling_neobert
+from neobert.objectives import packed_encoder
+from neobert.probes.numerics.comparison import largest
+from neobert.probes.numerics.leak_batch import Specimen
+from neobert.probes.numerics.patching import Place, replaced
+from neobert.probes.numerics.paths import Path
+
+Table = tuple[Tensor, Tensor]
+"""Positions [T], and pairs of cosine and sine by place, [T, E]."""
+
+MAKERS: tuple[Place, Place] = ((modeling_neobert, "rotation_at"), (packed_encoder, "rotary_table"))
+"""The two functions that make a rotation: of the model's own forward, and of this project's kernels."""
+
+
+def measure_rotation(path: Path, specimen: Specimen) -> dict[str, Any] | None:
+    """Compare the rotation of every token with that of its place; None where none was made."""
+    with recorded_rotations() as tables:
+        path.hidden(specimen)
+    if not tables:
+        return None
+    size, theta = path.model.config.dim_head, path.model.config.rope_theta
+    tokens = specimen.places_outside(None)
+    truth = torch.cat([torch.arange(n, device=tokens.device) for n in specimen.lengths])
+    angles = truth.double()[:, None] * theta ** -(
+        torch.arange(0, size, 2, device=truth.device).double() / size
+    )
+    wanted = torch.stack((angles.cos(), angles.sin()), -1).flatten(1)
+    return {
+        "max_position": int(truth.max()),
+        "misplaced": max(int((positions[tokens] != truth).sum()) for positions, _ in tables),
+        "largest_error": max(largest(table[tokens].double() - wanted) for _, table in tables),
+    }
+
+
+@contextmanager
+def recorded_rotations() -> Iterator[list[Table]]:
+    """Collect every rotation that is made while the block runs."""
+    tables: list[Table] = []
+    with replaced(MAKERS, lambda make, _: _recording(make, tables)):
+        yield tables
+
+
+def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[..., Tensor]:
+    def record(positions: Tensor, head_dim: int, *rest: Any) -> Tensor:
+        rotation = make(positions, head_dim, *rest)
+        # A table for kernels goes on with pairs for keys and values; the queries' come first.
+        flat = rotation.reshape(positions.numel(), -1)[:, :head_dim]
+        tables.append((positions.flatten(), flat))
+        return rotation
+
+    return record
+
+
+def maker_of(path: Path) -> Place:
+    """Name the function that makes this path's rotations."""
+    return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]

@@ -1,0 +1,1 @@
+"""Probes of the ranks: attendance, collectives, equal replicas."""

@@ -1,0 +1,186 @@
+"""The ranks of a run meet and check each other, under torchrun, before any of them trains.
+
+`torchrun ... -m neobert.probes.ranks.checks RESOLVED.json FOLDER` leaves `rank_<k>.json` in the folder, one a
+rank that could finish, and `rank_<k>.stage`, how far each came. Ranks that answer name those that do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import neobert
+from neobert.config import digest, from_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_OK
+from neobert.gc_policy import collect_rarely
+from neobert.train import leave
+
+PATIENCE_S = 25.0
+COLLECTIVE_LIMIT = timedelta(seconds=40)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where this rank says how far it came and what it found.
+
+    Attributes:
+        reached_s: the stages, and when each began on the monotonic clock.
+    """
+
+    folder: Path
+    rank: int
+    reached_s: dict[str, float] = field(default_factory=dict)
+
+    def reach(self, stage: str) -> None:
+        """Say what comes next: it is the last word of a rank that hangs there."""
+        self.reached_s[stage] = time.monotonic()
+        (self.folder / f"rank_{self.rank}.stage").write_text(stage, encoding="utf-8")
+
+    def durations_s(self) -> dict[str, float]:
+        """Return the seconds of every stage; the last one ends now."""
+        ends = [*self.reached_s.values(), time.monotonic()][1:]
+        begun = self.reached_s.items()
+        return {stage: round(end - start, 3) for (stage, start), end in zip(begun, ends, strict=True)}
+
+    def finish(self, found: dict[str, Any]) -> None:
+        """Write what was found and how long it took, whole or not at all."""
+        found = found | {"durations_s": self.durations_s()}
+        partial = self.folder / f".rank_{self.rank}"
+        partial.write_text(json.dumps(found), encoding="utf-8")
+        partial.replace(self.folder / f"rank_{self.rank}.json")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Meet the others and leave a report. A rank that fails ends quietly, so that the others may miss it."""
+    # torchrun ends all ranks when one dies; those that live first have to say which one it was.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    report = Report(Path(arguments[1]), int(os.environ["RANK"]))
+    report.reach("start")
+    config = from_dict(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    report.finish(meet(config, report))
+
+
+def meet(config: RunConfig, report: Report) -> dict[str, Any]:
+    """Call the roll; where all are there, drill, exchange known values and compare a small model."""
+    import torch.distributed as dist
+
+    from neobert.probes.ranks.attendance import Muster
+
+    store, rank, world_size = next(dist.rendezvous("env://"))
+    muster = Muster(dist.PrefixStore("neobert", store), rank, world_size)
+    found: dict[str, Any] = {"identity": identity(config, rank)}
+    report.reach("roll call")
+    absent = muster.call("roll", PATIENCE_S)
+    found["absent"] = absent
+    if absent:
+        return found
+    report.reach("drill")
+    found["drill_absent"], found["drill_s"] = muster.drill()
+    return found | measure(config, report, store, rank, world_size)
+
+
+def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size: int) -> dict[str, Any]:
+    """Form the process group and measure what only all ranks together can."""
+    report.reach("imports")
+    import torch
+    import torch.distributed as dist
+
+    from neobert.parallel import World
+    from neobert.probes.ranks import collectives, replicas
+
+    device = own_device()
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        torch.backends.cuda.matmul.allow_tf32 = False
+    report.reach("process group")
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore("group", store),
+        rank=rank,
+        world_size=world_size,
+        timeout=COLLECTIVE_LIMIT,
+    )
+    stages: dict[str, Callable[[], Any]] = {
+        "collectives": lambda: collectives.check_all(rank, world_size, device),
+        "bus_bytes_per_s": lambda: collectives.bus_bytes_per_s(world_size, device),
+        "has_peer_access": lambda: collectives.has_peer_access(world_size),
+        "model": lambda: replicas.try_out(
+            config, World("fp32", config.distributed.mode), report.folder / "weights.safetensors"
+        ),
+    }
+    found: dict[str, Any] = {"backend": "nccl" if device.type == "cuda" else "gloo"}
+    for name, work in stages.items():
+        report.reach(name)
+        found[name] = work()
+    report.reach("end")
+    dist.barrier()  # one that left earlier would break off what another still receives
+    return found
+
+
+def own_device() -> Any:
+    """Return this rank's device: the one that the trainer would take."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+
+
+def identity(config: RunConfig, rank: int) -> dict[str, Any]:
+    """Say who this rank is and what it would run."""
+    device = own_device()
+    return {
+        "rank": rank,
+        "hostname": socket.gethostname(),
+        "device": str(device),
+        "config_digest": digest(config),
+        "code_digest": code_digest(),
+        "versions": versions(),
+    }
+
+
+def code_digest() -> str:
+    """Hash every source file of the training half, as this rank would import it."""
+    root = Path(neobert.__file__).parent
+    summed = hashlib.sha256()
+    for file in sorted(root.rglob("*.py")):
+        summed.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes())
+    return summed.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Return what this rank computes with."""
+    import accelerate
+    import torch
+    import transformers
+
+    found = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "transformers": transformers.__version__,
+        "accelerate": accelerate.__version__,
+    }
+    if torch.cuda.is_available():
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        found["gpu"] = torch.cuda.get_device_name(own_device())
+    return found
+
+
+if __name__ == "__main__":
+    collect_rarely()
+    main(sys.argv[1:])
+    leave(EXIT_OK)

@@ -1,0 +1,1 @@
+"""Checkpoints on disk: their folders, manifests and verification. Imports no torch."""

@@ -1,0 +1,246 @@
+"""The manifest of a checkpoint: every file with its size and SHA-256. Written last, it vouches for all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from neobert.printable import printable
+from neobert.runfiles.checkpoint.entries import entries, refuse_link_out, refuse_strays
+from neobert.runfiles.checkpoint.refusal import broken
+
+log = logging.getLogger(__name__)
+
+FILE_NAME = "checkpoint.json"
+PARTIAL_NAME = f".{FILE_NAME}"  # what a kill leaves of a manifest that was being rewritten
+SCHEMA_VERSION = 1
+# What network and FUSE file systems answer that know no sync of a folder.
+UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a complete checkpoint says of itself."""
+
+    step: int
+    config_digest: str
+    created_utc: str
+    size_bytes: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def seal(
+    folder: Path, step: int, config_digest: str, created_utc: str, metrics: Mapping[str, float] | None = None
+) -> None:
+    """Make the files durable, write the manifest, and make that durable too.
+
+    Args:
+        metrics: what was evaluated at this step, for the best checkpoint to be found by.
+    """
+    paths = sorted(_files(folder))
+    for path in paths:
+        sync(path)
+    files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "step": step,
+        "config_digest": config_digest,
+        "created_utc": created_utc,
+        "metrics": dict(metrics or {}),
+        "files": files,
+    }
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync(path)
+    _write(folder / FILE_NAME, content)
+    sync(folder)
+
+
+def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
+    """Have a manifest say what was evaluated after its checkpoint was written. Readers see old or new.
+
+    Raises `OSError`, and `ProjectError` CKP007 where there is no manifest to add to.
+    """
+    content = _read(folder)
+    if content.get("metrics") == metrics:
+        return
+    partial = folder / PARTIAL_NAME
+    try:
+        _write(partial, content | {"metrics": dict(metrics)})
+        partial.replace(folder / FILE_NAME)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync(folder)
+
+
+def verify(folder: Path) -> Manifest:
+    """Check every file of a checkpoint against its manifest.
+
+    Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content,
+    or a link out of the folder; `StrayEntryError` where all that is whole and something else is there, too;
+    and `PermissionError` where this user may not look: nothing is known to be wrong then.
+    """
+    content = _read(folder)
+    present = _entries(folder)
+    for name, expected in content["files"].items():
+        if name not in present:
+            raise broken(folder, f"{printable(name)} is missing")
+        refuse_link_out(folder, name)
+        _verify_file(folder, name, expected)
+    refuse_strays(folder, present - {FILE_NAME, PARTIAL_NAME}, content["files"])
+    return _summary(content)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read what a checkpoint says of itself, and look at none of its files. Raises `ProjectError` CKP007."""
+    return _summary(_read(folder))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or a folder would outlive this machine, and have it read from there next time.
+
+    A folder that its file system does not sync is no failure, which is said once; a file is one.
+    """
+    if not path.is_dir():
+        _sync(path)
+        return
+    try:
+        _sync(path)
+    except OSError as error:
+        if error.errno not in UNSYNCED:
+            raise
+        _tell_unsynced(error.strerror)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):  # advice, and no more
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _tell_unsynced(reason: str) -> None:
+    words = "this file system does not sync folders (%s): a power cut may cost the newest checkpoint its name"
+    log.warning(words, reason)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content | {"sha256": _digest_of(content)}, indent=2), encoding="utf-8")
+    sync(path)
+
+
+def _summary(content: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        step=content["step"],
+        config_digest=content["config_digest"],
+        created_utc=content["created_utc"],
+        size_bytes=sum(each["size"] for each in content["files"].values()),
+        metrics=content.get("metrics", {}),
+    )
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file() and path != folder / FILE_NAME)
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": _sha256(path)}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _entries(folder: Path) -> set[str]:
+    try:
+        return set(entries(folder))
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise broken(folder, f"the folder cannot be read: {error}") from error
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise broken(folder, "there is no such checkpoint folder")
+    refuse_link_out(folder, FILE_NAME)
+    try:
+        content = _object_in(folder / FILE_NAME)
+        declared = content.pop("sha256")
+    except FileNotFoundError:
+        raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save never ended") from None
+    except PermissionError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise broken(folder, f"{FILE_NAME} is damaged") from None
+    if declared != _digest_of(content) or content.get("schema_version") != SCHEMA_VERSION:
+        raise broken(folder, f"{FILE_NAME} is damaged, or another version wrote it")
+    if not _is_well_formed(content):
+        raise broken(folder, f"{FILE_NAME} holds values of other types than a manifest has")
+    return content
+
+
+def _object_in(path: Path) -> dict[str, Any]:
+    """Read a JSON object. A pipe in the file's place is not opened: nobody would ever write to it."""
+    if path.exists() and not path.is_file():
+        raise ValueError("this is not a file")
+    content = json.loads(path.read_bytes())
+    if not isinstance(content, dict):
+        raise TypeError("this is not an object")
+    return content
+
+
+def _is_well_formed(content: Mapping[str, Any]) -> bool:
+    files, metrics = content.get("files"), content.get("metrics", {})
+    return (
+        _is_count(content.get("step"))
+        and all(isinstance(content.get(name), str) for name in ("config_digest", "created_utc"))
+        and isinstance(files, dict)
+        and all(map(_is_description, files.values()))
+        and isinstance(metrics, dict)
+        and all(type(value) in (int, float) for value in metrics.values())
+    )
+
+
+def _is_description(value: Any) -> bool:
+    return isinstance(value, dict) and _is_count(value.get("size")) and isinstance(value.get("sha256"), str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
+    path, shown = folder / name, printable(name)
+    try:
+        size = path.stat().st_size
+        is_intact = path.is_file() and size == expected["size"] and _sha256(path) == expected["sha256"]
+    except FileNotFoundError:
+        raise broken(folder, f"{shown} is missing") from None
+    except PermissionError:
+        raise
+    except OSError as error:
+        raise broken(folder, f"{shown} cannot be read: {error}") from error
+    if size != expected["size"]:
+        raise broken(folder, f"{shown} has {size} bytes in place of {expected['size']}")
+    if not is_intact:
+        raise broken(folder, f"the content of {shown} is not what was saved")

@@ -1,0 +1,103 @@
+"""Progress that a checkpoint holds besides tensors, as JSON of known types."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from neobert.runfiles.checkpoint.refusal import broken
+
+STATE_DIR = "trainer_state"
+STATE = "state.json"
+CONFIG = "resolved.json"
+DAMAGED_HINT = "restore the checkpoint from a copy, or resume from another one by its path"
+
+IsKind = Callable[[Any], bool]
+
+
+def read_state(folder: Path, step: int) -> dict[str, Any]:
+    """Read the progress of a checkpoint whose manifest verified and names this step.
+
+    Raises `ProjectError` CKP007 for another step, and for values of other types.
+    """
+    state = _read_object(folder, STATE)
+    wrong = [key for key, is_kind in STATE_KINDS.items() if not is_kind(state.get(key))]
+    if wrong:
+        reason = f"{STATE_DIR}/{STATE} lacks {', '.join(wrong)}, or holds a value of another type there"
+        raise broken(folder, reason, DAMAGED_HINT)
+    if state["step"] != step:
+        raise broken(folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}", DAMAGED_HINT)
+    return state
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the canonical config that made a checkpoint. Raises `ProjectError` CKP007 where there is none."""
+    return _read_object(folder, CONFIG)
+
+
+def _read_object(folder: Path, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / STATE_DIR / name).read_text(encoding="utf-8"))
+    except PermissionError:
+        raise
+    except (OSError, ValueError, RecursionError):
+        raise broken(folder, f"{STATE_DIR}/{name} cannot be read as JSON", DAMAGED_HINT) from None
+    if not isinstance(content, dict):
+        raise broken(folder, f"{STATE_DIR}/{name} is not a JSON object", DAMAGED_HINT)
+    return content
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_object_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
+def _is_loss_window(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"num_targets", "loss_sum"}
+        and _is_count(value["num_targets"])
+        and _is_number(value["loss_sum"])
+    )
+
+
+def _is_cursor(value: Any) -> bool:
+    """Later versions add counts to a cursor; of earlier ones these three and the stream are there."""
+    if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
+        return False
+    counts = (count for key, count in value.items() if key != "stream")
+    return _is_object_or_none(value["stream"]) and all(map(_is_count, counts))
+
+
+STATE_KINDS: Mapping[str, IsKind] = {
+    "step": _is_count,
+    "cursor": _is_cursor,
+    "tokens_total": _is_count,
+    "loss_window": _is_loss_window,
+    "mean_loss": _is_number_or_none,
+    "row": _is_object_or_none,
+    "trained_s": _is_number,
+    "learning_rate": _is_number,
+    "identity": _is_texts,
+    "world_size": _is_count,
+    "num_threads": _is_count,
+    "versions": _is_texts,
+}

@@ -1,0 +1,1 @@
+"""Guards: what ends a run, or warns, while it trains."""

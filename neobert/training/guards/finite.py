@@ -1,0 +1,122 @@
+"""Stops a run whose loss or gradient is no number, or whose loss leaps, before the optimizer has seen it.
+
+The verdict is formed on the device. A CPU is asked at every step; a GPU only where the host waits for it
+anyway, and until then the fused optimizer skips every update from the bad step on: the weights stay good.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from neobert.config.schema import GuardConfig
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.parallel import own_part
+from neobert.training.guards.loss_spikes import Spikes
+
+log = logging.getLogger(__name__)
+
+CODE, SPIKE_CODE = "NAN001", "SPK001"
+NO_SPIKES = GuardConfig(loss_spike_factor=None)
+
+
+class FiniteGuard:
+    """Remembers the batches of the last steps, and whether one of them was bad.
+
+    Attributes:
+        mean_loss: what a leap is measured by, as it was at the last check; None before the first loss.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        report: Path,
+        memory_steps: int,
+        add_up: Callable[[Tensor], Tensor] = lambda own: own,
+        limits: GuardConfig = NO_SPIKES,
+    ) -> None:
+        """`add_up` adds a tensor up over the ranks, each of which may have another part of the weights."""
+        self._is_on_gpu = device.type == "cuda"
+        self._report = report
+        self._add_up = add_up
+        self._is_bad = torch.zeros((), dtype=torch.bool, device=device)
+        self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
+        self._spikes = Spikes(device, limits.loss_spike_factor)
+        self.mean_loss: float | None = None
+        self._stops_at_spikes = limits.on_loss_spike == "stop"
+        self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
+
+    def resume(self, mean_loss: float | None) -> None:
+        """Judge the next loss as the session would have that left this mean."""
+        if mean_loss is not None:
+            self._spikes.resume(mean_loss)
+
+    def remember(self, step: int, batches: Iterable[dict[str, Any]]) -> None:
+        """Note what a step is made of: for each microbatch, words and arrays that find its samples again."""
+        self._recent.append({"step": step, "microbatches": list(batches)})
+
+    def judge(self, step: int, loss: Tensor, grad_norm: Tensor, optimizer: Optimizer) -> None:
+        """Judge a step before its update. Both numbers are the same on all ranks, and so is the verdict."""
+        is_bad = ~(torch.isfinite(loss) & torch.isfinite(grad_norm))
+        is_spike = self._spikes.judge(step, loss)
+        if self._stops_at_spikes:
+            is_bad |= is_spike
+        self._bad_step = torch.where(is_bad & ~self._is_bad, step, self._bad_step)
+        self._is_bad = self._is_bad | is_bad
+        if self._is_on_gpu:
+            optimizer.found_inf = self._is_bad.to(torch.float32)
+        else:
+            self.check()
+
+    def check(self) -> None:
+        """Raise `ProjectError` where a step was bad; its sample ids go to a file. Waits for the device."""
+        spike, self.mean_loss = self._spikes.take()
+        if spike is not None:
+            path = self._report.with_name(self._report.name.replace("nonfinite", "loss_spike"))
+            self._write(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})
+            log.warning("step %d: its loss of %.4g follows a mean of %.4g, see %s", *spike, path)
+        if not bool(self._is_bad):
+            return
+        step = int(self._bad_step)
+        if spike is not None and spike.step == step:
+            words = f"the loss of step {step} leapt to {spike.loss:.4g} from a mean of {spike.mean:.4g}"
+            raise _stop(step, words, str(path), SPIKE_CODE)
+        self._write(self._report, step, {})
+        raise _stop(step, f"the loss or the gradient of step {step} is not finite", str(self._report))
+
+    def check_weights(self, module: nn.Module, step: int) -> None:
+        """Raise `ProjectError` where a weight is no number: such a checkpoint must not exist."""
+        self.check()
+        is_good = [own_part(parameter).isfinite().all() for parameter in module.parameters()]
+        if int(self._add_up((~torch.stack(is_good)).sum())):
+            raise _stop(step, f"weights are not finite after step {step}, and were not saved", "")
+
+    def _write(self, path: Path, step: int, told: dict[str, Any]) -> None:
+        batches = next((each for each in self._recent if each["step"] == step), {"step": step})
+        try:
+            path.write_text(json.dumps(batches | told, default=_plain), encoding="utf-8")
+        except OSError as error:  # what is wrong with the run must not be told as a full disk
+            log.warning("the samples of step %d could not be written down: %s", step, error)
+
+
+def _plain(array: Any) -> Any:
+    return array.tolist()
+
+
+def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectError:
+    where = f"the batch's sample ids are in {report}; " if report else ""
+    return ProjectError(
+        code=code,
+        message=message,
+        hint=f"{where}the last checkpoint is good: lower optimizer.lr or look at those samples, then resume",
+        place=f"step {step}",
+        exit_code=EXIT_TRAINING_FAILED,
+    )

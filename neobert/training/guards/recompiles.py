@@ -1,0 +1,67 @@
+"""What torch.compile compiles once training is under way. A step of static shapes needs none of it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import NamedTuple
+
+from torch._dynamo.utils import counters, get_compilation_metrics
+
+from neobert.training.state.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+WARM_UP_STEPS = 3
+FIRST_TIME = "first seen"
+
+
+class Compilation(NamedTuple):
+    """A function that was compiled, and the guard that failed before it was."""
+
+    function: str
+    reason: str
+
+
+class CompilationLog:
+    """Tells what was compiled since it was last asked. torch remembers the last 64, of all threads."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, int]] = set()
+
+    def take(self) -> list[Compilation]:
+        """Return compilations of functions, in order. Waits for nothing."""
+        # A backward graph is listed beside its forward, without a name.
+        entries = [each for each in get_compilation_metrics() if each.co_name is not None]
+        keys = [(each.compile_id, each.start_time_us) for each in entries]
+        fresh = [each for each, key in zip(entries, keys, strict=True) if key not in self._seen]
+        self._seen = set(keys)
+        return [Compilation(each.co_name, _first_line(each.recompile_reason)) for each in fresh]
+
+
+def _first_line(reason: str | None) -> str:
+    return FIRST_TIME if not reason else " ".join(reason.splitlines()[0].split())
+
+
+def graph_breaks() -> dict[str, int]:
+    """Return how often compiled code was cut in this process, by cause."""
+    found: Counter[str] = Counter()
+    for cause, count in counters["graph_break"].items():
+        found[_first_line(cause)] += count
+    return dict(found)
+
+
+class CompilationWatch:
+    """A hook for every step: counts what is compiled after the warm-up, and says why it was."""
+
+    def __init__(self, first_step: int) -> None:
+        self._settled_step = first_step + WARM_UP_STEPS
+        self._log = CompilationLog()
+
+    def __call__(self, trainer: Trainer) -> None:
+        """Add to `trainer.recompiles`, which the heartbeat repeats."""
+        step, compiled = trainer.progress.step, self._log.take()
+        late = compiled if step > self._settled_step else []
+        trainer.recompiles = (trainer.recompiles or 0) + len(late)
+        for each in late:
+            log.warning("step %d: %s was compiled after warm-up: %s", step, each.function, each.reason)

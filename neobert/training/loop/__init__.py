@@ -1,0 +1,1 @@
+"""The training loop: a session, its steps, hooks, evaluation and stop signals."""

@@ -1,0 +1,121 @@
+"""From a config to a trainer that is ready for its next step: fresh, or where a checkpoint left it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.windows import Cursor
+from neobert.errors import ProjectError
+from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
+from neobert.parallel import World
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import read_receipt
+from neobert.runfiles.checkpoint import folders
+from neobert.runfiles.checkpoint.state import read_state
+from neobert.training.checkpoint.publish import quarantine, sweep
+from neobert.training.checkpoint.restore import (
+    refuse_other_data,
+    refuse_other_run,
+    restore,
+    resumed_progress,
+)
+from neobert.training.checkpoint.verified_start import refuse_other_start
+from neobert.training.guards.finite import FiniteGuard
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.task import Task
+from neobert.training.state.progress import LossWindow, Progress
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a session starts: a verified checkpoint and what it says, or None for step 0."""
+
+    folder: Path
+    state: Mapping[str, Any]
+
+
+def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
+    """Find the checkpoint that the config asks for. Rank 0 calls it.
+
+    Raises `ProjectError`: CKP008 where `never` meets what another run left, CKP007 where the checkpoint is
+    missing, broken, another run's, or not the one that preflight verified.
+    """
+    root, selector = run_dir / folders.CHECKPOINTS, config.trainer.resume_from_checkpoint
+    if selector == "never":
+        _refuse_used(run_dir)
+    sweep(root)
+    found, rejected = folders.search(root, selector)
+    refuse_other_start(found, read_receipt(run_dir / RECEIPT).start, run_dir, is_again=is_again)
+    if found is None:
+        return None
+    folder, manifest = found
+    state = read_state(folder, manifest.step)
+    refuse_other_run(folder, config)
+    quarantine(root, rejected, folder.name)
+    log.info("resuming from %s, step %d", folder, manifest.step)
+    return Start(folder, state)
+
+
+def _refuse_used(run_dir: Path) -> None:
+    metrics, saved = run_dir / "metrics.jsonl", folders.checkpoint_steps(run_dir / folders.CHECKPOINTS)
+    if saved or (metrics.exists() and metrics.stat().st_size):
+        raise ProjectError(
+            "CKP008",
+            "this directory holds another run, and trainer.resume_from_checkpoint is never",
+            "go on with --resume auto, or take another trainer.output_dir",
+            str(run_dir),
+        )
+
+
+def build_trainer(
+    config: RunConfig, run_dir: Path, world: World, task: Task, signals: Signals, start: Start | None
+) -> Trainer:
+    """Build optimizer and schedule around a task, and restore the start's state into them."""
+    if start is not None:
+        refuse_other_data(start.folder, start.state, task.identity)
+    module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
+    optimizer = build_optimizer(config.optimizer, task.model)
+    progress = _progress(start, run_dir, world.device)
+    trainer = Trainer(
+        config=config,
+        run_dir=run_dir,
+        world=world,
+        task=task,
+        module=module,
+        optimizer=optimizer,
+        scheduler=build_scheduler(optimizer, config),
+        batches=task.batches(progress.cursor),
+        progress=progress,
+        signals=signals,
+        stopwatch=Stopwatch(world.device, BREAKDOWN if config.trainer.timing_breakdown else ALWAYS),
+        guard=FiniteGuard(
+            world.device,
+            run_dir / f"nonfinite_rank{world.rank}.json",
+            config.trainer.logging_steps,
+            world.add_up,
+            config.guard,
+        ),
+        qk_clip=build_qk_clip(config.optimizer, task.model),
+    )
+    if start is not None:
+        restore(trainer, start.folder, start.state)
+    return trainer
+
+
+def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
+    if start is None:
+        return Progress(loss=LossWindow(device), cursor=Cursor())
+    own = run_dir / folders.CHECKPOINTS / str(start.state["step"])  # what was set aside has another name
+    is_own = start.folder.resolve() == own.resolve()
+    return resumed_progress(start.state, device, is_own=is_own)

@@ -1,0 +1,313 @@
+"""One session of a run, from a checked config to an outcome."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from neobert.data.store.prepare import prepare
+from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
+from neobert.parallel import World, use_all_cores
+from neobert.plan.flops import peak_at_precision
+from neobert.plan.hardware import assumptions_for
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import read_receipt
+from neobert.runfiles.outcome import Status, clear_outcome, has_outcome, write_outcome
+from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, Pulse
+from neobert.runfiles.stop_times import STOP_CLOCKS
+from neobert.tasks.build import build_task
+from neobert.trackers.background import open_trackers
+from neobert.trackers.tracker import TrackedRun
+from neobert.training.checkpoint.publish import set_aside_after
+from neobert.training.checkpoint.save import Saver
+from neobert.training.guards.degradation import DegradationWatch
+from neobert.training.guards.directory_watch import DirectoryWatch, watching
+from neobert.training.guards.health import HealthWatch
+from neobert.training.guards.plateau import PlateauWatch
+from neobert.training.guards.recompiles import CompilationWatch
+from neobert.training.loop.assembly import Start, build_trainer, choose_start
+from neobert.training.loop.evaluation import evaluate
+from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
+from neobert.training.loop.hooks import Hook
+from neobert.training.loop.signals import Signals, StopRequested
+from neobert.training.loop.steps import fit
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.heartbeat import Heartbeat
+from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.metric_files import write_metric_files
+from neobert.training.telemetry.metrics import MetricsLine, TrainingLog
+from neobert.training.telemetry.traces import tracing
+from neobert.training.telemetry.truncation import (
+    METRICS,
+    first_open_step,
+    heartbeat_path,
+    trim_heartbeat,
+    trim_metrics,
+)
+
+log = logging.getLogger(__name__)
+
+Attach = Callable[[Trainer], Sequence[Hook]]
+
+
+def nothing(_: Trainer) -> Sequence[Hook]:
+    """Attach no hook to a run."""
+    return ()
+
+
+def run_session(
+    config: RunConfig,
+    run_dir: Path,
+    signals: Signals,
+    attach: Attach = nothing,
+    *,
+    is_again: bool = False,
+) -> int:
+    """Train until the run is complete, stopped or failed; return the exit code.
+
+    `attach` sees the trainer before its first step; the hooks that it returns come after the run's own.
+    `is_again`: a restart within a launch, which may start from a checkpoint that the launch has made.
+    A refusal leaves the directory as it was. From then on the session ends with an `outcome.json`.
+    """
+    use_all_cores()
+    world = World(config.trainer.mixed_precision, config.distributed.mode)
+    refuse_other_world(config, world)
+    make_reproducible(config, world)
+    start = world.on_main(partial(begin, config, run_dir, is_again=is_again))
+    step = 0 if start is None else start.state["step"]
+    trainer, pulse = None, Pulse()
+    try:
+        with watching(run_dir) as directory, beating(config, run_dir, world, start, pulse) as heartbeat:
+            trainer = assemble(config, run_dir, world, signals, start, pulse)
+            is_complete = train(trainer, heartbeat, directory, attach(trainer))
+    except StopRequested:
+        is_complete = False
+    except Exception as error:
+        if trainer is not None or signals.requested is None or world.size == 1:
+            record_failure(*_whereabouts(trainer, run_dir, step), error)
+            raise
+        log.info("another rank has stopped already: %s", error)
+        is_complete = False
+    run_dir, step = _whereabouts(trainer, run_dir, step)
+    status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
+    if world.is_main:
+        record_end(run_dir, status, exit_code, step)
+    log.info("%s at step %d", status, step)
+    if trainer is not None:  # a rank that was stopped before may be the only one so far
+        world.wait_for_all()
+    return exit_code
+
+
+def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Path, int]:
+    """Return run directory and step as the trainer knows them, or as given before there is one."""
+    return (run_dir, step) if trainer is None else (trainer.run_dir, trainer.progress.step)
+
+
+def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
+    """Choose where to start, and take the last outcome away before any rank can leave this session's."""
+    start = choose_start(config, run_dir, is_again=is_again)
+    clear_outcome(run_dir)
+    return start
+
+
+def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None:
+    """Leave the outcome. All is saved by now: a disk that has no room for it costs this word, not the run."""
+    try:
+        write_outcome(run_dir, status, exit_code, step)
+    except OSError as error:
+        log.warning("outcome.json could not be written (%s), and the run %s all the same", error, status)
+
+
+def record_failure(run_dir: Path, step: int, error: Exception) -> None:
+    """Leave an outcome, if the disk still takes one: the error itself is on its way to whoever reads it.
+
+    The first rank to fail has the word. The others fail next, and only for want of that one.
+    """
+    if has_outcome(run_dir):
+        return
+    exit_code, message = EXIT_TRAINING_FAILED, f"{type(error).__name__}: {error}"
+    if isinstance(error, ProjectError):
+        exit_code, message = error.exit_code, error.message
+    with suppress(OSError):
+        write_outcome(run_dir, "failed", exit_code, step, message)
+
+
+def refuse_other_world(config: RunConfig, world: World) -> None:
+    """Raise `ProjectError` BUD002 where the processes are not those that the plan was judged for."""
+    declared = config.distributed.nproc_per_node * config.distributed.nnodes
+    if world.size != declared:
+        raise ProjectError(
+            "BUD002",
+            f"the config is for {declared} processes and its batch with it, and there are {world.size}",
+            "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
+            "distributed",
+        )
+
+
+def make_reproducible(config: RunConfig, world: World) -> None:
+    """Seed the generators, and have a CPU take only kernels that add in a fixed order."""
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    if world.is_on_gpu:
+        torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
+    else:
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, and nothing reads it
+
+
+@contextmanager
+def beating(
+    config: RunConfig, run_dir: Path, world: World, start: Start | None, pulse: Pulse
+) -> Iterator[Heartbeat]:
+    """Say for the length of the block where this rank stands, in a file cut back to where it goes on from."""
+    path = heartbeat_path(run_dir, world.rank)
+    first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
+    receipt = read_receipt(run_dir / RECEIPT)
+    heartbeat = Heartbeat(path, world.rank, pulse, first_seq, receipt.unguarded, receipt.config_digest)
+    with heartbeat.going_on(config.watchdog.heartbeat_interval_s):
+        yield heartbeat
+
+
+def assemble(
+    config: RunConfig,
+    run_dir: Path,
+    world: World,
+    signals: Signals,
+    start: Start | None,
+    pulse: Pulse | None = None,
+) -> Trainer:
+    """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
+    pulse = pulse or Pulse()
+    with signals.interrupting(), world.main_first():
+        prepared = prepare(config, pulse.go_on)
+    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
+    trainer = build_trainer(config, run_dir, world, task, signals, start)
+    trainer.pulse = pulse
+    for name, clock in STOP_CLOCKS.items():
+        if name in os.environ:
+            signals.stop_by(float(os.environ[name]), pulse.stopping_s, clock)
+    return trainer
+
+
+def train(
+    trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
+) -> bool:
+    """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
+    directory(trainer)  # preparing text takes minutes, and what is opened next would create a second tree
+    with telemetry(trainer) as line:
+        heartbeat.beat(trainer, START)
+        saver = Saver(trainer, line.sync)
+        try:
+            hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *more]
+            with tracing(trainer, hooks) as hooks, collecting_between_steps():
+                is_complete = fit(trainer, hooks)
+            trainer.pulse.enter(SAVE)
+            save(trainer, heartbeat, saver, directory)
+            saver.finish(trainer, is_complete=is_complete)
+            if trainer.failure is not None and not is_complete:
+                raise trainer.failure
+            saver.close()
+        except Exception:
+            saver.close()
+            heartbeat.beat(trainer, "failed")
+            raise
+        heartbeat.beat(trainer, "finished" if is_complete else trainer.signals.status)
+    return is_complete
+
+
+def build_hooks(
+    trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver, directory: DirectoryWatch
+) -> list[Hook]:
+    """List what happens after steps. The line is written before the checkpoint that follows from it."""
+    every = trainer.config.trainer
+
+    def announce_evaluation(trainer: Trainer) -> None:
+        if trainer.task.evaluation is not None:
+            heartbeat.beat(trainer, EVALUATION)
+            evaluate(trainer)
+
+    def follow(trainer: Trainer) -> None:
+        saver.follow(trainer)
+        if saver.writes_s:
+            trainer.pulse.learn(SAVE, saver.writes_s[-1])
+
+    degradation = DegradationWatch()
+    watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
+    return [
+        Hook(name="checkpoint", act=directory, every=1),
+        *(Hook(name="logging", act=watch, every=1) for watch in watches),
+        Hook(name="garbage", act=Collector(), every=every.logging_steps),
+        Hook(name="logging", act=degradation, every=every.logging_steps),
+        Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
+        Hook(name="logging", act=PlateauWatch(every.logging_steps), every=every.logging_steps),
+        Hook(name="logging", act=HealthWatch(), every=every.logging_steps),
+        Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
+        Hook(name="checkpoint", act=follow, every=1, at_start=True),
+        Hook(name="logging", act=line, every=1, at_start=True),
+        Hook(
+            name="logging",
+            act=partial(heartbeat.beat, phase=STEP),
+            every=every.logging_steps,
+            at_start=True,
+        ),
+        Hook(name="logging", act=degradation.enforce, every=every.logging_steps, at_end=False),
+        Hook(
+            name="checkpoint",
+            act=partial(save, heartbeat=heartbeat, saver=saver, directory=directory),
+            every=every.save_steps,
+        ),
+    ]
+
+
+def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
+    """Begin to save this step, unless it is saved. Its history is made durable before it is published."""
+    if saver.is_due(trainer):
+        directory(trainer)
+        heartbeat.beat(trainer, SAVE)
+        saver.begin(trainer)
+
+
+@contextmanager
+def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
+    """Open what the run writes of its steps, cut back to where it goes on from."""
+    run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
+    with ExitStack() as stack:
+        stack.enter_context(closing(trainer.batches))
+        if not world.is_main:
+            yield MetricsLine(None, ())
+            return
+        superseded = set_aside_after(trainer.checkpoints, progress.step)
+        if superseded:
+            log.warning("checkpoints of later steps were set aside: %s", superseded)
+        trim_metrics(run_dir, progress)
+        stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
+        journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
+        first_step, settings = first_open_step(progress), to_dict(trainer.config)
+        run = TrackedRun(config=trainer.config, run_dir=run_dir, first_step=first_step, settings=settings)
+        trackers = open_trackers(run)
+        for tracker in trackers:
+            stack.enter_context(closing(tracker))
+        yield MetricsLine(journal, trackers)
+
+
+def peak_flops(trainer: Trainer) -> float | None:
+    """Return the data sheet's FLOP/s of all devices at the run's precision; None where nobody knows them."""
+    world = trainer.world
+    if not world.is_on_gpu:
+        return None
+    try:
+        device = assumptions_for(torch.cuda.get_device_name(world.device), None, mfu=1.0)
+    except ProjectError:
+        return None
+    return peak_at_precision(trainer.config, device) * world.size

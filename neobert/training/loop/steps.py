@@ -1,0 +1,131 @@
+"""The loop. `fit` runs steps and, after each, the hooks that are due; `run_step` is one optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_
+
+from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, FIRST_STEPS, STEP
+from neobert.training.loop.hooks import Hook
+from neobert.training.loop.signals import StopRequested
+from neobert.training.loop.task import Batch
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.stopwatch import COLLATE
+
+
+def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
+    """Train to `max_steps`, or to a stop that the ranks agreed on; return whether the run is complete.
+
+    A run starts, and a resumed one goes on, with the hooks that its step still owes. What a stop cuts short
+    is the caller's to save.
+    """
+    progress = trainer.progress
+    try:
+        if progress.row is not None:
+            run_hooks(trainer, hooks)
+        while progress.step < trainer.max_steps:
+            run_step(trainer)
+            run_hooks(trainer, hooks)
+    except StopRequested:
+        return False
+    return True
+
+
+def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
+    """Run what is due at this step, in order."""
+    for hook in hooks:
+        if hook.is_due(trainer.progress.step, trainer.max_steps):
+            with trainer.stopwatch.pause(hook.name):
+                hook.act(trainer)
+
+
+def run_step(trainer: Trainer) -> None:
+    """Do one optimizer step. Raises `StopRequested` before it where any rank was asked to stop.
+
+    All microbatches are there before the first is used, so the loss can be divided by the targets of the
+    whole step, over ranks and accumulation, and a stop loses no step that was begun.
+    """
+    progress, stopwatch = trainer.progress, trainer.stopwatch
+    is_early = progress.step < (progress.resumed_step or 0) + FIRST_STEPS
+    with stopwatch.step():
+        with stopwatch.section("data_wait"):
+            trainer.pulse.enter(DATA_WAIT, progress.step)
+            batches = fetch(trainer)
+            stopwatch.note(COLLATE, sum(batch.collate_ms for batch in batches))
+            trainer.pulse.enter(COLLECTIVE)
+            num_targets, num_tokens = agree(trainer, batches)
+        trainer.pulse.enter(COMPILE if is_early else STEP)
+        loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
+        with stopwatch.section("clip"):
+            judge_and_clip(trainer, batches, loss_sum, num_targets)
+        with stopwatch.section("optimizer"):
+            update(trainer, batches[-1])
+        progress.loss.add(loss_sum, num_targets)
+        progress.advance(batches[-1].cursor, num_tokens)
+
+
+def fetch(trainer: Trainer) -> list[Batch]:
+    """Take the microbatches of a step; none where a stop was asked for before they were there."""
+    count = trainer.config.trainer.gradient_accumulation_steps
+    try:
+        with trainer.signals.interrupting():
+            return [next(trainer.batches) for _ in range(count)]
+    except StopRequested:
+        return []
+
+
+def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
+    """Add up targets and tokens over all ranks, and stop together where one has to."""
+    own = [
+        sum(batch.num_targets for batch in batches),
+        sum(batch.num_tokens for batch in batches),
+        sum(map(trainer.task.flops, batches)),
+    ]
+    num_targets, num_tokens, flops, *votes = trainer.world.sum_over_ranks(own + trainer.signals.votes)
+    trainer.signals.obey(votes)
+    trainer.flops += flops
+    return num_targets, num_tokens
+
+
+def accumulate(trainer: Trainer, batches: Sequence[Batch], num_targets: int) -> Tensor:
+    """Run forward and backward over the microbatches; return the loss of all ranks, summed over targets."""
+    world, stopwatch = trainer.world, trainer.stopwatch
+    scale = world.size / max(num_targets, 1)  # ranks average their gradients
+    total = torch.zeros((), dtype=torch.float64, device=world.device)
+    for index, batch in enumerate(batches):
+        with stopwatch.section("copy"):
+            inputs = trainer.task.inputs(batch, world.device)
+        with world.holding_gradients(trainer.module, is_last=index == len(batches) - 1):
+            with stopwatch.section("forward"):
+                loss_sum = trainer.module(**inputs)
+            with stopwatch.section("backward"):
+                (loss_sum * scale).backward()
+        total += loss_sum.detach()
+    return world.add_up(total)
+
+
+def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor, num_targets: int) -> None:
+    """Judge loss and gradient, and clip the gradient."""
+    grad_norm = trainer.world.gradient_norm(trainer.module)
+    step = trainer.progress.step + 1
+    trainer.guard.remember(step, map(trainer.task.describe, batches))
+    trainer.guard.judge(step, loss_sum / max(num_targets, 1), grad_norm, trainer.optimizer)
+    if trainer.config.trainer.gradient_clipping is not None:
+        limit = trainer.config.trainer.gradient_clipping
+        clip_grads_with_norm_(trainer.module.parameters(), limit, grad_norm)
+    trainer.last_grad_norm = grad_norm
+
+
+def update(trainer: Trainer, last_batch: Batch) -> None:
+    """Step optimizer and schedule, and hold attention logits down where that is due."""
+    trainer.last_learning_rate = trainer.scheduler.get_last_lr()[0]
+    trainer.optimizer.step()
+    clip = trainer.qk_clip
+    if clip is not None and clip.is_due(trainer.progress.step + 1):
+        with trainer.world.autocast():
+            clip(trainer.task.inputs(last_batch, trainer.world.device))
+    trainer.scheduler.step()
+    trainer.optimizer.zero_grad(set_to_none=True)

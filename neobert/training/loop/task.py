@@ -1,0 +1,112 @@
+"""The built task: data, objective, evaluation. The loop knows nothing else of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from neobert.data.batches.windows import Cursor
+from neobert.export import write_hf_folder
+from neobert.export.weights import load_weights
+from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.objectives import Objective
+from neobert.parallel import World
+from neobert.training.state.progress import Progress
+
+if TYPE_CHECKING:  # it has a task
+    from neobert.training.state.trainer import Trainer
+
+
+class Batch(Protocol):
+    """A microbatch: the task's tensors, its counts on the host, and the time to build it."""
+
+    num_tokens: int
+    num_targets: int
+    cursor: Cursor
+    collate_ms: float
+
+
+class Batches(Protocol):
+    """The endless microbatches of one rank."""
+
+    def __next__(self) -> Any:
+        """Return the next one."""
+
+    def close(self) -> None:
+        """End the threads that build ahead."""
+
+
+class Metrics(Protocol):
+    """The metrics of one evaluation; they may be sums, or keep every prediction."""
+
+    def add(self, score: Any, batch: Any) -> None:
+        """Add what `Objective.evaluate` returned for a microbatch."""
+
+    def values(self, world: World) -> dict[str, float | None]:
+        """Merge over all ranks and return the same metrics on each; None where there is nothing to judge."""
+
+
+Step = Callable[["Trainer", Sequence[Any], int], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task that was built for one rank.
+
+    Attributes:
+        model: the module that checkpoints hold.
+        objective: model and loss.
+        batches: the training microbatches from a cursor on.
+        evaluation: the evaluation's microbatches, in a fixed order with fixed targets; None without any.
+        metrics: makes the metrics of one evaluation, empty.
+        inputs: a microbatch as the objective's arguments, on a device.
+        worst_case: a microbatch that is full of text, with the most targets that training (True) or an
+            evaluation (False) may meet.
+        describe: strings and arrays that find a microbatch's samples again.
+        flops: floating-point work of a microbatch, forward and backward, with no credit for padding.
+        epoch: passes over the data so far.
+        tokenizer_files: the tokenizer's files by name, which every checkpoint keeps; None for none.
+        identity: digests that a resumed run must share, by name.
+        attention_kernel: kernel that was resolved for this device.
+        targets_per_token: share of tokens expected to be targets: a long text without any is refused.
+        step: forward and backward of a step's microbatches; returns the loss of all ranks, summed over their
+            targets. None: `loop.accumulate`, one microbatch after the other.
+        read_retries: retried reads of the text so far; None where nothing is streamed.
+        overlaps_exchange: whether ranks exchange gradients during the backward pass, and not after it.
+    """
+
+    model: NeoBERTPreTrainedModel
+    objective: Objective
+    batches: Callable[[Cursor], Batches]
+    evaluation: Callable[[], Iterable[Any]] | None
+    metrics: Callable[[], Metrics]
+    inputs: Callable[[Any, torch.device], dict[str, Any]]
+    worst_case: Callable[[Any, bool], Any]
+    describe: Callable[[Any], dict[str, Any]]
+    flops: Callable[[Any], int]
+    epoch: Callable[[Progress], float]
+    tokenizer_files: Mapping[str, bytes] | None
+    identity: Mapping[str, str]
+    attention_kernel: str
+    targets_per_token: float
+    step: Step | None = None
+    read_retries: Callable[[], int | None] = lambda: None
+    overlaps_exchange: bool = True
+
+    @property
+    def attention_ran(self) -> Mapping[int, str]:
+        """The kernel that each block ran in training, by its number; filled while it runs."""
+        return self.objective.attention_ran
+
+    def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write the part of a checkpoint that transformers loads; `weights` are whole tensors by name."""
+        write_hf_folder(self.model, self.tokenizer_files, folder, weights)
+
+    def load(self, path: Path) -> None:
+        """Read the weights of a checkpoint of this task. Raises `ProjectError` where they do not fit."""
+        load_weights(self.model, path)

@@ -1,0 +1,1 @@
+"""Telemetry: heartbeat, metrics, timing, memory, traces, trackers."""

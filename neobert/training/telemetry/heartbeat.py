@@ -1,0 +1,188 @@
+"""`heartbeat_rank<k>.jsonl`: where this rank is, for whoever watches from outside."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from neobert.clock import boot_id, since_boot_s
+from neobert.model.record import summarize
+from neobert.plan.evaluation import evaluations_after
+from neobert.runfiles.phases import Pulse
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.memory import memory_fields, peak_percent
+
+log = logging.getLogger(__name__)
+
+Line = dict[str, Any]
+
+# At ten seconds a line this is a day; with the file before it, two.
+LIMIT_BYTES = 8 * 2**20
+SCHEMA_VERSION = 1
+
+
+class Heartbeat:
+    """Appends a line at every beat; `seq` goes on rising when a run is resumed.
+
+    Every line repeats the digest of the config that was checked, and `unguarded`, why the run was started
+    whatever its checks said.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        rank: int,
+        pulse: Pulse,
+        first_seq: int,
+        unguarded: str = "",
+        config_digest: str = "",
+    ) -> None:
+        self._journal = Journal(path, LIMIT_BYTES)
+        self._rank, self._pulse, self._seq = rank, pulse, first_seq
+        self._unguarded, self._config_digest = unguarded, config_digest
+        self._trainer: Trainer | None = None
+        self._told: Line = {}
+        self._writing = threading.Lock()
+        self._is_over = threading.Event()
+
+    @contextmanager
+    def going_on(self, interval_s: float) -> Iterator[None]:
+        """Repeat the last beat every so often while the block runs: a sign of life, and where it stands."""
+        thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            thread.join()
+            self._journal.close()
+
+    def beat(self, trainer: Trainer, phase: str) -> None:
+        """Enter a phase, or say how the run ended, in a line that tells all there is to tell."""
+        self._pulse.enter(phase, trainer.progress.step)
+        self._trainer, self._told = trainer, _told(trainer)
+        self._append()
+
+    def _repeat(self, interval_s: float) -> None:
+        self._append()
+        while not self._is_over.wait(interval_s):
+            self._append()
+
+    def _append(self) -> None:
+        """Write a line. A disk that takes none is for the metrics and the next save to complain of."""
+        with self._writing:
+            try:
+                self._journal.append(self._line())
+            except OSError as error:
+                log.warning("no heartbeat: %s", error)
+            else:
+                self._seq += 1
+
+    def _line(self) -> Line:
+        last, told = self._pulse.last, self._told or NOTHING_TOLD
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "config_digest": self._config_digest or None,
+            "ts_utc": _utc(time.time()),
+            "boot_id": boot_id() or None,
+            "boot_s": round(since_boot_s(), 3),
+            "seq": self._seq,
+            "rank": self._rank,
+            "phase": last.phase,
+            "unguarded": self._unguarded or None,
+            "step": last.step,
+            "last_progress_step": last.step,
+            "last_progress_ts_utc": _utc(last.at_s),
+            "phase_longest_s": {name: round(took_s, 3) for name, took_s in self._pulse.longest_s.items()},
+            **told,
+            **_at_risk(self._trainer),
+        }
+
+
+def _told(trainer: Trainer) -> Line:
+    """Return what only the loop's own thread may look at."""
+    progress, reading, world = trainer.progress, trainer.reading, trainer.world
+    return {
+        "max_steps": trainer.max_steps,
+        "tokens_total": progress.tokens_total,
+        "tokens_per_second": reading.tokens_per_second,
+        "mfu": reading.mfu,
+        "loss": reading.loss,
+        "learning_rate": reading.learning_rate,
+        "grad_norm": reading.grad_norm,
+        **memory_fields(world.device),
+        "gpu_mem_peak_percent": peak_percent(world.device),
+        "attention_kernel": summarize(trainer.task.attention_ran),
+        "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
+        "recompiles": trainer.recompiles,
+        "kernel_fallbacks": trainer.kernel_fallbacks,
+        "read_retries": trainer.read_retries,
+        "warnings": dict(trainer.warnings),
+        "warning_messages": dict(trainer.warning_messages),
+        "data_wait_ms": reading.data_wait_ms,
+        "data_wait_p50_ms": reading.data_wait_p50_ms,
+        "data_wait_p95_ms": reading.data_wait_p95_ms,
+        "eta_s": _eta_s(trainer),
+    }
+
+
+def _eta_s(trainer: Trainer) -> float | None:
+    """Return how long the steps that are left take, and the evaluations, once one was seen."""
+    step, step_time_s = trainer.progress.step, trainer.reading.step_time_s
+    if step_time_s is None:
+        return None
+    evaluations_s = evaluations_after(step, trainer.config.trainer) * trainer.evaluation_s
+    return (trainer.max_steps - step) * step_time_s + evaluations_s
+
+
+def _at_risk(trainer: Trainer | None) -> Line:
+    if trainer is None:
+        return dict.fromkeys(("last_checkpoint_step", "last_checkpoint_age_s", "work_at_risk_min"))
+    unsaved_s, saved_step = time.monotonic() - trainer.saved_at_s, trainer.progress.saved_step
+    return {
+        "last_checkpoint_step": saved_step,
+        "last_checkpoint_age_s": None if saved_step is None else unsaved_s,
+        "work_at_risk_min": unsaved_s / 60,
+    }
+
+
+def _utc(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
+
+
+NOTHING_TOLD: Line = dict.fromkeys(
+    (
+        "max_steps",
+        "tokens_total",
+        "tokens_per_second",
+        "mfu",
+        "loss",
+        "learning_rate",
+        "grad_norm",
+        "gpu_mem_alloc_mib",
+        "gpu_mem_alloc_gib",
+        "gpu_mem_reserved_mib",
+        "gpu_mem_reserved_gib",
+        "gpu_mem_total_mib",
+        "host_rss_mib",
+        "gpu_mem_peak_percent",
+        "attention_kernel",
+        "compute_dtype",
+        "recompiles",
+        "kernel_fallbacks",
+        "read_retries",
+        "warnings",
+        "warning_messages",
+        "data_wait_ms",
+        "data_wait_p50_ms",
+        "data_wait_p95_ms",
+        "eta_s",
+    )
+)

@@ -1,0 +1,110 @@
+"""`training.csv`, `val.csv` and `metrics.json`: what `metrics.jsonl` holds, for spreadsheets and scripts.
+
+Written from `metrics.jsonl` at the end of a session, also of one that failed, in constant memory. Columns
+have the names of `metrics.jsonl`; null is an empty cell.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from neobert.tasks import known_metrics
+from neobert.training.telemetry.jsonl_writer import Row, iter_rows
+from neobert.training.telemetry.truncation import METRICS
+
+log = logging.getLogger(__name__)
+
+TRAINING, VALIDATION, SUMMARY = "training.csv", "val.csv", "metrics.json"
+SCHEMA_VERSION = 1
+# A row is of training, of an evaluation, or of both: these say which, and whose column another name is.
+TRAIN_MARK, EVAL_MARK = "train/loss", "eval/loss"
+EVALUATED = ("eval/", "time/evaluation_")
+IS_HIGHER_BETTER = {
+    "train/loss": False,
+    "train/tokens_per_sec": True,
+    "perf/mfu": True,
+    **{name: metric.is_higher_better for name, metric in known_metrics().items()},
+}
+
+
+def write_metric_files(run_dir: Path) -> None:
+    """Write what a run's lines of metrics hold. A full disk is logged and does not fail the run."""
+    source = run_dir / METRICS
+    try:
+        columns, summary = _survey(iter_rows(source))
+        if columns[TRAIN_MARK]:
+            _write_csv(run_dir / TRAINING, source, TRAIN_MARK, list(columns[TRAIN_MARK]))
+        if columns[EVAL_MARK]:
+            _write_csv(run_dir / VALIDATION, source, EVAL_MARK, list(columns[EVAL_MARK]))
+        if summary["metrics"]:
+            with _replacing(run_dir / SUMMARY) as file:
+                json.dump(summary, file, indent=2)
+                file.write("\n")
+    except OSError as error:
+        log.warning("%s, %s and %s could not be written: %s", TRAINING, VALIDATION, SUMMARY, error)
+
+
+def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, Any]]:
+    """Return the columns of each table in order of appearance, and the summary."""
+    columns: dict[str, dict[str, None]] = {TRAIN_MARK: {}, EVAL_MARK: {}}
+    metrics: dict[str, dict[str, float]] = {}
+    last_step = 0
+    for row in rows:
+        step = row.get("step")
+        if not isinstance(step, int):
+            continue
+        last_step = step
+        for mark in (mark for mark in columns if mark in row):
+            columns[mark] |= dict.fromkeys(name for name in row if _table_of(name) == mark)
+        for name, value in row.items():
+            if name != "step" and _is_number(value):
+                _add(metrics.setdefault(name, {}), name, value, step)
+    return columns, {"schema_version": SCHEMA_VERSION, "step": last_step, "metrics": metrics}
+
+
+def _table_of(name: str) -> str | None:
+    if name == "step":
+        return None
+    return EVAL_MARK if name.startswith(EVALUATED) else TRAIN_MARK
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:
+    metric |= {"last": value, "last_step": step}
+    if name not in IS_HIGHER_BETTER:
+        return
+    sign = 1 if IS_HIGHER_BETTER[name] else -1
+    if "best" not in metric or sign * value > sign * metric["best"]:
+        metric |= {"best": value, "best_step": step}
+
+
+def _write_csv(path: Path, source: Path, mark: str, columns: list[str]) -> None:
+    with _replacing(path) as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["step", *columns])
+        for row in iter_rows(source):
+            if mark in row and isinstance(row.get("step"), int):
+                cells = (row.get(name) for name in columns)
+                table.writerow([row["step"], *(cell if _is_number(cell) else None for cell in cells)])
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """Open a file that takes a path's place at the end of the block; a reader sees the old one or the new."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

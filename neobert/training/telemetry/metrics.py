@@ -1,0 +1,181 @@
+"""`metrics.jsonl`: one line a logging step, and whatever was evaluated at the same step in the same line."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
+from neobert.optim.qk_clip import QKClip
+from neobert.tasks import Metric, metrics_of
+from neobert.trackers.background import BackgroundTracker
+from neobert.training.state.trainer import Reading, Trainer
+from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.memory import allocator_fields
+from neobert.training.telemetry.stopwatch import Times
+from neobert.training.telemetry.timing import Breakdown, percentile
+
+log = logging.getLogger(__name__)
+
+# With this many targets expected, none at all has a probability of 2e-9 in text that can be masked.
+EXPECTED_TARGETS = 20
+
+LOSS = "train/loss"
+# An evaluation tells its own time, in its own line.
+TOLD_PAUSES = ("logging", "checkpoint")
+
+
+class TrainingLog:
+    """Reads the meters at a logging step. This is where the host waits for the device."""
+
+    def __init__(self, trainer: Trainer, peak_flops: float | None) -> None:
+        self._peak_flops = peak_flops
+        self._breakdown = Breakdown() if trainer.config.trainer.timing_breakdown else None
+        self._untargeted = 0
+        self._note(trainer)
+        trainer.stopwatch.read()  # setting up is no training
+
+    def __call__(self, trainer: Trainer) -> None:
+        """Add the training fields to the step's line, unless it was an earlier session that trained it."""
+        progress, row = trainer.progress, trainer.progress.row
+        if row is None or progress.step == self._step:
+            return
+        weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
+        trainer.guard.check()
+        self._check_targets(trainer)
+        loss, grad_norm = progress.loss.take(), float(trainer.last_grad_norm)
+        times = trainer.stopwatch.read()
+        trainer.reading = self._reading(trainer, times, loss, grad_norm)
+        row |= (
+            fields(trainer, float(weight_norm))
+            | self._times(times, trainer.reading)
+            | allocator_fields(trainer.world.device)
+        )
+        self._note(trainer)
+
+    def _note(self, trainer: Trainer) -> None:
+        """Remember what the next line is counted from."""
+        self._step, self._flops = trainer.progress.step, trainer.flops
+        self._tokens = trainer.progress.tokens_total
+
+    def _check_targets(self, trainer: Trainer) -> None:
+        """Raise `ProjectError` DAT004 after many tokens in a row without a target."""
+        progress = trainer.progress
+        tokens = progress.tokens_total - self._tokens
+        self._untargeted = 0 if progress.loss.num_targets else self._untargeted + tokens
+        if self._untargeted * trainer.task.targets_per_token > EXPECTED_TARGETS:
+            raise ProjectError(
+                "DAT004",
+                f"the last {self._untargeted:,} tokens had no target: none of them can be masked",
+                "check the text for special and unknown tokens: neobert-launch data prepare counts both",
+                "dataset",
+                EXIT_DO_NOT_REQUEUE,
+            )
+
+    def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
+        waits_ms = [step.get("data_wait", 0.0) for step in times.steps]
+        flops_per_s = (trainer.flops - self._flops) / times.elapsed_s
+        return Reading(
+            loss=loss if math.isfinite(loss) else None,
+            learning_rate=trainer.last_learning_rate,
+            grad_norm=grad_norm,
+            tokens_per_second=(trainer.progress.tokens_total - self._tokens) / times.elapsed_s,
+            mfu=None if self._peak_flops is None else flops_per_s / self._peak_flops,
+            data_wait_ms=times.mean_ms("data_wait"),
+            data_wait_p50_ms=percentile(waits_ms, 50),
+            data_wait_p95_ms=percentile(waits_ms, 95),
+            step_time_s=times.elapsed_s / (trainer.progress.step - self._step),
+        )
+
+    def _times(self, times: Times, reading: Reading) -> dict[str, float]:
+        """Return the milliseconds of a step and, where the run asked for it, of each of its parts."""
+        step_ms = reading.step_time_s * 1000
+        told = {
+            "perf/data_wait_share": reading.data_wait_ms / step_ms,
+            "time/step_ms": step_ms,
+            "time/data_wait_ms": reading.data_wait_ms,
+        }
+        if self._breakdown is None:
+            return told
+        told |= self._breakdown.fields(times.steps)
+        for name in TOLD_PAUSES:
+            told[f"time/{name}_ms"] = times.pauses_ms.get(name, 0.0)
+            told |= self._breakdown.spread(name, [pauses.get(name, 0.0) for pauses in times.pauses])
+        return told
+
+
+def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
+    """Name what was read as a line of metrics does."""
+    reading, progress = trainer.reading, trainer.progress
+    return {
+        LOSS: reading.loss,
+        "train/learning_rate": reading.learning_rate,
+        "train/grad_norm": reading.grad_norm,
+        "train/weight_norm": weight_norm if math.isfinite(weight_norm) else None,
+        "train/tokens_per_sec": reading.tokens_per_second,
+        "train/tokens_total": progress.tokens_total,
+        "train/epoch": trainer.task.epoch(progress),
+        "perf/mfu": reading.mfu,
+        "perf/recompiles": trainer.recompiles,
+        "perf/kernel_fallbacks": trainer.kernel_fallbacks,
+        "data/read_retries": trainer.read_retries,
+        **_clip_fields(trainer.qk_clip),
+    }
+
+
+def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
+    """Name the largest attention logit that was last measured, before it was cut; null if it is no number."""
+    if clip is None:
+        return {}
+    highest = math.nan if clip.highest is None else clip.highest.max().item()
+    return {"train/max_attention_logit": highest if math.isfinite(highest) else None}
+
+
+class MetricsLine:
+    """Writer of a step's line: to metrics.jsonl, the trackers and the log, if there is anything in it."""
+
+    def __init__(self, journal: Journal | None, trackers: Sequence[BackgroundTracker]) -> None:
+        self._journal = journal
+        self._trackers = trackers
+
+    def __call__(self, trainer: Trainer) -> None:
+        """Write the line on rank 0, and close it on all."""
+        row, trainer.progress.row = trainer.progress.row, None
+        if row is None or len(row) == 1:
+            return
+        log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
+        if self._journal is not None:
+            self._journal.append(row)
+        for tracker in self._trackers:
+            tracker.log(row)
+
+    def sync(self) -> None:
+        """Make the lines durable, so that a checkpoint never outlives the history that led to it."""
+        if self._journal is not None:
+            self._journal.sync()
+
+
+def describe(row: dict[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
+    """Put a line into words for people."""
+    words = [f"step {row['step']}/{max_steps}"]
+    if LOSS in row:
+        words.append("no target to predict" if row[LOSS] is None else f"loss {row[LOSS]:.4f}")
+        words.append(f"lr {row['train/learning_rate']:.2e}")
+        words.append(f"grad norm {row['train/grad_norm']:.3f}")
+        words.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
+    if any(metric.name in row for metric in metrics):
+        words.append(f"eval {_describe_evaluation(row, metrics)}")
+    return "  ".join(words)
+
+
+def _describe_evaluation(row: Mapping[str, Any], metrics: Sequence[Metric]) -> str:
+    values = {metric: row.get(metric.name) for metric in metrics}
+    if all(value is None for value in values.values()):
+        return "has no target to predict"
+    named = (
+        f"no finite {metric.label}" if value is None else metric.describe(value)
+        for metric, value in values.items()
+    )
+    return ", ".join(named)

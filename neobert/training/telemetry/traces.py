@@ -1,0 +1,136 @@
+"""Traces of a few steps, on request: torch's profiler and the history of CUDA memory, in RUN_DIR/profile/.
+
+They observe and change no number; without their keys no hook is registered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from neobert.training.loop.hooks import Hook
+from neobert.training.state.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+FOLDER = "profile"
+
+
+class Recorder(Protocol):
+    """Records from its `begin` to its `end`."""
+
+    def begin(self) -> None:
+        """Start to record."""
+
+    def end(self, path: Path | None) -> None:
+        """Stop, and write what was recorded; None drops it."""
+
+
+class KernelRecorder:
+    """Operators on the host and kernels on the device, as a Chrome trace."""
+
+    def __init__(self, device: torch.device) -> None:
+        activities = {torch.profiler.ProfilerActivity.CPU}
+        if device.type == "cuda":
+            activities.add(torch.profiler.ProfilerActivity.CUDA)
+        self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
+
+    def begin(self) -> None:
+        """Start the profiler."""
+        self._profiler.start()
+
+    def end(self, path: Path | None) -> None:
+        """Stop the profiler, and write its events for chrome://tracing or Perfetto."""
+        self._profiler.stop()
+        if path is not None:
+            self._profiler.export_chrome_trace(str(path))
+
+
+class MemoryRecorder:
+    """Allocations of this process on its GPU, for https://pytorch.org/memory_viz."""
+
+    def begin(self) -> None:
+        """Start to keep the history of allocations, with their stacks."""
+        torch.cuda.memory._record_memory_history()
+
+    def end(self, path: Path | None) -> None:
+        """Write the snapshot, and forget the history."""
+        if path is not None:
+            torch.cuda.memory._dump_snapshot(str(path))
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+class Trace:
+    """A recorder around some steps of this session: a hook that starts it, and one that ends it."""
+
+    def __init__(
+        self, first_step: int, last_step: int, name: str, new_recorder: Callable[[], Recorder]
+    ) -> None:
+        self._first_step, self._last_step = first_step, last_step
+        self._name, self._new_recorder = name, new_recorder
+        self._recorder: Recorder | None = None
+
+    def start(self, trainer: Trainer) -> None:
+        """Begin to record before the first step, as the last hook of the step before it."""
+        if trainer.progress.step == self._first_step - 1:
+            self._recorder = self._new_recorder()
+            self._recorder.begin()
+
+    def stop(self, trainer: Trainer) -> None:
+        """Write the trace after the last step, as its first hook."""
+        if trainer.progress.step == self._last_step and self._recorder is not None:
+            self._end(trainer.run_dir / FOLDER / self._name.format(rank=trainer.world.rank))
+
+    def close(self) -> None:
+        """Drop what was recorded of steps that this session did not complete."""
+        if self._recorder is not None:
+            log.warning("no %s: the session ended before step %d", self._name, self._last_step)
+            self._end(None)
+
+    def _end(self, path: Path | None) -> None:
+        """End the recorder. A trace that cannot be written is no reason to end a run."""
+        recorder, self._recorder = self._recorder, None
+        assert recorder is not None
+        try:
+            if path is not None:
+                path.parent.mkdir(exist_ok=True)
+            recorder.end(path)
+        except (OSError, RuntimeError) as error:
+            log.warning("%s could not be written: %s", path, error)
+        else:
+            if path is not None:
+                log.info("wrote %s", path)
+
+
+@contextmanager
+def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
+    """Put the hooks of the traces that the config asks for around the others, for the length of the block."""
+    traces = [*requested(trainer)]
+    try:
+        yield [
+            *(Hook(name="profile", act=trace.stop, every=1) for trace in traces),
+            *hooks,
+            *(Hook(name="profile", act=trace.start, every=1, at_start=True) for trace in traces),
+        ]
+    finally:
+        for trace in traces:
+            trace.close()
+
+
+def requested(trainer: Trainer) -> Iterator[Trace]:
+    """Yield the traces that the config asks for. A memory snapshot needs a GPU, else none is taken."""
+    config, device = trainer.config.trainer, trainer.world.device
+    if config.profile_steps is not None:
+        first, last = config.profile_steps
+        name = f"steps_{first}-{last}_rank{{rank}}.json"
+        yield Trace(first, last, name, lambda: KernelRecorder(device))
+    step = config.memory_snapshot_step
+    if step is not None and device.type == "cuda":
+        yield Trace(step, step, f"memory_{step}_rank{{rank}}.pickle", MemoryRecorder)
+    elif step is not None:
+        log.warning("no memory snapshot: trainer.memory_snapshot_step needs a CUDA device")
