@@ -1,8 +1,15 @@
 """Update rules and schedules."""
 
 from neobert.optim.adamw import decay_groups
-from neobert.optim.build import build_optimizer
+from neobert.optim.build import build_optimizer, step_unless
 from neobert.optim.qk_clip import build_qk_clip
 from neobert.optim.schedule import build_scheduler, fast_forward
 
-__all__ = ["build_optimizer", "build_qk_clip", "build_scheduler", "decay_groups", "fast_forward"]
+__all__ = [
+    "build_optimizer",
+    "build_qk_clip",
+    "build_scheduler",
+    "decay_groups",
+    "fast_forward",
+    "step_unless",
+]

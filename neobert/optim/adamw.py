@@ -11,7 +11,7 @@ from torch.optim import Adam, AdamW
 from neobert.config.schema import OptimizerConfig
 
 
-def build_adam(config: OptimizerConfig, model: nn.Module) -> Adam:
+def build(config: OptimizerConfig, model: nn.Module) -> Adam:
     """Build AdamW or Adam over the parameters that train, fused into one kernel."""
     kind = AdamW if config.name == "adamw" else Adam
     groups = decay_groups(model, config.weight_decay)

@@ -1,72 +1,48 @@
-"""From the section `optimizer` to the object that steps."""
+"""Optimizers from the table, and how they take the verdict of the finite guard."""
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from importlib import import_module
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from neobert.config.schema import ADAMS, OptimizerConfig
-from neobert.model.layers import EncoderBlock, SwiGLU
-from neobert.optim.adamw import build_adam, decay_groups
-from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE
-from neobert.optim.muon import ADAMW, MUON, MuonWithAdamW
+from neobert.config.optimizers import OPTIMIZERS
+from neobert.config.schema import OptimizerConfig
+
+log = logging.getLogger(__name__)
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
-    """Build what `optimizer.name` asks for, over the parameters that train.
+    """Build the optimizer that `optimizer.name` requests, over the parameters that train.
 
-    The first group's rate is `optimizer.lr`; one LambdaLR drives them all.
+    The first group's rate is `optimizer.lr`; one LambdaLR drives all groups.
     """
-    if config.name in ADAMS:
-        return build_adam(config, model)
-    return MuonWithAdamW([*_adamw_groups(config, model), *_muon_groups(config, model)])
+    build = import_module(f"neobert.optim.{OPTIMIZERS[config.name].module}").build
+    optimizer: Optimizer = build(config, model)
+    if not skips_on_device(optimizer):
+        log.info("optimizer %s waits for the device in every step: it cannot skip one there", config.name)
+    return optimizer
 
 
-def matrices(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Return the trained matrices of the blocks by their layout: what Muon takes.
+def skips_on_device(optimizer: Optimizer) -> bool:
+    """Return whether `step` reads `found_inf`, by the attribute that torch's GradScaler asks for.
 
-    A matrix outside the blocks, be it an embedding, a decoder or a classifier, maps from or to something that
-    is no hidden state; there Muon does worse than AdamW, and it is AdamW's.
+    torch sets it for its fused optimizers. A test holds every optimizer of the table to its answer.
     """
-    found: dict[str, list[nn.Parameter]] = {QKV: [], GATE_UP: [], WHOLE: []}
-    for block in _blocks(model):
-        layouts = {id(block.qkv.weight): QKV}
-        if isinstance(block.ffn, SwiGLU):
-            layouts[id(block.ffn.w12.weight)] = GATE_UP
-        for parameter in block.parameters():
-            if parameter.ndim == 2 and parameter.requires_grad:
-                found[layouts.get(id(parameter), WHOLE)].append(parameter)
-    return found
+    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
-def _blocks(model: nn.Module) -> list[EncoderBlock]:
-    return [module for module in model.modules() if isinstance(module, EncoderBlock)]
+def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
+    """Step the optimizer, or leave weights and state as they are where `is_bad` (a boolean scalar) is true.
 
-
-def _adamw_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
-    taken = {id(each) for parameters in matrices(model).values() for each in parameters}
-    shared = {"rule": ADAMW, "lr": config.lr, "betas": config.betas, "eps": config.eps}
-    groups = []
-    for group in decay_groups(model, config.weight_decay):
-        left = [each for each in group["params"] if id(each) not in taken]
-        if left:
-            groups.append(shared | {"params": left, "weight_decay": group["weight_decay"]})
-    return groups
-
-
-def _muon_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
-    blocks = _blocks(model)
-    shared = {
-        "rule": MUON,
-        "lr": config.lr if config.muon_lr is None else config.muon_lr,
-        "weight_decay": config.weight_decay,
-        "momentum": config.muon_momentum,
-        "nesterov": config.muon_nesterov,
-        "ns_steps": config.muon_ns_steps,
-        "adjust_lr_fn": config.muon_adjust_lr_fn,
-        "num_heads": blocks[0].num_heads if blocks else 1,
-    }
-    found = matrices(model).items()
-    return [shared | {"params": each, "layout": layout} for layout, each in found if each]
+    None: the host has checked this step already. An optimizer that cannot skip on the device costs a wait for
+    it: it must not run over weights that the guard has condemned, whatever its author has thought of.
+    """
+    if is_bad is not None and skips_on_device(optimizer):
+        optimizer.found_inf = is_bad.to(torch.float32)
+    elif is_bad is not None and bool(is_bad):
+        return
+    optimizer.step()

@@ -46,11 +46,13 @@ class MuonWithAdamW(Optimizer):
     orthogonalised apart. Matrices of one shape in a group are orthogonalised together. Weights that are
     spread over ranks are gathered for that, in bf16, and every rank computes the same whole update.
 
-    A `found_inf` tensor above zero, set from outside, makes the step leave weights and state as they are,
-    without the host asking for it.
+    A `found_inf` tensor above zero makes the step leave weights and state as they are, without a wait for the
+    device.
     """
 
     found_inf: Tensor | None = None
+    # torch's name for an optimizer whose `step` reads `found_inf`: `step_unless` asks for it.
+    _step_supports_amp_scaling = True
 
     def __init__(self, groups: Iterable[Group]) -> None:
         super().__init__(groups, dict(DEFAULTS))

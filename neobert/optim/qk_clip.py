@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERT
 from neobert.optim.attention_logits import LogitMeter
@@ -51,8 +52,8 @@ class QKClip:
 
 
 def build_qk_clip(config: OptimizerConfig, model: nn.Module) -> QKClip | None:
-    """Build the clip that `optimizer.name: muonclip` asks for, around a model's encoder; else None."""
-    if config.name != "muonclip":
+    """Build the clip around a model's encoder; None for an optimizer that does not clip logits."""
+    if not OPTIMIZERS[config.name].clips_logits:
         return None
     encoder = next(module for module in model.modules() if isinstance(module, NeoBERT))
     return QKClip(

@@ -1,21 +1,23 @@
-"""What the optimizer remembers of each weight."""
+"""Optimizer state per weight, from the table of optimizers."""
 
 from __future__ import annotations
 
-from neobert.config.schema import ADAMS, OptimizerConfig
+from neobert.config.optimizers import OPTIMIZERS
+from neobert.config.schema import OptimizerConfig
 from neobert.families.shape import ParameterCount
 from neobert.plan.derived import Derived
 
-ADAM_MOMENTS = 2
+NUMBERS = {0: "no fp32 moment", 1: "one fp32 moment", 2: "two fp32 moments"}
 
 
 def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Derived[int]:
-    """Derive the fp32 numbers that the optimizer keeps: Muon has one moment of a matrix of the blocks."""
-    values = ADAM_MOMENTS * counts.total
-    if optimizer.name in ADAMS:
-        return Derived(values, f"two fp32 moments of {counts.total:,} weights")
-    rest = counts.total - counts.linear
+    """Derive the fp32 numbers that the optimizer keeps; `counts.linear` are the matrices of the blocks."""
+    kind, rest = OPTIMIZERS[optimizer.name], counts.total - counts.linear
+    values = kind.matrix_moments * counts.linear + kind.moments * rest
+    if kind.matrix_moments == kind.moments:
+        return Derived(values, f"{NUMBERS[kind.moments]} of {counts.total:,} weights")
     return Derived(
-        values - counts.linear,
-        f"one fp32 moment of {counts.linear:,} weights under Muon, two of {rest:,} under AdamW",
+        values,
+        f"{NUMBERS[kind.matrix_moments]} of {counts.linear:,} weights under Muon, "
+        f"{NUMBERS[kind.moments].split()[0]} of {rest:,} under AdamW",
     )

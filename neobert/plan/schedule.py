@@ -5,9 +5,9 @@ Rules judge it, the plan prints it, and the trainer's scheduler calls it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from neobert.config.decays import DECAYS
 from neobert.config.schema import SchedulerConfig
 
 WARMUP_START = 1e-4
@@ -59,13 +59,7 @@ def multiplier_at(step: int, schedule: Schedule) -> float:
     if step >= schedule.decay_end:
         return schedule.floor
     progress = (step - schedule.decay_start) / (schedule.decay_end - schedule.decay_start)
-    return schedule.floor + (1 - schedule.floor) * _remaining(schedule.name, progress)
-
-
-def _remaining(name: str, progress: float) -> float:
-    if name == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * progress))
-    return 1 - progress
+    return schedule.floor + (1 - schedule.floor) * DECAYS[schedule.name](progress)
 
 
 def _steps(percent: float | None, steps: int | None, total: int) -> int | None:

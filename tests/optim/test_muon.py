@@ -14,9 +14,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer
-from neobert.optim.build import matrices
 from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE, split_rows
 from neobert.optim.muon import MuonWithAdamW
+from neobert.optim.muon_groups import matrices
 
 MUON = OptimizerConfig(name="muon", lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
 

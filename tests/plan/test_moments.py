@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
 from neobert.families.table import shape_of
 from neobert.plan import assumptions_for, build_plan
@@ -19,7 +20,7 @@ TINY = ModelConfig(hidden_size=32, num_attention_heads=2, num_hidden_layers=3, i
 VOCAB_SIZE = 64
 
 
-@pytest.mark.parametrize("name", ["adamw", "adam", "muon", "muonclip"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_moment_is_counted(name):
     config = OptimizerConfig(name=name)
     model = NeoBERTLMHead(build_model_config(TINY, VOCAB_SIZE, 0, "sdpa", "torch"))

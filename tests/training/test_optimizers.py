@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from neobert.training.loop import steps
 
 CLIP = {"name": "muonclip", "qk_clip_threshold": 0.002, "qk_clip_interval": 2, "qk_clip_chunk_size": 16}
-OPTIMIZERS = {"muon": {"name": "muon"}, "muonclip": CLIP}
+OPTIMIZERS = {"lion": {"name": "lion", "lr": 1e-3}, "muon": {"name": "muon"}, "muonclip": CLIP}
 
 
 class Killed(BaseException):

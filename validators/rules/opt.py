@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from neobert.config import RunConfig, all_keys
-from neobert.config.schema import ADAMS
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.families.shape import ModelShape
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
@@ -43,8 +43,9 @@ def swapped_betas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       betas: [0.9, 0.999]
     ```
     """
-    first, second = run.config.optimizer.betas
-    if first > second:
+    optimizer = run.config.optimizer
+    first, second = optimizer.betas
+    if "betas" in OPTIMIZERS[optimizer.name].keys and first > second:
         yield Violation(
             "optimizer.betas", f"betas [{first:g}, {second:g}] look swapped", "write the smaller one first"
         )
@@ -81,7 +82,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     optimizer = run.config.optimizer
-    if optimizer.name in ADAMS:
+    if not OPTIMIZERS[optimizer.name].matrices_by_muon:
         return
     share, is_fresh = _share_of_a_step(run.config, plan.shape), initial_weights(run.config) is None
     if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):
@@ -104,15 +105,15 @@ def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
 
 @rule("OPT003", "unread-optimizer-key", severity=Severity.WARN, level=Level.STATIC)
 def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key of Muon or of its clip under an update rule that does not read it.
+    """A key of the optimizer that the chosen update rule does not read.
 
     ## What it does
-    Names the keys `optimizer.muon_*` that a file or the command line sets while `optimizer.name` is
-    adamw, and `optimizer.qk_clip_*` while it is not muonclip.
+    Names each key of `optimizer` that a file or the command line sets and that `optimizer.name` does not
+    read: `muon_*` under adamw, `qk_clip_*` under anything but muonclip, `eps` under lion.
 
     ## Why is this bad?
-    Whoever wrote the key believes that attention logits are held down, or that Muon trains the matrices,
-    and reads the results that way.
+    The run file says that attention logits are held down, or that Muon trains the matrices, and the results
+    are read that way.
 
     ## Example
     ```yaml
@@ -129,14 +130,14 @@ def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     name = run.config.optimizer.name
-    readers = {"optimizer.muon_": ("muon", "muonclip"), "optimizer.qk_clip_": ("muonclip",)}
-    for prefix, names in readers.items():
-        if name in names:
+    for path in (key for key in all_keys() if key.startswith("optimizer.")):
+        key = path.removeprefix("optimizer.")
+        if key == "name" or key in OPTIMIZERS[name].keys:
             continue
-        for path in (key for key in all_keys() if key.startswith(prefix)):
-            if run.origin(path).kind in ("file", "override"):
-                message = f"{path} has no effect: optimizer.name is {name}"
-                yield Violation(path, message, f"set optimizer.name to {names[0]}, or remove the key")
+        if run.origin(path).kind in ("file", "override"):
+            reader = next(kind.name for kind in OPTIMIZERS.values() if key in kind.keys)
+            message = f"{path} has no effect: optimizer.name is {name}"
+            yield Violation(path, message, f"set optimizer.name to {reader}, or remove the key")
 
 
 @rule("OPT004", "clip-never-due", severity=Severity.WARN, level=Level.STATIC)
@@ -169,7 +170,7 @@ def clip_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     optimizer, max_steps = run.config.optimizer, run.config.trainer.max_steps
-    if optimizer.name == "muonclip" and optimizer.qk_clip_interval > max_steps:
+    if OPTIMIZERS[optimizer.name].clips_logits and optimizer.qk_clip_interval > max_steps:
         yield Violation(
             "optimizer.qk_clip_interval",
             f"a measurement every {optimizer.qk_clip_interval:,} steps never comes due in {max_steps:,}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import log, sqrt
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, TrainerConfig
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -50,8 +51,10 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       weight_decay: 0.1
     ```
     """
-    yield from _of_epsilon(run.config.optimizer, run.config.trainer, plan.num_parameters.value)
-    yield from _of_decay(run.config.optimizer)
+    optimizer = run.config.optimizer
+    if "eps" in OPTIMIZERS[optimizer.name].keys:
+        yield from _of_epsilon(optimizer, run.config.trainer, plan.num_parameters.value)
+    yield from _of_decay(optimizer)
 
 
 def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_parameters: int) -> Violations:
@@ -71,9 +74,10 @@ def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_paramete
 
 
 def _of_decay(optimizer: OptimizerConfig) -> Violations:
-    if optimizer.name == "adam":  # an L2 penalty passes through the moments: no share of a weight is erased
+    kind = OPTIMIZERS[optimizer.name]
+    if kind.decay == "l2":  # the penalty passes through the moments: no share of a weight is erased
         return
-    rate = optimizer.lr if optimizer.name == "adamw" else optimizer.muon_lr or optimizer.lr
+    rate = optimizer.muon_lr or optimizer.lr if kind.matrices_by_muon else optimizer.lr
     erased = rate * optimizer.weight_decay
     if erased <= MOST_ERASED:
         return

@@ -36,7 +36,7 @@ from neobert.config.schema.operation import (
     WandbConfig,
     WatchdogConfig,
 )
-from neobert.config.schema.training import ADAMS, OptimizerConfig, SchedulerConfig, TrainerConfig
+from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
 from neobert.trackers.table import NAMES as TRACKER_NAMES
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ else:  # type checkers reject a computed Literal
     TrackerName = Literal[TRACKER_NAMES]
 
 __all__ = [
-    "ADAMS",
     "EFFECTS",
     "PER_KEY",
     "STRICT",

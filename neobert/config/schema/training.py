@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le
 
+from neobert.config.decays import DECAY_NAMES
+from neobert.config.optimizers import OPTIMIZER_NAMES, SUMMARIES
 from neobert.config.schema.fields import (
     STRICT,
     Beta,
@@ -22,7 +24,12 @@ from neobert.config.schema.fields import (
     key,
 )
 
-ADAMS = ("adamw", "adam")
+if TYPE_CHECKING:
+    OptimizerName = str
+    DecayName = str
+else:  # type checkers reject a computed Literal
+    OptimizerName = Literal[OPTIMIZER_NAMES]
+    DecayName = Literal[DECAY_NAMES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +42,11 @@ class OptimizerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: Literal["adamw", "adam", "muon", "muonclip"] = key(
-        "adamw",
-        "Update rule; adam adds weight_decay to the gradient (L2); muonclip is muon with attention logits "
-        "held below a threshold.",
-        affects="model",
-    )
+    name: OptimizerName = key("adamw", f"Update rule; {SUMMARIES}.", affects="model")
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
-    betas: tuple[Beta, Beta] = key((0.9, 0.999), "Decay of the first and second moment (AdamW).")
+    betas: tuple[Beta, Beta] = key(
+        (0.9, 0.999), "Decay of the first and second moment (AdamW); of Lion's direction and momentum."
+    )
     eps: PositiveFloat = key(1e-8, "Added to the root of the second moment (AdamW).")
     weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay of the matrices.")
     muon_lr: PositiveFloat | None = key(None, "Peak learning rate of Muon's matrices; null: lr.")
@@ -66,7 +70,7 @@ class SchedulerConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: Literal["cosine", "linear"] = key("cosine", "Shape of the decay.")
+    name: DecayName = key("cosine", "Shape of the decay.")
     warmup_steps: NonNegativeInt = key(0, "Optimizer steps of linear warm-up, from 1e-4 of the peak.")
     warmup_percent: Percent | None = key(None, "Warm-up in percent of the steps; beats warmup_steps.")
     decay_steps: PositiveInt | None = key(

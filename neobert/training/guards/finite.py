@@ -1,7 +1,7 @@
 """Stops a run whose loss or gradient is no number, or whose loss leaps, before the optimizer has seen it.
 
 The verdict is formed on the device. A CPU is asked at every step; a GPU only where the host waits for it
-anyway, and until then the fused optimizer skips every update from the bad step on: the weights stay good.
+anyway, and until then `step_unless` skips every update from the bad step on: the weights stay good.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from neobert.config.schema import GuardConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
@@ -63,7 +62,7 @@ class FiniteGuard:
         """Note what a step is made of: for each microbatch, words and arrays that find its samples again."""
         self._recent.append({"step": step, "microbatches": list(batches)})
 
-    def judge(self, step: int, loss: Tensor, grad_norm: Tensor, optimizer: Optimizer) -> None:
+    def judge(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
         """Judge a step before its update. Both numbers are the same on all ranks, and so is the verdict."""
         is_bad = ~(torch.isfinite(loss) & torch.isfinite(grad_norm))
         is_spike = self._spikes.judge(step, loss)
@@ -71,10 +70,13 @@ class FiniteGuard:
             is_bad |= is_spike
         self._bad_step = torch.where(is_bad & ~self._is_bad, step, self._bad_step)
         self._is_bad = self._is_bad | is_bad
-        if self._is_on_gpu:
-            optimizer.found_inf = self._is_bad.to(torch.float32)
-        else:
+        if not self._is_on_gpu:
             self.check()
+
+    @property
+    def verdict(self) -> Tensor | None:
+        """Whether this step or an earlier one was bad, on the device; None where the host has checked."""
+        return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:
         """Raise `ProjectError` where a step was bad; its sample ids go to a file. Waits for the device."""

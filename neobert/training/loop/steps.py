@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
 
+from neobert.optim import step_unless
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, FIRST_STEPS, STEP
 from neobert.training.loop.hooks import Hook
 from neobert.training.loop.signals import StopRequested
@@ -112,7 +113,7 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
     grad_norm = trainer.world.gradient_norm(trainer.module)
     step = trainer.progress.step + 1
     trainer.guard.remember(step, map(trainer.task.describe, batches))
-    trainer.guard.judge(step, loss_sum / max(num_targets, 1), grad_norm, trainer.optimizer)
+    trainer.guard.judge(step, loss_sum / max(num_targets, 1), grad_norm)
     if trainer.config.trainer.gradient_clipping is not None:
         limit = trainer.config.trainer.gradient_clipping
         clip_grads_with_norm_(trainer.module.parameters(), limit, grad_norm)
@@ -122,7 +123,7 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
 def update(trainer: Trainer, last_batch: Batch) -> None:
     """Step optimizer and schedule, and hold attention logits down where that is due."""
     trainer.last_learning_rate = trainer.scheduler.get_last_lr()[0]
-    trainer.optimizer.step()
+    step_unless(trainer.guard.verdict, trainer.optimizer)
     clip = trainer.qk_clip
     if clip is not None and clip.is_due(trainer.progress.step + 1):
         with trainer.world.autocast():

@@ -1,0 +1,89 @@
+"""The table of optimizers: what the schema, the plan and the rules know of each without torch.
+
+Each names the module of `neobert.optim` that builds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ADAM_KEYS = frozenset({"lr", "betas", "eps", "weight_decay"})
+MUON_KEYS = frozenset({"muon_lr", "muon_momentum", "muon_nesterov", "muon_ns_steps", "muon_adjust_lr_fn"})
+CLIP_KEYS = frozenset({"qk_clip_threshold", "qk_clip_alpha", "qk_clip_interval", "qk_clip_chunk_size"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerKind:
+    """An entry of the table.
+
+    Attributes:
+        summary: what the key's description says of it; empty for the default.
+        module: module of `neobert.optim` with `build(config, model)`.
+        keys: keys of the section `optimizer` that it reads.
+        matrix_moments: fp32 numbers kept per weight of the blocks' matrices.
+        moments: fp32 numbers kept per weight of all others.
+        decay: decoupled shrinks a weight by a share of itself; l2 adds the weight to its gradient.
+    """
+
+    name: str
+    summary: str
+    module: str
+    keys: frozenset[str]
+    matrix_moments: int
+    moments: int
+    decay: Literal["decoupled", "l2"] = "decoupled"
+
+    @property
+    def matrices_by_muon(self) -> bool:
+        """Whether the matrices of the blocks are Muon's, and the other parameters AdamW's."""
+        return self.keys >= MUON_KEYS
+
+    @property
+    def clips_logits(self) -> bool:
+        """Whether attention logits are held below a threshold (QK-Clip)."""
+        return self.keys >= CLIP_KEYS
+
+
+OPTIMIZERS = {
+    kind.name: kind
+    for kind in (
+        OptimizerKind(name="adamw", summary="", module="adamw", keys=ADAM_KEYS, matrix_moments=2, moments=2),
+        OptimizerKind(
+            name="adam",
+            summary="adam adds weight_decay to the gradient (L2)",
+            module="adamw",
+            keys=ADAM_KEYS,
+            matrix_moments=2,
+            moments=2,
+            decay="l2",
+        ),
+        OptimizerKind(
+            name="lion",
+            summary="lion steps by the sign of the momentum and keeps one moment: a third to a tenth of "
+            "AdamW's rate, betas [0.9, 0.99]",
+            module="lion",
+            keys=ADAM_KEYS - {"eps"},
+            matrix_moments=1,
+            moments=1,
+        ),
+        OptimizerKind(
+            name="muon",
+            summary="muon orthogonalises the updates of the blocks' matrices",
+            module="muon_groups",
+            keys=ADAM_KEYS | MUON_KEYS,
+            matrix_moments=1,
+            moments=2,
+        ),
+        OptimizerKind(
+            name="muonclip",
+            summary="muonclip is muon with attention logits held below a threshold",
+            module="muon_groups",
+            keys=ADAM_KEYS | MUON_KEYS | CLIP_KEYS,
+            matrix_moments=1,
+            moments=2,
+        ),
+    )
+}
+OPTIMIZER_NAMES = tuple(OPTIMIZERS)
+SUMMARIES = "; ".join(kind.summary for kind in OPTIMIZERS.values() if kind.summary)

@@ -1,0 +1,52 @@
+"""Lion against its published update, in fp64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from neobert.config.schema import OptimizerConfig
+from neobert.optim import build_optimizer
+from neobert.optim.lion import Lion
+
+
+def reference(weight, gradients, lr, betas, decay):
+    """Algorithm 2 of arXiv:2302.06675, number by number."""
+    momentum = torch.zeros_like(weight)
+    for gradient in gradients:
+        direction = torch.sign(betas[0] * momentum + (1 - betas[0]) * gradient)
+        weight = weight - lr * (direction + decay * weight)
+        momentum = betas[1] * momentum + (1 - betas[1]) * gradient
+    return weight, momentum
+
+
+def test_it_makes_the_published_update():
+    generator = torch.Generator().manual_seed(3)
+    start, *gradients = torch.randn(6, 5, 4, generator=generator, dtype=torch.float64)
+    weight = torch.nn.Parameter(start.clone())
+    optimizer = Lion([{"params": [weight], "weight_decay": 0.1}], lr=0.01, betas=(0.9, 0.99))
+    for gradient in gradients:
+        weight.grad = gradient.clone()
+        optimizer.step()
+    expected, momentum = reference(start, gradients, 0.01, (0.9, 0.99), 0.1)
+    torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(optimizer.state[weight]["exp_avg"], momentum, rtol=1e-12, atol=1e-12)
+
+
+def test_a_closure_is_called_with_gradients_on():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = Lion([{"params": [weight]}], lr=0.1, betas=(0.9, 0.99))
+    assert optimizer.step(lambda: (weight.sum().backward(), 7)[1]) == 7
+    assert weight.tolist() == pytest.approx([0.9] * 3)
+
+
+def test_vectors_and_embeddings_do_not_decay():
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 3))
+    optimizer = build_optimizer(OptimizerConfig(name="lion", lr=0.1, weight_decay=0.5), model)
+    before = [each.detach().clone() for each in model.parameters()]
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    pairs = [(new, old) for new, old in zip(model.parameters(), before, strict=True) if old.any()]
+    shares = [(new / old).flatten()[0].item() for new, old in pairs]
+    assert shares == pytest.approx([1.0, 1.0, 0.95, 1.0])
