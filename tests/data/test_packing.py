@@ -5,17 +5,22 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches import packing
 from neobert.data.batches.best_fit import best_fit_decreasing
-from neobert.data.batches.packing import Indices, pack, pack_densely
-from neobert.data.batches.shape import batch_shape
+from neobert.data.batches.packing import Indices, is_full, pack, pack_densely, pack_evenly
+from neobert.data.batches.shape import batch_shape, with_enough_slots
 from neobert.data.store.token_store import LengthStatistics
 
-PACKERS = {"pack": pack, "in order": partial(pack, keep_order=True), "dense": pack_densely}
+PACKERS = {
+    "pack": pack,
+    "in order": partial(pack, keep_order=True),
+    "dense": pack_densely,
+    "even": pack_evenly,
+}
 
 
 def mix(median: int, count: int, seed: int = 0) -> np.ndarray:
@@ -118,28 +123,67 @@ MIXES = {
 def test_microbatches_of_few_rows_are_full_too(mix_name, rows):
     lengths = MIXES[mix_name](np.random.default_rng(0), 60_000)
     shape = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths)).value
-    assert pack_densely(lengths, shape.capacity, shape.max_segments).fill >= 0.99
+    assert pack_evenly(lengths, shape.capacity, shape.max_segments).fill >= 0.99
 
 
 def test_documents_keep_their_random_company_where_that_fills_the_bins():
     lengths = mix(150, 20_000)
-    in_order, dense = (packer(lengths, 16 * 1024, 150) for packer in (pack, pack_densely))
+    in_order, dense = (packer(lengths, 16 * 1024, 150) for packer in (pack, pack_evenly))
     assert np.array_equal(dense.documents, in_order.documents)
 
 
 @given(problems())
-def test_dense_packing_never_takes_more_bins(problem):
-    assert pack_densely(*problem).num_bins <= pack(*problem).num_bins
+def test_each_packer_takes_no_more_bins_than_the_one_before(problem):
+    bins = [packer(*problem).num_bins for packer in (pack_evenly, pack_densely, pack)]
+    assert bins == sorted(bins)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 8])
+@given(st.floats(0.05, 0.95), st.integers(16, 400), st.integers(0, 99))
+@settings(max_examples=4)  # each packs thousands of documents a few times
+def test_short_documents_among_whole_rows_fill_their_microbatches(rows, share, longest, seed):
+    """Lengths far apart: what fails in order, and best fit for want of slots."""
+    draw = np.random.default_rng(seed)
+    lengths = np.where(draw.random(3000) < share, draw.integers(3, longest, 3000), 1024)
+    drawn = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths))
+    shape = with_enough_slots(drawn, lengths, pack_evenly).value
+    plan = pack_evenly(lengths, shape.capacity, shape.max_segments)
+    assert is_full(plan) or plan.num_bins == plan.fewest_bins + 1
+
+
+def test_slots_are_added_only_where_they_fill_microbatches():
+    halves = np.where(np.random.default_rng(0).random(6000) < 0.5, 36, 1024)
+    drawn = batch_shape(RunConfig(), 1, LengthStatistics.of(halves))
+    assert pack_evenly(halves, 1024, drawn.value.max_segments).fill < 0.93
+    more = with_enough_slots(drawn, halves, pack_evenly)
+    assert (drawn.value.max_segments, more.value.max_segments) == (8, 24)
+    assert "short ones fill" in more.reason
+    usual = mix(150, 6000)
+    enough = batch_shape(RunConfig(), 4, LengthStatistics.of(usual))
+    assert with_enough_slots(enough, usual, pack_evenly) is enough
+    too_long = np.full(600, 600)  # one to a row, whatever the slots
+    enough = batch_shape(RunConfig(), 1, LengthStatistics.of(too_long))
+    assert with_enough_slots(enough, too_long, pack_evenly) is enough
+
+
+def test_spread_documents_share_out_the_short_ones():
+    """Best fit leaves the short documents to the last bins; spread, all bins hold about as many documents."""
+    lengths = np.where(np.random.default_rng(0).random(4000) < 0.8, 30, 1000)
+    most = [int(np.diff(packer(lengths, 4096).offsets).max()) for packer in (pack_densely, pack_evenly)]
+    assert most[1] < most[0] / 2
 
 
 @given(
     st.lists(st.integers(1, 60), max_size=80),
     st.integers(60, 150),
     st.integers(1, 12),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3)), max_size=5),
 )
-def test_best_fit_places_each_document_in_the_fullest_bin_that_takes_it(lengths, capacity, limit):
-    gaps: list[int] = []
-    room: list[int] = []
+def test_best_fit_places_each_document_in_the_fullest_bin_that_takes_it(lengths, capacity, limit, started):
+    """Also into bins that hold documents already: (tokens, documents)."""
+    gaps = [capacity - load for load, _ in started]
+    room = [limit - count for _, count in started]
+    loads, counts = (np.array([each[part] for each in started], dtype=np.int64) for part in (0, 1))
     expected = []
     for length in sorted(lengths, reverse=True):
         fitting = [(gap, home) for home, gap in enumerate(gaps) if gap >= length and room[home] > 0]
@@ -150,20 +194,30 @@ def test_best_fit_places_each_document_in_the_fullest_bin_that_takes_it(lengths,
         gaps[home] -= length
         room[home] -= 1
         expected.append(home)
-    documents, bin_of, num_bins = best_fit_decreasing(np.array(lengths, dtype=np.int64), capacity, limit)
+    documents, bin_of, num_bins = best_fit_decreasing(
+        np.array(lengths, dtype=np.int64), capacity, limit, loads, counts
+    )
     assert documents.tolist() == sorted(range(len(lengths)), key=lambda each: -lengths[each])
     assert (bin_of.tolist(), num_bins) == (expected, len(gaps))
 
 
+def short_and_whole() -> np.ndarray:
+    is_short = np.random.default_rng(0).random(5000) < 0.8
+    return np.where(is_short, np.random.default_rng(1).integers(8, 64, 5000), 1024)
+
+
 @pytest.mark.parametrize(
-    ("median", "capacity", "limit", "digest"),
+    ("packer", "lengths", "capacity", "limit", "digest"),
     [
-        (150, 16384, 130, "bd0b6bb51c964d8b"),
-        (400, 1024, 8, "11a55db38c761875"),
-        (150, 2048, None, "eda25cad34b67e4a"),
+        (pack, mix(150, 5000), 16384, 130, "bd0b6bb51c964d8b"),
+        (pack, mix(400, 5000), 1024, 8, "11a55db38c761875"),
+        (pack, mix(150, 5000), 2048, None, "eda25cad34b67e4a"),
+        (pack_densely, mix(400, 5000), 1024, 8, "5ac13a83c9002a1e"),
+        (pack_densely, short_and_whole(), 1024, 24, "5907861494d7adb4"),
+        (pack_densely, short_and_whole(), 2048, 32, "aa29c1b96e42ec3b"),
     ],
 )
-def test_the_first_packer_packs_as_it_always_has(median, capacity, limit, digest):
-    """Runs that started with it resume with it, to the same bits."""
-    plan = pack(mix(median, 5000), capacity, limit)
+def test_earlier_packers_pack_as_they_always_have(packer, lengths, capacity, limit, digest):
+    """Runs that started with one resume with it, to the same bits."""
+    plan = packer(lengths, capacity, limit)
     assert sha256(plan.documents.tobytes() + plan.offsets.tobytes()).hexdigest()[:16] == digest

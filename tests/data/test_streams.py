@@ -55,7 +55,7 @@ def epochs_of(batches: list[Microbatch]) -> dict[int, list[Microbatch]]:
 def test_a_resume_from_any_cursor_goes_on_bit_for_bit(text: Text):
     batches = read(text, MANY)
     assert batches[-1].cursor.epoch >= 1, "the walk crosses an epoch"
-    for place in range(MANY - 1):
+    for place in range(0, MANY - 1, 3):
         cursor = Cursor.from_dict(json.loads(json.dumps(batches[place].cursor.to_dict())))
         for resumed, original in zip(read(text, 2, cursor=cursor), batches[place + 1 :], strict=False):
             assert same(resumed, original), place

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import State, TextSource
 from neobert.data.sources.retries import PatientReader
@@ -36,14 +39,23 @@ class DocumentStream:
     Attributes:
         window_documents: documents of a window.
         keeps_order: whether they stay in the order of the source.
-        statistics: segment lengths at the head of the stream; they size the microbatches.
+        head_lengths: int64, tokens of the segments at the head of the stream; they size the microbatches.
     """
 
     reader: PatientReader
     encoder: SegmentEncoder
     window_documents: int
     keeps_order: bool
-    statistics: LengthStatistics
+    head_lengths: NDArray[np.int64]
+
+    @property
+    def statistics(self) -> LengthStatistics:
+        """Summary of the lengths at the head."""
+        return LengthStatistics.of(self.head_lengths)
+
+    def sample_lengths(self) -> NDArray[np.int64]:
+        """Return the lengths at the head."""
+        return self.head_lengths
 
     @property
     def label(self) -> str:
@@ -81,8 +93,8 @@ def open_stream(
         )
     check_maskable(f"{source.label}, the first {len(texts):,} documents", counts)
     window = config.shuffle_buffer_size or ORDERED_WINDOW_DOCUMENTS
-    statistics = TokenStore.of(encoded).statistics
-    return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, statistics), counts
+    lengths = np.concatenate([batch.lengths for batch in encoded]).astype(np.int64)
+    return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, lengths), counts
 
 
 def _encode(texts: list[str], encoder: SegmentEncoder, reader: PatientReader) -> tuple[list[Encoded], Counts]:

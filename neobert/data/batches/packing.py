@@ -9,19 +9,23 @@ That leaves gaps where bins hold few documents: too few short ones are left for 
 `pack_densely` packs best fit, the longest first. It does so only there, because best fit puts documents of
 similar length together, and random company is what makes one microbatch like the next.
 
+Best fit puts the long documents together and leaves bins of short ones that need more slots than a bin has.
+`pack_evenly` therefore also tries to spread the long documents over all bins.
+
     N documents, B bins
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.batches.best_fit import best_fit_decreasing
+from neobert.data.batches.best_fit import best_fit_decreasing, spread_decreasing
 
 Indices = NDArray[np.int64]
 
@@ -32,6 +36,10 @@ CLOSING_ROUNDS = 12
 ENOUGH_FILL = 0.99
 # Mean documents a bin, as a share of the limit, at which bins filled in order rarely reach the limit.
 COMFORTABLE_SHARE = 0.5
+# Spread documents: (tokens that the bins have to hold on average, as a share; share of the tokens that is
+# packed best fit in the end). Best fit closes the last gaps to the token but takes slots; where these are
+# scarce, a little space in every bin does better.
+SPREADS = ((1.0, 0.05), (0.995, 0.0))
 # Below this many documents the order's tail is packed best fit.
 SMALL = 512
 
@@ -58,9 +66,17 @@ class PackPlan:
         """Share of the bins' capacity that holds tokens."""
         return self.num_tokens / max(1, self.num_bins * self.capacity)
 
+    @property
+    def fewest_bins(self) -> int:
+        """Bins that the tokens need if each is full."""
+        return -(-self.num_tokens // self.capacity)
+
     def members(self, index: int) -> Indices:
         """Return the documents of one bin."""
         return self.documents[self.offsets[index] : self.offsets[index + 1]]
+
+
+Packer = Callable[[NDArray[np.int64], int, int | None], PackPlan]
 
 
 def pack(
@@ -86,12 +102,39 @@ def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int 
     A pure function of its arguments. Raises ValueError where a document is empty or longer than a bin.
     """
     in_order = pack(lengths, capacity, max_segments)
-    fewest = -(-in_order.num_tokens // capacity)
-    if in_order.num_bins * ENOUGH_FILL <= fewest:
+    if is_full(in_order):
         return in_order
     sizes = np.ascontiguousarray(lengths, dtype=np.int64)
     best_fit = _pack_best_fit(sizes, capacity, len(sizes) if max_segments is None else max_segments)
     return best_fit if best_fit.num_bins < in_order.num_bins else in_order
+
+
+def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
+    """Pack as `pack` does or, where that fills too little, by length: whichever way takes fewest bins.
+
+    A pure function of its arguments. Raises ValueError where a document is empty or longer than a bin.
+    """
+    in_order = pack(lengths, capacity, max_segments)
+    if is_full(in_order):
+        return in_order
+    sizes = np.ascontiguousarray(lengths, dtype=np.int64)
+    limit = len(sizes) if max_segments is None else max_segments
+    by_length = [_pack_spread(sizes, capacity, limit, *spread) for spread in SPREADS]
+    # `min` takes the first of equals: spread documents make one microbatch like the next, best fit does not.
+    return min(*by_length, _pack_best_fit(sizes, capacity, limit), in_order, key=lambda plan: plan.num_bins)
+
+
+def is_full(plan: PackPlan) -> bool:
+    """Return whether a plan takes hardly more bins than its tokens need."""
+    return plan.num_bins * ENOUGH_FILL <= plan.fewest_bins
+
+
+def _pack_spread(
+    lengths: Indices, capacity: int, limit: int, mean_fill: float, finishing_share: float
+) -> PackPlan:
+    num_bins = ceil(int(lengths.sum()) / (capacity * mean_fill))
+    placed, bin_of, total = spread_decreasing(lengths, capacity, limit, num_bins, finishing_share)
+    return _plan([_grouped(placed, bin_of, total)], lengths, capacity)
 
 
 def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
@@ -203,9 +246,7 @@ def _pack_level(
         gaps[home] -= lengths[left[taken]]
         room[home] -= 1
         left = np.delete(left, taken)
-    documents, bin_of = np.concatenate(fillers), np.concatenate(homes)
-    by_bin = np.argsort(bin_of, kind="stable")
-    return _Bins(documents[by_bin], bin_of[by_bin], bins.num_bins), np.sort(left)
+    return _grouped(np.concatenate(fillers), np.concatenate(homes), bins.num_bins), np.sort(left)
 
 
 def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices, Indices]:
@@ -225,8 +266,12 @@ def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices
 def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
     """Pack the documents of `order` best fit, the longest first."""
     placed, bin_of, num_bins = best_fit_decreasing(lengths[order], capacity, limit)
+    return _grouped(order[placed], bin_of, num_bins)
+
+
+def _grouped(documents: Indices, bin_of: Indices, num_bins: int) -> _Bins:
     by_bin = np.argsort(bin_of, kind="stable")
-    return _Bins(order[placed[by_bin]], bin_of[by_bin], num_bins)
+    return _Bins(documents[by_bin], bin_of[by_bin], num_bins)
 
 
 def _plan(parts: list[_Bins], lengths: Indices, capacity: int) -> PackPlan:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 
+import numpy as np
+from numpy.typing import NDArray
+
 from neobert.config.schema import RunConfig
+from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
 from neobert.plan.derived import Derived
 
-# At four standard deviations one bin in tens of thousands is closed for want of a slot. Unused slots cost
-# time: the attention kernel walks them.
+# Documents that are drawn at random take a slot more than this once in tens of thousands of microbatches.
+# Unused slots cost time: the attention kernel walks them.
 SPREAD = 4.0
 SLOT_MULTIPLE = 8
+SLOT_SAMPLE_SEGMENTS = 1 << 14
+# Where no number of slots fills the microbatches, this share of what any number fills is enough.
+NEARLY_AS_FEW = 0.995
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ def segment_length(config: RunConfig) -> int:
 
 
 def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> Derived[BatchShape]:
-    """Derive the shape of a microbatch of `rows` rows from the lengths of the text's segments."""
+    """Derive the shape of a microbatch of `rows` rows of segments that are drawn at random."""
     length = row_length(config)
     if not config.datacollator.pack_sequences:
         return Derived(BatchShape(rows, length, rows, is_packed=False), f"{rows} padded rows")
@@ -61,3 +69,38 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
         f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens a segment = "
         f"{expected:.0f}, and {SPREAD:.0f} standard deviations; {rows} more slots for padding",
     )
+
+
+def with_enough_slots(
+    shape: Derived[BatchShape], lengths: NDArray[np.int64], packer: Packer
+) -> Derived[BatchShape]:
+    """Add slots to a packed shape until `packer` fills its microbatches with segments of `lengths` [N].
+
+    Lengths far apart need more slots than segments drawn at random: next to rows that one segment fills
+    there are rows that short ones fill. The shape stays as it is where more slots would gain nothing.
+    """
+    capacity, first = shape.value.capacity, shape.value.max_segments
+    lengths = lengths[:SLOT_SAMPLE_SEGMENTS]
+    plan = packer(lengths, capacity, first)
+    if _is_nearly_full(plan):
+        return shape
+    unlimited = packer(lengths, capacity, None)
+
+    def is_enough(plan: PackPlan) -> bool:
+        return _is_nearly_full(plan) or plan.num_bins * NEARLY_AS_FEW <= unlimited.num_bins
+
+    if is_enough(plan):
+        return shape
+    limits = range(first, int(np.diff(unlimited.offsets).max()) + SLOT_MULTIPLE, SLOT_MULTIPLE)
+    place = bisect_left(limits, True, key=lambda limit: is_enough(packer(lengths, capacity, limit)))
+    limit = limits[min(place, len(limits) - 1)]
+    return Derived(
+        replace(shape.value, max_segments=limit),
+        f"{limit} documents: with {first}, short ones fill {plan.fill:.1%} of a microbatch; "
+        f"{shape.value.rows} more slots for padding",
+    )
+
+
+def _is_nearly_full(plan: PackPlan) -> bool:
+    # One bin of a small sample is more than the share that may be empty.
+    return is_full(plan) or plan.num_bins <= plan.fewest_bins + 1

@@ -30,6 +30,7 @@ from neobert.data.batches.windows import (
     Window,
     WindowSource,
     microbatch_places,
+    training_shape,
 )
 from neobert.data.sources.retries import PatientReader
 from neobert.data.store.prepare import PreparedData
@@ -159,14 +160,15 @@ class TrainStream(_Stream):
         on_sign: OnSign = lambda: None,
     ) -> None:
         text = prepared.train
-        shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics).value
+        start = cursor or Cursor()
+        shape = training_shape(config, text, start.packer).value
         source: WindowSource
         if isinstance(text, DocumentStream):
             source = StreamedWindows(text, shape, config.seed)
         else:
             source = PreparedWindows(text, shape, config.seed)
         super().__init__(
-            partial(microbatch_places, source, cursor or Cursor()),
+            partial(microbatch_places, source, start),
             _assembler(config, tokenizer, shape, config.seed),
             (rank, world_size),
             config.dataset,

@@ -17,21 +17,24 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
-from neobert.data.batches.packing import PackPlan, pack, pack_densely
+from neobert.data.batches.packing import Packer, PackPlan, pack, pack_densely, pack_evenly
 from neobert.data.batches.prefetch import WorkerThreads
-from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.shape import BatchShape, batch_shape, with_enough_slots
 from neobert.data.batches.stateless_random import permuted, stream_key
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
+from neobert.plan.derived import Derived
 
 WINDOW_SEGMENTS = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
 # A run keeps the packer that it started with: another would make other microbatches. New runs take the last.
-PACKERS = {1: pack, 2: pack_densely}
-NEWEST_PACKER = 2
-Packer = Callable[[NDArray[np.int64], int, int], PackPlan]
+PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly}
+NEWEST_PACKER = 3
+# Runs of earlier packers keep their slots too.
+FIRST_WITH_ENOUGH_SLOTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,17 @@ class Window:
     def members(self, index: int) -> NDArray[np.int64]:
         """Return the places in the store of one microbatch's segments."""
         return self.segments[self.plan.members(int(self.order[index]))]
+
+
+def training_shape(
+    config: RunConfig, text: TokenStore | DocumentStream, packer: int = NEWEST_PACKER
+) -> Derived[BatchShape]:
+    """Derive the shape of the microbatches that a packer of `PACKERS` makes of a training text."""
+    shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics)
+    keeps_order = isinstance(text, DocumentStream) and text.keeps_order
+    if packer < FIRST_WITH_ENOUGH_SLOTS or keeps_order or not shape.value.is_packed:
+        return shape
+    return with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
 
 
 class WindowSource(Protocol):

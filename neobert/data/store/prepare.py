@@ -14,7 +14,8 @@ from typing import Any
 
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
-from neobert.data.batches.shape import BatchShape, batch_shape, segment_length
+from neobert.data.batches.shape import BatchShape, segment_length
+from neobert.data.batches.windows import training_shape
 from neobert.data.entry_point import report_to_stdout
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
@@ -146,7 +147,7 @@ def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
 
 
 def _batch_report(config: RunConfig, train: TokenStore | DocumentStream) -> dict[str, Any]:
-    shape = batch_shape(config, config.trainer.per_device_train_batch_size, train.statistics)
+    shape = training_shape(config, train)
     microbatch = shape_report(shape, train.statistics)
     if isinstance(train, DocumentStream):
         return {"microbatch": microbatch}

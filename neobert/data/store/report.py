@@ -6,14 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.packing import pack_densely
+from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
-from neobert.data.batches.stateless_random import permuted
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
-
-FILL_SAMPLE_SEGMENTS = 1 << 16
 
 
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
@@ -34,11 +31,10 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
 
 
 def fill_of(store: TokenStore, shape: BatchShape) -> float:
-    """Measure the share of microbatches that holds tokens, on some segments of a split in shuffled order."""
-    sample = permuted(0, 0, min(FILL_SAMPLE_SEGMENTS, len(store)), len(store))
-    lengths = store.lengths(sample)
+    """Measure the share of microbatches that holds tokens, on a sample of its segments."""
+    lengths = store.sample_lengths()
     if shape.is_packed:
-        return round(pack_densely(lengths, shape.capacity, shape.max_segments).fill, 4)
+        return round(pack_evenly(lengths, shape.capacity, shape.max_segments).fill, 4)
     whole = lengths[: len(lengths) // shape.rows * shape.rows]
     rows = (whole if len(whole) else lengths).reshape(-1, min(shape.rows, len(lengths)))
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)

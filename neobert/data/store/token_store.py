@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.data.batches.stateless_random import permuted
 from neobert.data.tokenize.encoding import Encoded
 from neobert.errors import ProjectError
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
+SAMPLE_SEGMENTS = 1 << 16
 _MANIFEST_NEEDS = {"fingerprint", "request", "splits", "tokenizer_digest"}
 CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
 
@@ -64,6 +66,10 @@ class TokenStore:
     def lengths(self, segments: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths of some segments."""
         return self.offsets[segments + 1] - self.offsets[segments]
+
+    def sample_lengths(self) -> NDArray[np.int64]:
+        """Return the lengths of at most `SAMPLE_SEGMENTS` segments, always the same, shuffled."""
+        return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
     @classmethod
     def of(cls, batches: list[Encoded]) -> TokenStore:
