@@ -63,7 +63,7 @@ def measure(median: int, num_documents: int, repeats: int) -> dict[str, Any]:
     window = PreparedWindows(store, shape, seed=0).load(Cursor())
     is_maskable = np.arange(VOCAB_SIZE) >= NUM_SPECIAL
     rule = MaskingRule(0.2, False, NUM_SPECIAL - 1, np.flatnonzero(is_maskable), is_maskable)
-    assembler = Assembler(shape, rule, seed=0, pad_id=0)
+    assembler = Assembler(shape, rule, seed=0, pad_id=0, vocab_size=len(rule.is_maskable))
     built = range(min(BUILT_MICROBATCHES, len(window)))
 
     def build() -> None:

@@ -14,6 +14,7 @@ from neobert.config.overrides import Override, parse_overrides
 from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
 from neobert.config.schema import RunConfig
 from neobert.config.variables import References
+from neobert.tasks import sections_read
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
 from profiles.inherit import (
     ABOUT,
@@ -198,7 +199,8 @@ def _run(
     documents: Sequence[Document],
     overrides: tuple[Override, ...],
 ) -> ResolvedRun:
-    return _resolved(resolve([*base, *documents], overrides), profile, documents, overrides)
+    resolution = resolve([*base, *documents], overrides, sections_read())
+    return _resolved(resolution, profile, documents, overrides)
 
 
 def _resolved(

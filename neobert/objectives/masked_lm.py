@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from neobert.data.batches.masking import IGNORED
+from neobert.data.batches.targets import IGNORED
 from neobert.kernels.embedding import embedding
 from neobert.model import NeoBERTLMHead
 from neobert.model.record import recording

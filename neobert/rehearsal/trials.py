@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from neobert.data.batches.masking import IGNORED
 from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.targets import IGNORED
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
 from neobert.rehearsal.worst_case import full_of_text

@@ -67,17 +67,23 @@ class TaskSpec:
         name: value of the key `task`.
         summary: one line for people.
         module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
+        examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
         metrics: what an evaluation may report; `reports` says which of them a config gets.
         tokenizer_roles: special tokens that the tokenizer must have.
         head: size and work of the head, given the config and the shape of the model.
-        unread: keys and sections (`section.*`) that the task does not read, with the reason.
+        own_sections: sections of the config that it reads, and no task that does not name them; setting one
+            in a run file of another task is an error.
+        unread: keys of other sections that the task does not read, with the reason.
+        reports: whether a config gets a metric.
     """
 
     name: str
     summary: str
     module: str
+    examples: str
     metrics: tuple[Metric, ...]
     tokenizer_roles: tuple[Role, ...]
     head: Callable[[RunConfig, ModelShape], Head]
+    own_sections: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

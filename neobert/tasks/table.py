@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.config.keys import sections
 from neobert.config.schema import RunConfig
 from neobert.tasks.pretraining.spec import PRETRAINING
 from neobert.tasks.spec import Metric, TaskSpec
@@ -18,6 +19,12 @@ def metrics_of(config: RunConfig) -> tuple[Metric, ...]:
     """Return what an evaluation of this run reports."""
     spec = spec_of(config)
     return tuple(metric for metric in spec.metrics if spec.reports(config, metric))
+
+
+def sections_read() -> dict[str, frozenset[str]]:
+    """Return the sections that each task reads, by the task's name."""
+    owned = frozenset[str]().union(*(spec.own_sections for spec in TASKS.values()))
+    return {name: (frozenset(sections()) - owned) | spec.own_sections for name, spec in TASKS.items()}
 
 
 def known_metrics() -> dict[str, Metric]:

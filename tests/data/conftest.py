@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -13,14 +13,26 @@ from typing import Any
 import pytest
 import torch
 
-from neobert.config.schema import RunConfig
+from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.streams import Cursor, Microbatch, TrainStream
+from neobert.data.sources.corpus import text_rows
+from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.tokenize.wordpiece import train_wordpiece
 
 WORDS = [
     a + b for a in ("ba", "de", "fi", "go", "lu", "mer", "no", "pa") for b in ("", "la", "ren", "st", "to")
 ]
+
+
+def rows_of(texts: Iterable[str]) -> list[Row]:
+    """Make rows of a text each."""
+    return [{"text": text} for text in texts]
+
+
+def format_of(column: str | None = None) -> RowFormat:
+    """Describe rows of a text."""
+    return text_rows(DatasetConfig(text_column=column))
 
 
 def sentences(count: int, seed: int = 0, longest: int = 40) -> list[str]:

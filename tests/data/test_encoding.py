@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from neobert.config.schema import TokenizerConfig
+from neobert.data.sources.rows import characters
 from neobert.data.tokenize import encoding, long_texts
 from neobert.data.tokenize.encoding import (
     Counts,
@@ -26,7 +27,7 @@ from neobert.data.tokenize.encoding import (
 from neobert.data.tokenize.encoding_pool import encode_in_processes
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
-from tests.data.conftest import WORDS, sentences, write_jsonl
+from tests.data.conftest import WORDS, rows_of, sentences, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def plain(bundle: TokenizerBundle, text: str) -> list[int]:
 @given(st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=12), st.integers(3, 40))
 def test_splitting_loses_no_token_and_marks_every_piece(bundle, documents, max_length):
     texts = [" ".join(words) for words in documents]
-    encoded = encoder(bundle, max_length).encode(texts)
+    encoded = encoder(bundle, max_length).encode(rows_of(texts))
     found = segments(encoded) if len(encoded.lengths) else []
     assert all(part[0] == bundle.cls_id and part[-1] == bundle.sep_id for part in found)
     assert all(3 <= len(part) <= max_length for part in found)
@@ -107,7 +108,7 @@ def test_a_document_without_white_space_is_tokenised_in_pieces_too(bundle, lette
 
 
 def test_a_short_document_is_what_the_tokenizer_says(bundle):
-    encoded = encoder(bundle, 64).encode(["bala go", "fi"])
+    encoded = encoder(bundle, 64).encode(rows_of(["bala go", "fi"]))
     assert segments(encoded) == [bundle.tokenizer(text).input_ids for text in ("bala go", "fi")]
 
 
@@ -116,7 +117,7 @@ def test_each_fate_of_a_long_document_is_counted(bundle):
     whole = len(plain(bundle, long))
 
     def outcome(fate: str) -> tuple[list[int], Counts]:
-        encoded = encoder(bundle, 16, long=fate).encode([short, long, ""])
+        encoded = encoder(bundle, 16, long=fate).encode(rows_of([short, long, ""]))
         return encoded.lengths.tolist(), encoded.counts
 
     lengths, counts = outcome("split")
@@ -129,13 +130,15 @@ def test_each_fate_of_a_long_document_is_counted(bundle):
 
 
 def test_lengths_fall_into_bins_of_powers_of_two(bundle):
-    counts = encoder(bundle, 64).encode([" ".join(["ba"] * n) for n in (1, 2, 3, 6, 7)]).counts
+    counts = encoder(bundle, 64).encode(rows_of(" ".join(["ba"] * n) for n in (1, 2, 3, 6, 7))).counts
     assert counts.histogram[:6] == [0, 0, 2, 2, 1, 0]
 
 
 def test_unknown_tokens_and_special_ones_that_the_text_spells_are_counted(bundle):
     counts = (
-        encoder(bundle).encode(["ba go", "[MASK] ba [PAD]", "\u4f60 ba \u597d \U0001f600", "[SEP]"]).counts
+        encoder(bundle)
+        .encode(rows_of(["ba go", "[MASK] ba [PAD]", "\u4f60 ba \u597d \U0001f600", "[SEP]"]))
+        .counts
     )
     assert (counts.special, counts.unknown) == (3, 3)
     assert (counts.segments, counts.tokens) == (4, 2 + 3 + 4 + 1 + 8)
@@ -144,12 +147,12 @@ def test_unknown_tokens_and_special_ones_that_the_text_spells_are_counted(bundle
 def test_a_marker_that_is_the_unknown_token_too_counts_as_a_marker(bundle):
     tokenizer = copy.deepcopy(bundle.tokenizer)
     tokenizer.unk_token = tokenizer.sep_token
-    counts = encoder(replace(bundle, tokenizer=tokenizer)).encode(["ba go", "[MASK]"]).counts
+    counts = encoder(replace(bundle, tokenizer=tokenizer)).encode(rows_of(["ba go", "[MASK]"])).counts
     assert (counts.special, counts.unknown) == (1, 0)
 
 
 def test_short_documents_are_left_out_but_short_ends_are_kept(bundle):
-    encoded = encoder(bundle, 8, min_length=5).encode(["ba", "ba ba ba", " ".join(["ba"] * 7)])
+    encoded = encoder(bundle, 8, min_length=5).encode(rows_of(["ba", "ba ba ba", " ".join(["ba"] * 7)]))
     assert encoded.lengths.tolist() == [5, 8, 3]
     assert encoded.counts.too_short == 1
 
@@ -157,7 +160,7 @@ def test_short_documents_are_left_out_but_short_ends_are_kept(bundle):
 def test_a_document_that_may_not_be_long_is_named(bundle):
     texts = [*sentences(700, longest=5), " ".join(["ba"] * 40)]
     with pytest.raises(ProjectError) as caught:
-        list(encode_all(texts, encoder(bundle, 16, long="error"), 1, "my text"))
+        list(encode_all(rows_of(texts), encoder(bundle, 16, long="error"), 1, "my text"))
     error = caught.value
     assert (error.code, error.place) == ("DAT012", "my text")
     assert "document 701 has 42 tokens" in error.message
@@ -169,13 +172,13 @@ def test_the_library_uses_all_cores_unless_the_user_forbids_it(bundle, monkeypat
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", given or "")
     if given is None:
         monkeypatch.delenv("TOKENIZERS_PARALLELISM")
-    list(encode_all(["a b"], encoder(bundle), 1, "text"))
+    list(encode_all(rows_of(["a b"]), encoder(bundle), 1, "text"))
     assert os.environ["TOKENIZERS_PARALLELISM"] == expected
 
 
 def test_processes_change_nothing(bundle):
     texts = sentences(2000, longest=20)
-    one, two = (list(encode_all(texts, encoder(bundle), count, "text")) for count in (1, 2))
+    one, two = (list(encode_all(rows_of(texts), encoder(bundle), count, "text")) for count in (1, 2))
     assert len(one) == len(two) > 2
     for left, right in zip(one, two, strict=True):
         assert np.array_equal(left.tokens, right.tokens)
@@ -203,10 +206,10 @@ def test_a_process_that_is_killed_at_work_is_told_from_one_that_never_began():
 
 def test_counts_add_up(bundle):
     texts = [*sentences(40), ""]
-    whole = encoder(bundle).encode(texts).counts
+    whole = encoder(bundle).encode(rows_of(texts)).counts
     parts = Counts()
     for start in range(0, 41, 10):
-        parts.add(encoder(bundle).encode(texts[start : start + 10]).counts)
+        parts.add(encoder(bundle).encode(rows_of(texts[start : start + 10])).counts)
     assert parts == whole
 
 
@@ -216,7 +219,7 @@ def test_settings_saved_with_a_tokenizer_do_not_cut(bundle):
     backend.enable_truncation(4)
     backend.enable_padding(length=30)
     try:
-        assert encoder(bundle, 64).encode([" ".join(["ba"] * 20), "ba"]).lengths.tolist() == [22, 3]
+        assert encoder(bundle, 64).encode(rows_of([" ".join(["ba"] * 20), "ba"])).lengths.tolist() == [22, 3]
     finally:
         backend.no_truncation()
         backend.no_padding()
@@ -233,7 +236,9 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 from neobert.data.tokenize.encoding import SegmentEncoder, encode_all
-from neobert.data.sources.text_files import read_documents
+from neobert.data.sources.corpus import text_rows
+from neobert.data.sources.text_files import read_rows
+from neobert.config.schema import DatasetConfig
 
 def peak_mib():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -243,7 +248,7 @@ backend = Tokenizer.from_file(sys.argv[1])
 encoder = SegmentEncoder(backend, 0, 1, 64, 1, "split", np.dtype("uint16"), None, np.ones(1 << 16, bool))
 before = peak_mib()
 for path in sys.argv[2:]:
-    for encoded in encode_all(read_documents(Path(path), None), encoder, 1, path):
+    for encoded in encode_all(read_rows(Path(path), text_rows(DatasetConfig())), encoder, 1, path):
         assert encoded.counts.tokens > 0
 print(peak_mib() - before)
 """
@@ -273,22 +278,22 @@ def test_the_narrowest_type_that_holds_the_vocabulary():
 
 def test_the_type_holds_the_ids(bundle):
     wide = replace(encoder(bundle), dtype=np.dtype(np.uint32))
-    assert wide.encode(["ba"]).tokens.dtype == np.uint32
+    assert wide.encode(rows_of(["ba"])).tokens.dtype == np.uint32
 
 
 def test_books_are_encoded_a_few_at_a_time(bundle, monkeypatch):
     sizes = []
     real = SegmentEncoder.encode
 
-    def watched(self, texts):
-        sizes.append(sum(map(len, texts)))
-        return real(self, texts)
+    def watched(self, rows):
+        sizes.append(sum(map(characters, rows)))
+        return real(self, rows)
 
     monkeypatch.setattr(SegmentEncoder, "encode", watched)
     monkeypatch.setattr(encoding, "BATCH_CHARACTERS", 1000)
     texts = [" ".join(sentences(80)), "", *sentences(200, longest=6)]
-    encoded = list(encode_all(texts, encoder(bundle), 1, "books"))
+    encoded = list(encode_all(rows_of(texts), encoder(bundle), 1, "books"))
     assert max(sizes) < 1000 + max(map(len, texts))
     assert sum(batch.counts.documents for batch in encoded) == len(texts)
-    whole = real(encoder(bundle), texts)
+    whole = real(encoder(bundle), rows_of(texts))
     assert np.concatenate([batch.tokens for batch in encoded]).tolist() == whole.tokens.tolist()

@@ -21,6 +21,7 @@ from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.json_array import array_objects
 from neobert.data.sources.text_files import column_of
 from neobert.errors import ProjectError
+from tests.data.conftest import format_of
 from tests.data.test_text_files import put, read, refused
 
 TEXTS = ["one", "zwei \U0001f600", "", 'three "quoted", with\nlines']
@@ -46,8 +47,8 @@ SPELLED = {
 def test_rows_are_the_same_in_every_format(tmp_path, name):
     path = put(tmp_path / name, SPELLED[name])
     assert [text.replace("\r\n", "\n") for text in read(path)] == TEXTS
-    assert column_of(path, None) == "text"
-    assert column_of(path, "id") == "id"
+    assert column_of(path, format_of(None)) == "text"
+    assert column_of(path, format_of("id")) == "id"
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -227,5 +228,5 @@ def test_tables_next_to_text_are_left_out(tmp_path):
     put(tmp_path / "b.jsonl.zst", b'{"text": "x"}')
     put(tmp_path / "a.ndjson", b'{"text": "y"}')
     train = open_corpus(DatasetConfig(path=str(tmp_path))).train
-    assert list(train.open()) == ["y", "x"]
+    assert list(train.open()) == [{"text": "y"}, {"text": "x"}]
     assert "not read: 1 x .csv, 1 x .json" in train.label

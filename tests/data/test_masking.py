@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import DataCollatorForLanguageModeling
 
-from neobert.data.batches.masking import IGNORED, MaskingRule, mask_tokens
+from neobert.data.batches.masking import MaskingRule, mask_tokens
+from neobert.data.batches.targets import IGNORED
 
 VOCAB_SIZE, MASK_ID = 500, 4
 SPECIAL = (0, 1, 2, 3, 4, 498, 499)

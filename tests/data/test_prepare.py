@@ -282,7 +282,7 @@ def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, na
         (MANIFEST, b"{", "no manifest"),
         (MANIFEST, b"[]", "no manifest"),
         (MANIFEST, b'{"format_version": 0}', "has format 0"),
-        (MANIFEST, b'{"format_version": 2, "splits": {}}', "has no fingerprint, request, tokenizer_digest"),
+        (MANIFEST, b'{"format_version": 3, "splits": {}}', "has no fingerprint, request, tokenizer_digest"),
         ("tokenizer/tokenizer.json", None, "has no tokenizer"),
     ],
 )

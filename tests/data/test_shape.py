@@ -34,7 +34,7 @@ def test_every_microbatch_of_any_text_fits_its_slots(groups, rows, seed):
     store = store_of(lengths)
     shape = batch_shape(CONFIG, rows, store.statistics).value
     window = PreparedWindows(store, shape, seed).load(Cursor())
-    assembler = Assembler(shape, RULE, seed, 0)
+    assembler = Assembler(shape, RULE, seed, 0, len(RULE.is_maskable))
     batches = [assembler.build(store, window.members(i), 0, 0, Cursor()) for i in range(len(window))]
     assert sum(batch.num_tokens for batch in batches) == lengths.sum()
     assert {batch.cu_seqlens.shape for batch in batches} == {(shape.num_slots + 1,)}

@@ -17,7 +17,7 @@ from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
-from tests.data.conftest import sentences, write_jsonl
+from tests.data.conftest import format_of, rows_of, sentences, write_jsonl
 
 TEXTS = [f"document {number}" for number in range(20)]
 
@@ -27,7 +27,7 @@ def corpus(path: object, **options: object) -> Corpus:
 
 
 def texts(source: TextSource | None) -> list[str] | None:
-    return None if source is None else list(source.open())
+    return None if source is None else [row["text"] for row in source.open()]
 
 
 def refused(code: str, says: str, **options: object) -> ProjectError:
@@ -98,7 +98,9 @@ def test_slices_and_held_out_documents(tmp_path, options, train, evaluation):
 
 @given(st.lists(st.text(max_size=5), max_size=60), st.floats(0.05, 0.95))
 def test_a_share_by_hash_keeps_copies_together_and_loses_nothing(documents, share):
-    source = IndexedSource("x", lambda a, b: documents[a:b], lambda: len(documents), list)
+    source = IndexedSource(
+        "x", lambda a, b: rows_of(documents[a:b]), lambda: len(documents), list, format_of()
+    )
     train, held_out = (texts(HashShare(source, share, is_evaluation=side)) for side in (False, True))
     assert sorted([*train, *held_out]) == sorted(documents)
     assert not set(train) & set(held_out)
@@ -126,7 +128,7 @@ def some_source(kind: str, folder: Path) -> TextSource:
     for number in range(3):
         write_jsonl(folder / f"{number}.jsonl", TEXTS[number * 5 : number * 5 + 5])
     files = corpus(folder).train
-    indexed = IndexedSource("x", lambda a, b: TEXTS[a:b], lambda: len(TEXTS), list)
+    indexed = IndexedSource("x", lambda a, b: rows_of(TEXTS[a:b]), lambda: len(TEXTS), list, format_of())
     return {
         "file": files,
         "slice": Part(files, parse_split("x[3:12]", "key")),
@@ -143,8 +145,8 @@ def test_reading_goes_on_where_a_state_says(tmp_path, kind):
     assert len(whole) > 3
     reader = source.open()
     for taken in range(len(whole)):
-        assert list(source.open(reader.state())) == whole[taken:]
-        assert next(reader) == whole[taken]
+        assert [row["text"] for row in source.open(reader.state())] == whole[taken:]
+        assert next(reader)["text"] == whole[taken]
     assert list(source.open(reader.state())) == []
 
 

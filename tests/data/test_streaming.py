@@ -18,7 +18,7 @@ from neobert.data.sources.readers import IndexedSource
 from neobert.data.sources.retries import PatientReader, is_transient
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
-from tests.data.conftest import Configure, sentences, write_jsonl
+from tests.data.conftest import Configure, format_of, rows_of, sentences, write_jsonl
 
 TEXTS = [f"document {number}" for number in range(30)]
 
@@ -32,7 +32,9 @@ class Flaky:
     label: str = "flaky"
 
     def open(self, state: dict[str, Any] | None = None) -> Any:
-        inner = IndexedSource("x", lambda a, b: TEXTS[a:b], lambda: len(TEXTS), list).open(state)
+        inner = IndexedSource(
+            "x", lambda a, b: rows_of(TEXTS[a:b]), lambda: len(TEXTS), list, format_of()
+        ).open(state)
         self.opened.append(inner.state()["document"])
         outer = self
 
@@ -63,7 +65,7 @@ def test_a_failed_read_is_repeated_from_the_start_of_its_chunk():
     first, state = reader.read(None, 10)
     second, state = reader.read(state, 10)
     third, _ = reader.read(state, 99)
-    assert first + second + third == TEXTS
+    assert first + second + third == rows_of(TEXTS)
     assert source.opened == [0, 10, 10], "opened again after a failure, and only then"
     assert pauses == [5.0, 10.0]
 
@@ -72,11 +74,13 @@ def test_long_documents_are_read_a_few_at_a_time(monkeypatch):
     """A text in one line is a thousand documents of a million characters."""
     monkeypatch.setattr(retries, "CHUNK_CHARACTERS", 25)
     documents = ["0123456789"] * 7
-    source = IndexedSource("x", lambda start, stop: documents[start:stop], lambda: 7, list)
+    source = IndexedSource(
+        "x", lambda start, stop: rows_of(documents[start:stop]), lambda: 7, list, format_of()
+    )
     reader, chunks = PatientReader.of(source, DatasetConfig()), []
     read = reader.read
     reader.read = lambda *arguments: chunks.append(read(*arguments)) or chunks[-1]
-    assert list(reader) == documents
+    assert list(reader) == rows_of(documents)
     assert [len(texts) for texts, _ in chunks] == [3, 3, 1, 0]
 
 
@@ -87,9 +91,11 @@ def test_long_rows_are_fetched_a_few_at_a_time(monkeypatch):
 
     def fetch(start: int, stop: int) -> list[str]:
         fetched.append(stop - start)
-        return documents[start:stop]
+        return rows_of(documents[start:stop])
 
-    assert list(IndexedSource("x", fetch, lambda: len(documents), list).open()) == documents
+    assert list(IndexedSource("x", fetch, lambda: len(documents), list, format_of()).open()) == rows_of(
+        documents
+    )
     assert fetched == [2, 10, 10, 1, 1, 3]
 
 
@@ -97,10 +103,10 @@ def test_a_chunk_from_elsewhere_opens_the_source_there():
     source = Flaky({})
     reader, _ = patient(source)
     _, state = reader.read(None, 10)
-    assert reader.read(state, 5)[0] == TEXTS[10:15]
-    assert reader.read(state, 5)[0] == TEXTS[10:15]
-    assert reader.read(None, 3)[0] == TEXTS[:3]
-    assert list(reader) == TEXTS
+    assert reader.read(state, 5)[0] == rows_of(TEXTS[10:15])
+    assert reader.read(state, 5)[0] == rows_of(TEXTS[10:15])
+    assert reader.read(None, 3)[0] == rows_of(TEXTS[:3])
+    assert list(reader) == rows_of(TEXTS)
     assert source.opened == [0, 10, 0, 0]
 
 
@@ -178,16 +184,16 @@ def test_training_goes_on_after_a_failed_read(configure: Configure, monkeypatch)
 def test_readers_of_one_stream_do_not_move_each_other(tmp_path: Path):
     for number in range(3):
         write_jsonl(tmp_path / f"train-{number}.jsonl", TEXTS[number * 10 : number * 10 + 10])
-    source = hub_splits(DatasetConfig(name=str(tmp_path), streaming=True))["train"]()
+    source = hub_splits(DatasetConfig(name=str(tmp_path), streaming=True), format_of())["train"]()
     assert isinstance(source, StreamSource)
     assert source.count() is None
     first = source.open()
     taken = [next(first) for _ in range(7)]
     state = json.loads(json.dumps(first.state()))
-    assert list(source.open()) == TEXTS
-    assert list(source.open(state)) == TEXTS[7:]
-    assert list(source.open(state)) == TEXTS[7:], "a state can be used twice"
-    assert taken == TEXTS[:7]
+    assert list(source.open()) == rows_of(TEXTS)
+    assert list(source.open(state)) == rows_of(TEXTS[7:])
+    assert list(source.open(state)) == rows_of(TEXTS[7:]), "a state can be used twice"
+    assert taken == rows_of(TEXTS[:7])
 
 
 def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch):
@@ -197,10 +203,10 @@ def test_a_stream_of_a_generator_names_its_column_from_the_first_row(monkeypatch
 
     stream = datasets.IterableDatasetDict(train=datasets.IterableDataset.from_generator(rows))
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, revision, streaming: stream)
-    source = hub_splits(DatasetConfig(name="some/name", streaming=True))["train"]()
-    assert list(source.open()) == TEXTS
+    source = hub_splits(DatasetConfig(name="some/name", streaming=True), format_of())["train"]()
+    assert list(source.open()) == rows_of(TEXTS)
     with pytest.raises(ProjectError, match="DAT011"):
-        hub_splits(DatasetConfig(name="some/name", streaming=True, text_column="text"))["train"]()
+        hub_splits(DatasetConfig(name="some/name", streaming=True), format_of("text"))["train"]()
 
 
 @pytest.mark.parametrize(

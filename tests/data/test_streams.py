@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches import windows
-from neobert.data.batches.masking import IGNORED
 from neobert.data.batches.streams import Cursor, EvalStream, Microbatch
+from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.data.sources import lines, text_files
-from neobert.data.sources.text_files import column_of, kind_of, read_documents
+from neobert.data.sources.text_files import column_of, kind_of, read_rows
 from neobert.errors import ProjectError
+from tests.data.conftest import format_of
 
 
 def read(path: Path, column: str | None = None) -> list[str]:
-    return list(read_documents(path, column))
+    return [row["text"] for row in read_rows(path, format_of(column))]
 
 
 def refused(path: Path, code: str, says: str, column: str | None = None) -> ProjectError:
@@ -148,17 +149,17 @@ def test_rows_of_parquet(tmp_path, suffix):
     if suffix:
         path = put(tmp_path / "b.parquet.gz", path.read_bytes())
     assert read(path) == ["one", "", "three"]
-    assert column_of(path, None) == "content"
+    assert column_of(path, format_of(None)) == "content"
 
 
 def test_the_column_of_the_first_row_is_named(tmp_path):
-    assert column_of(put(tmp_path / "a.txt", b"text"), None) is None
-    assert column_of(put(tmp_path / "a.jsonl", b"\n"), None) is None
+    assert column_of(put(tmp_path / "a.txt", b"text"), format_of(None)) is None
+    assert column_of(put(tmp_path / "a.jsonl", b"\n"), format_of(None)) is None
     path = put(tmp_path / "b.jsonl.gz", b'\n{"sentence": "x", "body": "y"}\n{"text": "z"}')
-    assert column_of(path, None) == "sentence"
-    assert column_of(path, "body") == "body"
+    assert column_of(path, format_of(None)) == "sentence"
+    assert column_of(path, format_of("body")) == "body"
     with pytest.raises(ProjectError, match="no column 'text'"):
-        column_of(path, "text")
+        column_of(path, format_of("text"))
 
 
 @pytest.mark.parametrize(

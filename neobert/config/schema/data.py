@@ -11,6 +11,7 @@ from annotated_types import Gt, Le, Lt
 
 from neobert.config.schema.fields import (
     STRICT,
+    NonEmpty,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -75,6 +76,12 @@ class DatasetConfig:
         replaces=("eval_samples",),
     )
     text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
+    column_names: tuple[NonEmpty, ...] | None = key(
+        None, "Columns of CSV and TSV files that have no header line; null: their first line names them."
+    )
+    tsv_quotes: bool = key(
+        True, "Fields of TSV files may be quoted as in CSV; false: a quote is a character, as in GLUE."
+    )
     max_seq_length: PositiveInt = key(1024, "Longest sequence in tokens, markers included.")
     min_length: PositiveInt = key(1, "Documents with fewer tokens than this, markers included, are left out.")
     long_documents: Literal["split", "truncate", "drop", "error"] = key(

@@ -13,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import DatasetConfig
+from neobert.data.examples import Examples
 from neobert.data.sources.readers import State, TextSource
 from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.rows import Row
 from neobert.data.store.token_store import LengthStatistics, TokenStore
-from neobert.data.tokenize.encoding import Counts, Encoded, SegmentEncoder, check_maskable, encode_all
+from neobert.data.tokenize.encoding import Counts, Encoded, Encoder, encode_all
+from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 
 ORDERED_WINDOW_DOCUMENTS = 1024
@@ -43,7 +46,7 @@ class DocumentStream:
     """
 
     reader: PatientReader
-    encoder: SegmentEncoder
+    encoder: Encoder
     window_documents: int
     keeps_order: bool
     head_lengths: NDArray[np.int64]
@@ -67,41 +70,41 @@ class DocumentStream:
 
         Raises DAT010 where reading keeps failing, DAT012 for a document that may not be that long.
         """
-        texts, next_state = self.reader.read(state, self.window_documents)
-        while texts:
-            encoded, _ = _encode(texts, self.encoder, self.reader)
+        rows, next_state = self.reader.read(state, self.window_documents)
+        while rows:
+            encoded, _ = _encode(rows, self.encoder, self.reader)
             if encoded:
-                store = TokenStore.of(encoded)
+                store = TokenStore.of(encoded, self.encoder.columns)
                 return StreamWindow(store, next_state, first_segment + len(store))
-            texts, next_state = self.reader.read(next_state, self.window_documents)
+            rows, next_state = self.reader.read(next_state, self.window_documents)
         return None
 
 
 def open_stream(
-    source: TextSource, encoder: SegmentEncoder, config: DatasetConfig
+    source: TextSource, examples: Examples, tokenizer: TokenizerBundle, config: DatasetConfig
 ) -> tuple[DocumentStream, Counts]:
     """Open a stream and measure its head. Raises DAT004 where the head has no text."""
-    reader = PatientReader.of(source, config)
-    texts, _ = reader.read(None, HEAD_DOCUMENTS)
-    encoded, counts = _encode(texts, encoder, reader)
+    reader, encoder = PatientReader.of(source, config), examples.encoder(tokenizer)
+    rows, _ = reader.read(None, HEAD_DOCUMENTS)
+    encoded, counts = _encode(rows, encoder, reader)
     if not encoded:
         raise ProjectError(
             "DAT004",
-            f"the first {len(texts):,} documents have no text to train on",
+            f"the first {len(rows):,} documents have no text to train on",
             "check dataset.text_column, dataset.min_length and dataset.long_documents",
             source.label,
         )
-    check_maskable(f"{source.label}, the first {len(texts):,} documents", counts)
+    examples.check(f"{source.label}, the first {len(rows):,} documents", counts)
     window = config.shuffle_buffer_size or ORDERED_WINDOW_DOCUMENTS
     lengths = np.concatenate([batch.lengths for batch in encoded]).astype(np.int64)
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, lengths), counts
 
 
-def _encode(texts: list[str], encoder: SegmentEncoder, reader: PatientReader) -> tuple[list[Encoded], Counts]:
+def _encode(rows: list[Row], encoder: Encoder, reader: PatientReader) -> tuple[list[Encoded], Counts]:
     """Encode a window; batches without a segment are left out."""
     counts = Counts()
     batches = []
-    for batch in encode_all(texts, encoder, 1, f"{reader.source.label}, a window of {len(texts):,}"):
+    for batch in encode_all(rows, encoder, 1, f"{reader.source.label}, a window of {len(rows):,}"):
         reader.sign()
         counts.add(batch.counts)
         if batch.counts.segments:

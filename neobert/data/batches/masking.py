@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.data.batches.stateless_random import mix, stream_key
+from neobert.data.batches.targets import IGNORED, Segments, Targets
 
-IGNORED = -100
 EVALUATION_EPOCH = -1
 _MASK_STREAM = 0x6D61736B
 _TWO_32 = 1 << 32
@@ -45,6 +45,18 @@ class MaskingRule:
     mask_id: int
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Tokens are labelled."""
+        return True
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
+        """Mask the tokens that a hash of seed, epoch, sample and position chooses."""
+        samples = np.repeat(segments.samples, segments.lengths)
+        return Targets(
+            *mask_tokens(segments.ids, samples, segments.positions, epoch=epoch, seed=seed, rule=self)
+        )
 
 
 def mask_tokens(

@@ -1,4 +1,4 @@
-"""A microbatch: segments gathered, masked and laid out as tensors.
+"""A microbatch: segments gathered, labelled and laid out as tensors.
 
 T tokens of a packed microbatch, K slots, B rows of length S
 """
@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neobert.data.batches.masking import IGNORED, MaskingRule, mask_tokens
 from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.targets import IGNORED, TargetRule, Targets, gather
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
@@ -30,12 +30,13 @@ class Microbatch:
     Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
     repeating T; `attention_mask` None. Padding at the end is segments of its own, never targets.
     Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
+    Where segments are labelled, `labels` is [K] or [B], int64 or float32.
 
     Attributes:
-        labels: the token where it is to be predicted, else -100.
+        labels: what is to be predicted, else -100, or NaN among floats.
         max_seqlen: upper bound of the segments' lengths, the same for every microbatch.
         num_tokens: tokens that are no padding.
-        num_targets: tokens to predict; may be zero.
+        num_targets: tokens or segments to predict; may be zero.
         num_segments: documents, or pieces of documents.
         sample_ids: int64 [num_segments], the number of each segment in its text.
         cursor: where all ranks go on once each has used its microbatch of this round.
@@ -73,39 +74,34 @@ class Assembler:
     """Builds microbatches of one shape."""
 
     shape: BatchShape
-    rule: MaskingRule
+    rule: TargetRule
     seed: int
     pad_id: int
+    vocab_size: int
     pad_to_multiple_of: int | None = None
 
     def build(
         self, store: TokenStore, segments: Ids, first_sample: int, epoch: int, cursor: Cursor
     ) -> Microbatch:
-        """Gather, mask and lay out `segments`, int64 places in the store; there may be none.
+        """Gather, label and lay out `segments`, int64 places in the store; there may be none.
 
         Raises DAT002 for a token id outside the vocabulary.
         """
-        lengths = store.lengths(segments)
-        ends = np.cumsum(lengths)
-        positions = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
-        ids = store.tokens[np.repeat(store.offsets[segments], lengths) + positions].astype(np.int64)
-        self._check(ids)
-        samples = segments + first_sample
-        input_ids, labels = mask_tokens(
-            ids, np.repeat(samples, lengths), positions, epoch=epoch, seed=self.seed, rule=self.rule
-        )
+        gathered = gather(store, segments, first_sample)
+        self._check(gathered.ids)
+        targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded
         return Microbatch(
-            **layout(input_ids, labels, positions, lengths),
-            num_tokens=len(ids),
-            num_targets=int(np.count_nonzero(labels != IGNORED)),
+            **layout(targets, gathered.positions, gathered.lengths),
+            num_tokens=len(gathered.ids),
+            num_targets=int(np.count_nonzero(is_target(targets.labels))),
             num_segments=len(segments),
-            sample_ids=torch.from_numpy(samples),
+            sample_ids=torch.from_numpy(gathered.samples),
             cursor=cursor,
         )
 
     def _check(self, ids: Ids) -> None:
-        limit = len(self.rule.is_maskable)
+        limit = self.vocab_size
         if len(ids) and int(ids.max()) >= limit:
             raise ProjectError(
                 "DAT002",
@@ -113,7 +109,8 @@ class Assembler:
                 "prepare the data again with this tokenizer",
             )
 
-    def _packed(self, input_ids: Ids, labels: Ids, positions: Ids, lengths: Ids) -> dict[str, Any]:
+    def _packed(self, targets: Targets, positions: Ids, lengths: Ids) -> dict[str, Any]:
+        input_ids = targets.input_ids
         total = self.shape.capacity
         padding = total - len(input_ids)
         tail = np.arange(padding) % self.shape.row_length
@@ -127,27 +124,29 @@ class Assembler:
         cu_seqlens[: len(ends)] = ends
         return {
             "input_ids": _tensor(input_ids, padding, self.pad_id),
-            "labels": _tensor(labels, padding, IGNORED),
+            "labels": _filled(targets.labels, total if self.rule.labels_tokens else self.shape.num_slots),
             "position_ids": torch.from_numpy(np.concatenate((positions, tail))),
             "cu_seqlens": torch.from_numpy(cu_seqlens),
             "attention_mask": None,
             "max_seqlen": self.shape.row_length,
         }
 
-    def _padded(self, input_ids: Ids, labels: Ids, positions: Ids, lengths: Ids) -> dict[str, Any]:
+    def _padded(self, targets: Targets, positions: Ids, lengths: Ids) -> dict[str, Any]:
         width = self._width(lengths)
         is_token = np.arange(width)[None, :] < lengths[:, None]
         if len(lengths) == 0:
             is_token = np.zeros((1, width), dtype=np.bool_)
 
-        def rows(values: Ids, filler: int) -> Tensor:
-            grid = np.full(is_token.shape, filler, dtype=np.int64)
+        def rows(values: NDArray[Any], filler: float) -> Tensor:
+            grid = np.full(is_token.shape, filler, dtype=values.dtype)
             grid[is_token] = values
             return torch.from_numpy(grid)
 
         return {
-            "input_ids": rows(input_ids, self.pad_id),
-            "labels": rows(labels, IGNORED),
+            "input_ids": rows(targets.input_ids, self.pad_id),
+            "labels": rows(targets.labels, filler_of(targets.labels))
+            if self.rule.labels_tokens
+            else _filled(targets.labels, len(is_token)),
             "position_ids": rows(positions, 0),
             "cu_seqlens": None,
             # Without a segment there is one row of padding, and it must attend to something.
@@ -160,6 +159,23 @@ class Assembler:
         longest = int(lengths.max(initial=1))
         multiple = self.pad_to_multiple_of or 1
         return max(longest, min(-(-longest // multiple) * multiple, self.shape.row_length))
+
+
+def filler_of(labels: NDArray[Any]) -> float:
+    """Return the label of what is not predicted: -100, or NaN among floats."""
+    return IGNORED if labels.dtype == np.int64 else float("nan")
+
+
+def is_target(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell the labels that are to be predicted."""
+    is_label: NDArray[np.bool_] = labels != IGNORED if labels.dtype == np.int64 else ~np.isnan(labels)
+    return is_label
+
+
+def _filled(labels: NDArray[Any], size: int) -> Tensor:
+    whole = np.full(size, filler_of(labels), dtype=labels.dtype)
+    whole[: len(labels)] = labels
+    return torch.from_numpy(whole)
 
 
 def _tensor(values: Ids, padding: int, filler: int) -> Tensor:

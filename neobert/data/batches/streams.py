@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.document_stream import DocumentStream
-from neobert.data.batches.masking import EVALUATION_EPOCH, MaskingRule
+from neobert.data.batches.masking import EVALUATION_EPOCH
 from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape
@@ -32,6 +32,7 @@ from neobert.data.batches.windows import (
     microbatch_places,
     training_shape,
 )
+from neobert.data.examples import examples_of
 from neobert.data.sources.retries import PatientReader
 from neobert.data.store.prepare import PreparedData
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
@@ -238,12 +239,6 @@ def _build(
 
 
 def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:
-    collator = config.datacollator
-    rule = MaskingRule(
-        collator.mlm_probability,
-        collator.mask_all,
-        tokenizer.mask_id,
-        tokenizer.random_ids,
-        tokenizer.is_maskable,
-    )
-    return Assembler(shape, rule, seed, tokenizer.pad_id, collator.pad_to_multiple_of)
+    rule = examples_of(config).target_rule(tokenizer)
+    multiple = config.datacollator.pad_to_multiple_of
+    return Assembler(shape, rule, seed, tokenizer.pad_id, tokenizer.vocab_size, multiple)

@@ -12,11 +12,13 @@ from typing import Any
 from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
+from neobert.data.sources.columns import CANDIDATES, TEXT_SETTING
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
 from neobert.data.sources.hub_datasets import hub_splits, is_saved_dataset, saved_splits
 from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
 from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.rows import TEXT, Field, RowFormat, check_plain_text
 from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
 
@@ -46,8 +48,10 @@ class Corpus:
         return self.train.label
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the training documents from the beginning."""
-        return iter(PatientReader.of(self.train, self.config))
+        """Iterate over the texts of the training rows from the beginning."""
+        names = [field.name for field in self.train.rows.fields if field.is_text]
+        for row in PatientReader.of(self.train, self.config):
+            yield from (row[name] for name in names)
 
     def identity(self) -> Any:
         """Describe the content as JSON: equal means the same documents."""
@@ -57,8 +61,13 @@ class Corpus:
         }
 
 
-def open_corpus(config: DatasetConfig, describe: DescribeFile = described_by_ends) -> Corpus:
-    """Open the text that a config names; `describe` tells one content of a file from another.
+def open_corpus(
+    config: DatasetConfig, rows: RowFormat | None = None, describe: DescribeFile = described_by_ends
+) -> Corpus:
+    """Open the data that a config names.
+
+    `rows` are the fields of the task, the text alone by default; `describe` tells one content of a file from
+    another.
 
     Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the
     first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
@@ -66,7 +75,7 @@ def open_corpus(config: DatasetConfig, describe: DescribeFile = described_by_end
     Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
     overlap, DAT011 for columns and DAT013 for two places, none, or the name of a format.
     """
-    splits = _splits(config, describe)
+    splits = _splits(config, rows or text_rows(config), describe)
     wanted = parse_split(config.train_split, TRAIN_KEY)
     train = _documents(splits, wanted, config, TRAIN_KEY)
     evaluation = _evaluation_of_its_own(splits, wanted, config)
@@ -75,7 +84,13 @@ def open_corpus(config: DatasetConfig, describe: DescribeFile = described_by_end
     return Corpus(train, evaluation, config)
 
 
-def _splits(config: DatasetConfig, describe: DescribeFile) -> Splits:
+def text_rows(config: DatasetConfig) -> RowFormat:
+    """Return the format of rows that are a text alone."""
+    field = Field(TEXT, TEXT_SETTING, config.text_column, CANDIDATES)
+    return RowFormat((field,), config.column_names, config.tsv_quotes)
+
+
+def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Splits:
     _check_one_place(config)
     if config.path is not None:
         if not config.path:
@@ -83,14 +98,14 @@ def _splits(config: DatasetConfig, describe: DescribeFile) -> Splits:
             raise ProjectError("DAT001", "is empty", hint, "dataset.path")
         path = Path(os.path.expanduser(config.path))
         if is_saved_dataset(path):
-            return saved_splits(path, config.text_column)
-        return local_splits(path, config.text_column, describe)
+            return saved_splits(path, rows)
+        return local_splits(path, rows, describe)
     assert config.name is not None
     if config.name.startswith("builtin:"):
-        return {"train": lambda: _builtin(str(config.name))}
+        return {"train": lambda: _builtin(str(config.name), rows)}
     if config.name in BUILDER_NAMES:
         raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")
-    return hub_splits(config)
+    return hub_splits(config, rows)
 
 
 def _check_one_place(config: DatasetConfig) -> None:
@@ -104,18 +119,20 @@ def _check_one_place(config: DatasetConfig) -> None:
         raise ProjectError("DAT013", message, "remove one of them", "dataset.path")
 
 
-def _builtin(name: str) -> TextSource:
+def _builtin(name: str, rows: RowFormat) -> TextSource:
     if name != python_docs.NAME:
         raise ProjectError(
             "DAT001", f"there is no corpus {name!r}", f"use {python_docs.NAME}", "dataset.name"
         )
+    check_plain_text(name, rows)
     documents = lru_cache(python_docs.python_docs)
     label = python_docs.python_docs_label()
     return IndexedSource(
         label,
-        lambda start, stop: documents()[start:stop],
+        lambda start, stop: [{TEXT: text} for text in documents()[start:stop]],
         lambda: len(documents()),
         lambda: [label, python_docs.interpreter_build()],
+        rows,
     )
 
 

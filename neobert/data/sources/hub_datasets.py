@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import hub
-from neobert.data.sources.columns import choose_column, text_of
 from neobert.data.sources.readers import IndexedSource, Reader, State, TextSource
+from neobert.data.sources.rows import Row, RowFormat
 from neobert.errors import ProjectError
 
 if TYPE_CHECKING:
@@ -30,18 +30,16 @@ def is_saved_dataset(path: Path) -> bool:
     return is_single or (path / "dataset_dict.json").is_file()
 
 
-def saved_splits(path: Path, text_column: str | None) -> dict[str, Callable[[], TextSource]]:
+def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
     """Open what `save_to_disk` wrote; a data set without splits is training text."""
     from datasets import DatasetDict, load_from_disk
 
     loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
     splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
-    return {
-        str(name): partial(_indexed, split, f"{path} ({name})", text_column) for name, split in splits.items()
-    }
+    return {str(name): partial(_indexed, split, f"{path} ({name})", rows) for name, split in splits.items()}
 
 
-def hub_splits(config: DatasetConfig) -> dict[str, Callable[[], TextSource]]:
+def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
     """Open a data set by name, as a stream where `dataset.streaming` asks for one."""
     import datasets
 
@@ -59,10 +57,7 @@ def hub_splits(config: DatasetConfig) -> dict[str, Callable[[], TextSource]]:
             hint,
         )
     make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
-    return {
-        str(split): partial(make, data, f"{place} ({split})", config.text_column)
-        for split, data in loaded.items()
-    }
+    return {str(split): partial(make, data, f"{place} ({split})", rows) for split, data in loaded.items()}
 
 
 @contextmanager
@@ -78,18 +73,21 @@ def _offline(is_cut_off: bool) -> Iterator[None]:
         datasets_config.HF_HUB_OFFLINE = before
 
 
-def _indexed(data: Dataset, label: str, text_column: str | None) -> TextSource:
-    column = choose_column(data.column_names, text_column, label)
+def _indexed(data: Dataset, label: str, rows: RowFormat) -> TextSource:
+    columns = rows.columns(data.column_names, label)
+    column = ", ".join(columns.values())
 
-    def fetch(start: int, stop: int) -> list[str]:
-        return [text_of(value, column, label) for value in data[start:stop][column]]
+    def fetch(start: int, stop: int) -> list[Row]:
+        values = data[start:stop]
+        cells = zip(*(values[name] for name in columns.values()), strict=True)
+        return [rows.row(dict(zip(columns.values(), each, strict=True)), columns, label) for each in cells]
 
-    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], column)
+    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], rows, column)
 
 
-def _streamed(data: IterableDataset, label: str, text_column: str | None) -> TextSource:
+def _streamed(data: IterableDataset, label: str, rows: RowFormat) -> TextSource:
     names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
-    return StreamSource(label, data, choose_column(names, text_column, label))
+    return StreamSource(label, data, rows, rows.columns(names, label))
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,13 @@ class StreamSource:
 
     label: str
     data: IterableDataset
-    column: str
+    rows: RowFormat
+    columns: Mapping[str, str]
+
+    @property
+    def column(self) -> str:
+        """Names of the columns that are read."""
+        return ", ".join(self.columns.values())
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading on a view of the stream, so that readers do not move each other."""
@@ -119,12 +123,13 @@ class _StreamReader:
     def __init__(self, source: StreamSource, stream: IterableDataset) -> None:
         self._source, self._stream, self._rows = source, stream, iter(stream)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         return self
 
-    def __next__(self) -> str:
-        row = next(self._rows)
-        return text_of(row.get(self._source.column), self._source.column, self._source.label)
+    def __next__(self) -> Row:
+        values, source = next(self._rows), self._source
+        given = {name: values.get(name) for name in source.columns.values()}
+        return source.rows.row(given, source.columns, source.label)
 
     def state(self) -> State:
         state: State = self._stream.state_dict()

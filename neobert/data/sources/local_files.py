@@ -16,8 +16,9 @@ from pathlib import Path
 from neobert.data.sources.compression import COMPRESSIONS
 from neobert.data.sources.file_digests import DescribeFile
 from neobert.data.sources.readers import FileSource, TextSource
+from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.splits import ALIASES
-from neobert.data.sources.text_files import KINDS, kind_of, suffix_of
+from neobert.data.sources.text_files import KINDS, TEXT, kind_of, suffix_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
 from neobert.errors import ProjectError
 from neobert.plurals import counted
@@ -27,17 +28,15 @@ TABLES = {".csv", ".tsv", ".json"}
 ALREADY_READ = "another name of a file that is read"
 
 
-def local_splits(
-    path: Path, text_column: str | None, describe: DescribeFile
-) -> dict[str, Callable[[], TextSource]]:
+def local_splits(path: Path, rows: RowFormat, describe: DescribeFile) -> dict[str, Callable[[], TextSource]]:
     """Sort a file or the files of a folder into splits. Raises DAT001 where there is nothing to read."""
     if not path.exists():
         raise unreadable(path, "does not exist", "give the path of a file or a folder in dataset.path")
     if not path.is_dir():
         _check_file(path)
-        return {"train": lambda: FileSource(str(path), path.parent, (path,), text_column, describe)}
+        return {"train": lambda: FileSource(str(path), path.parent, (path,), rows, describe)}
     members: dict[str, list[Path]] = {}
-    found, others = _files_below(path)
+    found, others = _files_below(path, rows)
     for file in found:
         members.setdefault(_split_of(file.relative_to(path)), []).append(file)
     left_out = f"; not read: {_listed(others)}" if others else ""
@@ -47,7 +46,7 @@ def local_splits(
             f"{path} ({name}, {counted(len(files), 'file')}{left_out})",
             path,
             tuple(files),
-            text_column,
+            rows,
             describe,
         )
         for name, files in sorted(members.items())
@@ -67,22 +66,24 @@ def _check_file(path: Path) -> None:
         raise ProjectError("DAT004", "is empty", "give a file with text in dataset.path", str(path))
 
 
-def _files_below(root: Path) -> tuple[list[Path], Counter[str]]:
+def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]:
     """Return the files that are read, sorted and each once, and how many of each kind are left out.
 
-    Tables are read where there is no other text: next to text they usually describe it.
+    Tables are read where there is no other text: next to text they usually describe it. A task that reads
+    several columns reads no plain text.
     """
     others: Counter[str] = Counter()
     found: dict[str, list[Path]] = {}
     for file in _listed_files(root):
         kind = kind_of(file)
-        if file.name.startswith(".") or kind is None:
+        is_read = rows.is_plain_text or kind != TEXT
+        if file.name.startswith(".") or kind is None or not is_read:
             others[_kind_in_words(file)] += 1
         elif _holds_something(file):
             found.setdefault(kind, []).append(file)
         else:
             others["empty"] += 1
-    if any(kind not in TABLES for kind in found):
+    if rows.is_plain_text and any(kind not in TABLES for kind in found):
         others += Counter({kind: len(found.pop(kind)) for kind in TABLES & found.keys()})
     if not found:
         raise _nothing_to_read(root, others)

@@ -1,4 +1,4 @@
-"""Texts out of a parquet file."""
+"""Rows out of a parquet file."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from neobert.data.sources.columns import choose_column, text_of
+from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.sources.unreadable import MARK_BYTES, PARQUET_MARK, check_start, unreadable
 
 KIND = ".parquet"
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
 
 
-def parquet_texts(handle: IO[bytes], path: Path, text_column: str | None) -> Iterator[str]:
-    """Yield the text of each row. Raises DAT001 for a damaged file, DAT011 for its columns."""
+def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row]:
+    """Yield the rows. Raises DAT001 for a damaged file, DAT011 for its columns."""
     with _parquet(handle, path) as table:
-        column = choose_column(table.schema_arrow.names, text_column, str(path))
-        row = 0
-        for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=[column]):
-            for cell in batch.column(0):
-                row += 1
-                yield text_of(_value(cell, path, row), column, f"{path}, row {row}")
+        columns = rows.columns(table.schema_arrow.names, str(path))
+        names = list(dict.fromkeys(columns.values()))
+        number = 0
+        for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=names):
+            for cells in zip(*(batch.column(name) for name in names), strict=True):
+                number += 1
+                values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
+                yield rows.row(values, columns, f"{path}, row {number}")
 
 
-def parquet_column(handle: IO[bytes], path: Path, text_column: str | None) -> str:
-    """Name the text column. Raises as `parquet_texts`."""
+def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:
+    """Name the column of each field. Raises as `parquet_rows`."""
     with _parquet(handle, path) as table:
-        return choose_column(table.schema_arrow.names, text_column, str(path))
+        return rows.columns(table.schema_arrow.names, str(path))
 
 
 def _batch_rows(metadata: Any) -> int:

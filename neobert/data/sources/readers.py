@@ -1,4 +1,4 @@
-"""Sources of documents: a fixed order, read from any place on.
+"""Sources of rows: a fixed order, read from any place on.
 
 A reader's state says where its next document is, as plain JSON; a source opened with it goes on from there.
 """
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
+from neobert.data.sources.rows import Row, RowFormat, characters
 from neobert.data.sources.splits import SplitSlice
-from neobert.data.sources.text_files import column_of, read_documents
+from neobert.data.sources.text_files import column_of, read_rows
 
 State = dict[str, Any]
 _FIRST_FETCH, _MOST_FETCHED = 16, 1024
@@ -23,10 +24,10 @@ _FETCH_CHARACTERS = 1 << 23
 
 
 class Reader(Protocol):
-    """An iterator over documents that knows where it is."""
+    """An iterator over rows that knows where it is."""
 
-    def __iter__(self) -> Iterator[str]: ...
-    def __next__(self) -> str: ...
+    def __iter__(self) -> Iterator[Row]: ...
+    def __next__(self) -> Row: ...
     def state(self) -> State:
         """Say where the next document is."""
 
@@ -39,8 +40,12 @@ class TextSource(Protocol):
         """Name for messages."""
 
     @property
+    def rows(self) -> RowFormat:
+        """The fields of its rows."""
+
+    @property
     def column(self) -> str | None:
-        """Name of the column that is read; None for text without columns."""
+        """Names of the columns that are read; None for text without columns."""
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading, at the beginning or where a reader's state says."""
@@ -59,7 +64,7 @@ class FileSource:
     label: str
     root: Path
     files: tuple[Path, ...]
-    text_column: str | None
+    rows: RowFormat
     describe: DescribeFile = described_by_ends
 
     def open(self, state: State | None = None) -> Reader:
@@ -69,7 +74,7 @@ class FileSource:
     @property
     def column(self) -> str | None:
         """The column of the first file that has columns, and that file: each file chooses for itself."""
-        found = ((column_of(path, self.text_column), path.name) for path in self.files)
+        found = ((column_of(path, self.rows), path.name) for path in self.files)
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 
     def count(self) -> int:
@@ -78,7 +83,7 @@ class FileSource:
 
     @cached_property
     def _count(self) -> int:
-        return sum(1 for path in self.files for _ in read_documents(path, self.text_column))
+        return sum(1 for path in self.files for _ in read_rows(path, self.rows))
 
     def identity(self) -> Any:
         """List the names of the files, each with its description."""
@@ -89,23 +94,23 @@ class _FileReader:
     def __init__(self, source: FileSource, state: State) -> None:
         self._source = source
         self._file, self._document = state["file"], state["document"]
-        self._documents = self._open_file(self._document)
+        self._rows = self._open_file(self._document)
 
-    def _open_file(self, skip: int) -> Iterator[str]:
+    def _open_file(self, skip: int) -> Iterator[Row]:
         if self._file >= len(self._source.files):
             return iter(())
-        return islice(read_documents(self._source.files[self._file], self._source.text_column), skip, None)
+        return islice(read_rows(self._source.files[self._file], self._source.rows), skip, None)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         return self
 
-    def __next__(self) -> str:
+    def __next__(self) -> Row:
         while self._file < len(self._source.files):
-            for document in self._documents:
+            for row in self._rows:
                 self._document += 1
-                return document
+                return row
             self._file, self._document = self._file + 1, 0
-            self._documents = self._open_file(0)
+            self._rows = self._open_file(0)
         raise StopIteration
 
     def state(self) -> State:
@@ -117,9 +122,10 @@ class IndexedSource:
     """Documents behind an index: `fetch(start, stop)` returns some of them."""
 
     label: str
-    fetch: Callable[[int, int], Sequence[str]]
+    fetch: Callable[[int, int], Sequence[Row]]
     size: Callable[[], int]
     identity: Callable[[], Any]
+    rows: RowFormat
     column: str | None = None
 
     def open(self, state: State | None = None) -> Reader:
@@ -135,13 +141,13 @@ class _IndexedReader:
     def __init__(self, source: IndexedSource, place: int) -> None:
         self._source, self._place = source, place
         self._start = place
-        self._chunk: Sequence[str] = ()
+        self._chunk: Sequence[Row] = ()
         self._num_fetched = _FIRST_FETCH
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         return self
 
-    def __next__(self) -> str:
+    def __next__(self) -> Row:
         if self._place >= self._source.size():
             raise StopIteration
         if self._place >= self._start + len(self._chunk):
@@ -153,7 +159,7 @@ class _IndexedReader:
         """Fetch the next documents: `_FETCH_CHARACTERS` of them if they are as long as the last ones."""
         stop = min(self._place + self._num_fetched, self._source.size())
         self._start, self._chunk = self._place, self._source.fetch(self._place, stop)
-        fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(len, self._chunk)))
+        fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(characters, self._chunk)))
         self._num_fetched = max(1, min(_MOST_FETCHED, fitting))
 
     def state(self) -> State:
@@ -173,8 +179,13 @@ class Part:
         return f"{self.source.label}{self.wanted.bounds()}"
 
     @property
+    def rows(self) -> RowFormat:
+        """The source's fields."""
+        return self.source.rows
+
+    @property
     def column(self) -> str | None:
-        """The source's column."""
+        """The source's columns."""
         return self.source.column
 
     @cached_property
@@ -213,10 +224,10 @@ class _PartReader:
         self._inner = part.source.open(state["inner"] if state else None)
         self._place = state["place"] if state else 0
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         return self
 
-    def __next__(self) -> str:
+    def __next__(self) -> Row:
         while self._place < self._part.start:
             next(self._inner)
             self._place += 1
@@ -247,8 +258,13 @@ class HashShare:
         return f"{self.source.label} ({'' if self.is_evaluation else 'all but '}{self.share:.2%} by hash)"
 
     @property
+    def rows(self) -> RowFormat:
+        """The source's fields."""
+        return self.source.rows
+
+    @property
     def column(self) -> str | None:
-        """The source's column."""
+        """The source's columns."""
         return self.source.column
 
     def open(self, state: State | None = None) -> Reader:
@@ -263,8 +279,9 @@ class HashShare:
         """Describe the source, the share and the side."""
         return {"of": self.source.identity(), "share": self.share, "is_evaluation": self.is_evaluation}
 
-    def takes(self, text: str) -> bool:
-        """Decide whether a document is on this side."""
+    def takes(self, row: Row) -> bool:
+        """Decide whether a row is on this side."""
+        text = self.source.rows.key(row)
         word = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
         return (word < self.share * 2**64) == self.is_evaluation
 
@@ -273,11 +290,11 @@ class _ShareReader:
     def __init__(self, share: HashShare, inner: Reader) -> None:
         self._share, self._inner = share, inner
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         return self
 
-    def __next__(self) -> str:
-        return next(text for text in self._inner if self._share.takes(text))
+    def __next__(self) -> Row:
+        return next(row for row in self._inner if self._share.takes(row))
 
     def state(self) -> State:
         return self._inner.state()

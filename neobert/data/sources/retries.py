@@ -11,6 +11,7 @@ from itertools import islice
 
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import Reader, State, TextSource
+from neobert.data.sources.rows import Row, characters
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 CHUNK_DOCUMENTS = 1024
@@ -53,18 +54,18 @@ class PatientReader:
             config.streaming_read_retry_max_backoff_seconds,
         )
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Row]:
         """Iterate over all documents."""
         state = None
         while True:
-            texts, state = self.read(state, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
-            if not texts:
+            rows, state = self.read(state, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
+            if not rows:
                 return
-            yield from texts
+            yield from rows
 
     def read(
         self, state: State | None, num_documents: int, num_characters: float = math.inf
-    ) -> tuple[list[str], State]:
+    ) -> tuple[list[Row], State]:
         """Return up to `num_documents` documents from `state` on, and the state after them.
 
         The document that reaches `num_characters` is the last.
@@ -87,18 +88,18 @@ class PatientReader:
         live, self._live = self._live, None
         return live[1] if live is not None and live[0] == state else self.source.open(state)
 
-    def _read(self, reader: Reader, num_documents: int, num_characters: float) -> tuple[list[str], State]:
-        texts: list[str] = []
-        characters = 0
-        for text in islice(reader, num_documents):
-            texts.append(text)
-            characters += len(text)
+    def _read(self, reader: Reader, num_documents: int, num_characters: float) -> tuple[list[Row], State]:
+        rows: list[Row] = []
+        size = 0
+        for row in islice(reader, num_documents):
+            rows.append(row)
+            size += characters(row)
             self.sign()
-            if characters >= num_characters:
+            if size >= num_characters:
                 break
         state = reader.state()
         self._live = (copy.deepcopy(state), reader)
-        return texts, state
+        return rows, state
 
     def sign(self) -> None:
         """Note that there is progress."""

@@ -7,27 +7,30 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from neobert.data.sources.json_array import array_objects
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
+from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.unreadable import unreadable
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
+_QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
+_PLAIN_TSV = "remove tabs and line ends from fields, or set dataset.tsv_quotes to true if they are quoted"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
-def rows_of(handle: IO[bytes], path: Path, kind: str) -> Rows:
-    """Yield (place for messages, row). Raises DAT001 for what is not of the kind.
+def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
+    """Yield (place for messages, all columns of a row). Raises DAT001 for what is not of the kind.
 
     `.json` holds one array of objects, or an object per line.
     """
     pieces = line_pieces(handle, path)
     if kind in _DELIMITERS:
-        return _csv_rows(pieces, path, _DELIMITERS[kind])
+        return _csv_rows(pieces, path, _DELIMITERS[kind], rows)
     if kind != ".json":
         return _json_lines(pieces, path)
     first = next((piece for piece in pieces if piece.text.strip()), None)
@@ -68,16 +71,21 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
         raise unreadable(place, f"is not JSON: {error}", "write an array of JSON objects") from error
 
 
-def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str) -> Rows:
+def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
     csv.field_size_limit(MAX_LINE_CHARACTERS)
-    reader = csv.reader((line for _, line in whole_lines(pieces, path)), delimiter=delimiter, strict=True)
+    has_quotes = delimiter == "," or rows.tsv_quotes
+    hint = _QUOTE_FIELDS if delimiter == "," else _QUOTE_TSV if has_quotes else _PLAIN_TSV
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    lines = (line for _, line in whole_lines(pieces, path))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     try:
-        header = next(reader, [])
+        header = list(rows.column_names) if rows.column_names is not None else next(reader, [])
         for fields in filter(None, reader):
             place = f"{path}:{reader.line_num}"
             if len(fields) != len(header):
-                message = f"has {len(fields)} fields, and the header has {len(header)}"
-                raise unreadable(place, message, _QUOTE_FIELDS)
+                named = "the header" if rows.column_names is None else "dataset.column_names"
+                message = f"has {len(fields)} fields, and {named} has {len(header)}"
+                raise unreadable(place, message, hint)
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise unreadable(f"{path}:{reader.line_num}", f"is not CSV: {error}", _QUOTE_FIELDS) from error
+        raise unreadable(f"{path}:{reader.line_num}", f"is not CSV: {error}", hint) from error

@@ -1,4 +1,4 @@
-"""Documents out of one file: plain text, rows of a table or parquet, plain or compressed.
+"""Rows out of one file: plain text, a table or parquet, plain or compressed.
 
 A document of a `.txt` file is a run of lines between blank lines. A file without blank lines is one long
 run, which `dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO
 
 from neobert.data.sources import parquet_rows, table_rows
-from neobert.data.sources.columns import choose_column, text_of
 from neobert.data.sources.compression import COMPRESSIONS, opened
 from neobert.data.sources.lines import line_pieces
+from neobert.data.sources.rows import TEXT as TEXT_FIELD
+from neobert.data.sources.rows import Row, RowFormat, check_plain_text
 from neobert.data.sources.unreadable import unreadable
 
 TEXT = ".txt"
@@ -41,8 +42,8 @@ def suffix_of(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
-    """Yield the documents of a file in order.
+def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
+    """Yield the rows of a file in order.
 
     Raises DAT001 for what cannot be read, DAT011 for its columns.
     """
@@ -50,26 +51,27 @@ def read_documents(path: Path, text_column: str | None) -> Iterator[str]:
     assert kind is not None, path
     with opened(path, seekable=kind == parquet_rows.KIND) as handle:
         if kind == TEXT:
-            yield from _paragraphs(handle, path)
+            check_plain_text(path, rows)
+            yield from ({TEXT_FIELD: text} for text in _paragraphs(handle, path))
         elif kind == parquet_rows.KIND:
-            yield from parquet_rows.parquet_texts(handle, path, text_column)
+            yield from parquet_rows.parquet_rows(handle, path, rows)
         else:
-            yield from _row_texts(handle, path, kind, text_column)
+            yield from _table_rows(handle, path, kind, rows)
 
 
-def column_of(path: Path, text_column: str | None) -> str | None:
-    """Name the column that holds the first document; None for a file without columns or rows.
+def column_of(path: Path, rows: RowFormat) -> str | None:
+    """Name the columns of the first row's fields; None for a file without columns or rows.
 
-    Raises as `read_documents` does.
+    Raises as `read_rows` does.
     """
     kind = kind_of(path)
     if kind is None or kind == TEXT:
         return None
     with opened(path, seekable=kind == parquet_rows.KIND) as handle:
         if kind == parquet_rows.KIND:
-            return parquet_rows.parquet_column(handle, path, text_column)
-        for place, row in table_rows.rows_of(handle, path, kind):
-            return choose_column(row, text_column, place)
+            return ", ".join(parquet_rows.parquet_columns(handle, path, rows).values())
+        for place, values in table_rows.rows_of(handle, path, kind, rows):
+            return ", ".join(rows.columns(values, place).values())
     return None
 
 
@@ -117,12 +119,17 @@ def _cut_at_spaces(run: str) -> Iterator[str]:
     yield run[start:]
 
 
-def _row_texts(handle: IO[bytes], path: Path, kind: str, text_column: str | None) -> Iterator[str]:
-    column = None
-    for place, row in table_rows.rows_of(handle, path, kind):
-        if column is None or column not in row:
-            column = choose_column(row, text_column or column, place)
-        yield _encodable(text_of(row[column], column, place))
+def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Iterator[Row]:
+    columns: dict[str, str] = {}
+    needed: set[str] = set()
+    for place, values in table_rows.rows_of(handle, path, kind, rows):
+        if not columns:
+            columns = rows.columns(values, place)
+            needed = {*columns.values()}
+        elif not values.keys() >= needed:
+            rows.chosen(columns).columns(values, place)  # raises: the first row has them all
+        row = rows.row(values, columns, place)
+        yield {name: _encodable(each) if isinstance(each, str) else each for name, each in row.items()}
 
 
 def _encodable(text: str) -> str:

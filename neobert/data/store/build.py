@@ -8,32 +8,29 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import row_length, segment_length
+from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.readers import HashShare, Part, TextSource
 from neobert.data.sources.retries import PatientReader
 from neobert.data.store.eval_overlap import Copies
 from neobert.data.store.report import split_report
 from neobert.data.store.token_store import FORMAT_VERSION, SplitWriter, write_manifest, writing
-from neobert.data.tokenize.encoding import (
-    Counts,
-    Encoded,
-    SegmentEncoder,
-    check_maskable,
-    encode_all,
-    segment_encoder,
-)
+from neobert.data.tokenize.encoding import Counts, Encoded, Encoder, encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer, trained_size
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 
 TOKENIZER_FOLDER = "tokenizer"
 LOG_INTERVAL_S = 10.0
+# A fingerprint names content, and checkpoints keep it: it outlives changes of the files' format.
+FINGERPRINT_VERSION = 2
 log = logging.getLogger(__name__)
 
 
@@ -44,6 +41,11 @@ class Request:
     config: RunConfig
     corpus: Corpus
     tokenizer: TokenizerBundle | None
+
+    @cached_property
+    def examples(self) -> Examples:
+        """The data layer of the task."""
+        return examples_of(self.config)
 
     def content(self) -> dict[str, Any]:
         """Gather everything that the prepared text depends on."""
@@ -59,6 +61,7 @@ class Request:
             "long_documents": dataset.long_documents,
             "streaming": dataset.streaming,
             "evaluation_tokens": evaluation_budget(self.config),
+            **self.examples.identity(),
         }
 
     def key(self) -> str:
@@ -89,12 +92,6 @@ def evaluation_budget(config: RunConfig) -> int | None:
     return batches * config.trainer.per_device_eval_batch_size * row_length(config)
 
 
-def encoder_for(config: RunConfig, tokenizer: TokenizerBundle) -> SegmentEncoder:
-    """Build the encoder that a config asks for."""
-    dataset = config.dataset
-    return segment_encoder(tokenizer, segment_length(config), dataset.min_length, dataset.long_documents)
-
-
 def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:
     """Write the folder of a request, whose key is `key`; the caller holds its lock.
 
@@ -116,12 +113,10 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
-        encoder = encoder_for(request.config, tokenizer)
-        copies = Copies()
+        encoder = request.examples.encoder(tokenizer)
+        copies = Copies(request.corpus.train.rows)
         splits = {
-            name: _write_split(
-                partial, name, source, encoder, budget, copies, request.config, report_progress
-            )
+            name: _write_split(partial, name, source, encoder, budget, copies, request, report_progress)
             for name, source, budget in request.splits()
         }
         if splits.keys() >= {"train", "eval"}:
@@ -140,18 +135,19 @@ def _write_split(
     folder: Path,
     name: str,
     source: TextSource,
-    encoder: SegmentEncoder,
+    encoder: Encoder,
     budget: int | None,
     copies: Copies,
-    config: RunConfig,
+    request: Request,
     report_progress: Callable[[], None],
 ) -> dict[str, Any]:
     counts = Counts()
-    writer = SplitWriter(folder, name, encoder.dtype)
-    texts = copies.follow(name, PatientReader.of(source, config.dataset))
+    writer = SplitWriter(folder, name, encoder.dtype, encoder.columns)
+    dataset = request.config.dataset
+    rows = copies.follow(name, PatientReader.of(source, dataset))
     tell = _teller(name)
     try:
-        for encoded in _until(budget, encode_all(texts, encoder, config.dataset.num_proc, source.label)):
+        for encoded in _until(budget, encode_all(rows, encoder, dataset.num_proc, source.label)):
             counts.add(encoded.counts)
             writer.append(encoded)
             report_progress()
@@ -161,7 +157,7 @@ def _write_split(
         writer.abandon()
     if counts.segments == 0:
         raise _empty(source.label, counts)
-    check_maskable(source.label, counts)
+    request.examples.check(source.label, counts)
     return described | {"counts": split_report(source.label, counts)}
 
 
@@ -191,10 +187,11 @@ def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[
     files = {name: split["files"] for name, split in splits.items()}
     # Of a stream only the request is known; how much of it an evaluation reads may change between sessions.
     request_alone = {name: value for name, value in content.items() if name != "evaluation_tokens"}
+    request_alone["format_version"] = FINGERPRINT_VERSION
     identity = files if "train" in splits else request_alone
     return {
         "format_version": FORMAT_VERSION,
-        "fingerprint": hash_of([FORMAT_VERSION, tokenizer.digest, identity]),
+        "fingerprint": hash_of([FINGERPRINT_VERSION, tokenizer.digest, identity]),
         "tokenizer_digest": tokenizer.digest,
         "vocab_size": tokenizer.vocab_size,
         "add_special_tokens": True,

@@ -21,8 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.masking import IGNORED
 from neobert.data.batches.streams import Microbatch, TrainStream
+from neobert.data.batches.targets import IGNORED
 from neobert.data.entry_point import read_config
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.store.token_store import TokenStore, read_manifest

@@ -17,11 +17,12 @@ from neobert.data.batches.document_stream import DocumentStream, open_stream
 from neobert.data.batches.shape import BatchShape, segment_length
 from neobert.data.batches.windows import training_shape
 from neobert.data.entry_point import report_to_stdout
+from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
 from neobert.data.sources.file_digests import FileDigests, described_by_ends
 from neobert.data.sources.readers import HashShare
-from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, encoder_for, hash_of
+from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.report import epochs_needed, fill_of, shape_report, split_report
 from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, read_manifest
@@ -68,7 +69,7 @@ def prepare(
     """
     cache = cache_folder(config.dataset)
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    corpus = open_corpus(config.dataset, describe)
+    corpus = open_corpus(config.dataset, examples_of(config).rows, describe)
     _check_evaluation(config, corpus)
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
     request = Request(config, corpus, tokenizer)
@@ -126,7 +127,7 @@ def _open(folder: Path, request: Request) -> PreparedData:
     }
     train: TokenStore | DocumentStream
     if config.dataset.streaming:
-        train, counts = open_stream(request.corpus.train, encoder_for(config, tokenizer), config.dataset)
+        train, counts = open_stream(request.corpus.train, request.examples, tokenizer, config.dataset)
         report["train"] = split_report(f"{train.label}, its head", counts)
     else:
         train = open_split(folder, "train", splits["train"])

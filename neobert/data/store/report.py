@@ -17,6 +17,8 @@ def split_report(label: str, counts: Counts) -> dict[str, Any]:
     """Describe what became of a split's documents."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
     report["histogram"] = _histogram(counts.histogram)
+    if not counts.labels:
+        del report["labels"]
     return report
 
 

@@ -1,10 +1,11 @@
 """Prepared text on disk: token ids run together, and where each segment starts.
 
-A split is two files, `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
-[N + 1]); a segment carries its markers and is ready to train on. `manifest.json` is written last, into a
-folder that is renamed into place after it: a folder that counts is a folder that is whole.
+A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
+[N + 1]), and one file `<split>.<name>.column` for each side column; a segment carries its markers and is
+ready to train on. `manifest.json` is written last, into a folder that is renamed into place after it: a
+folder that counts is a folder that is whole.
 
-    N segments
+    T tokens, N segments
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.data.batches.stateless_random import permuted
-from neobert.data.tokenize.encoding import Encoded
+from neobert.data.tokenize.encoding import Column, Encoded
 from neobert.errors import ProjectError
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 SAMPLE_SEGMENTS = 1 << 16
 _MANIFEST_NEEDS = {"fingerprint", "request", "splits", "tokenizer_digest"}
@@ -49,11 +50,16 @@ class LengthStatistics:
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Segments: number i is `tokens[offsets[i]:offsets[i + 1]]`."""
+    """Segments: number i is `tokens[offsets[i]:offsets[i + 1]]`.
+
+    `columns` are side columns by name, [T] for those in `token_columns`, else [N].
+    """
 
     tokens: NDArray[np.unsignedinteger]
     offsets: NDArray[np.int64]
     statistics: LengthStatistics
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    token_columns: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -71,25 +77,45 @@ class TokenStore:
         """Return the lengths of at most `SAMPLE_SEGMENTS` segments, always the same, shuffled."""
         return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
+    def is_per_token(self, column: str) -> bool:
+        """Whether a side column has a value per token, and not per segment."""
+        return column in self.token_columns
+
     @classmethod
-    def of(cls, batches: list[Encoded]) -> TokenStore:
+    def of(cls, batches: list[Encoded], columns: Sequence[Column] = ()) -> TokenStore:
         """Hold encoded batches in memory. At least one segment."""
         lengths = np.concatenate([batch.lengths for batch in batches])
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-        return cls(np.concatenate([batch.tokens for batch in batches]), offsets, LengthStatistics.of(lengths))
+        return cls(
+            np.concatenate([batch.tokens for batch in batches]),
+            offsets,
+            LengthStatistics.of(lengths),
+            {each.name: np.concatenate([batch.columns[each.name] for batch in batches]) for each in columns},
+            frozenset(each.name for each in columns if each.is_per_token),
+        )
 
 
 class SplitWriter:
     """Writes one split batch by batch, hashing as it goes."""
 
-    def __init__(self, folder: Path, split: str, dtype: np.dtype[np.unsignedinteger]) -> None:
-        self._folder, self._split = folder, split
+    def __init__(
+        self,
+        folder: Path,
+        split: str,
+        dtype: np.dtype[np.unsignedinteger],
+        columns: Sequence[Column] = (),
+    ) -> None:
+        self._folder, self._split, self._declared = folder, split, tuple(columns)
         self._dtype = dtype.newbyteorder("<")
         self._end = 0
         self._length_sum, self._square_sum, self._longest, self._segments = 0, 0.0, 0, 0
         with writing(folder), ExitStack() as files:
             self._tokens = files.enter_context(closing(_HashedFile(folder / f"{split}.tokens")))
             self._offsets = files.enter_context(closing(_HashedFile(folder / f"{split}.offsets")))
+            self._columns = {
+                each.name: files.enter_context(closing(_HashedFile(folder / column_file(split, each.name))))
+                for each in columns
+            }
             self._offsets.write(np.zeros(1, "<i8"))
             self._files = files.pop_all()
 
@@ -99,6 +125,9 @@ class SplitWriter:
         with writing(self._folder):
             self._tokens.write(encoded.tokens.astype(self._dtype, copy=False))
             self._offsets.write(ends.astype("<i8"))
+            for each in self._declared:
+                values = encoded.columns[each.name].astype(_little_endian(each.dtype), copy=False)
+                self._columns[each.name].write(values)
         self._end += len(encoded.tokens)
         self._segments += len(encoded.lengths)
         self._square_sum += float(np.square(encoded.lengths, dtype=np.float64).sum())
@@ -107,7 +136,8 @@ class SplitWriter:
     def finish(self) -> dict[str, Any]:
         """Flush to the disk and describe the split for the manifest."""
         with writing(self._folder):
-            files = {file.name: file.finish() for file in (self._tokens, self._offsets)}
+            written = (self._tokens, self._offsets, *self._columns.values())
+            files = {file.name: file.finish() for file in written}
         mean = self._end / max(1, self._segments)
         variance = max(0.0, self._square_sum / max(1, self._segments) - mean**2)
         return {
@@ -116,6 +146,7 @@ class SplitWriter:
             "dtype": self._dtype.name,
             "lengths": {"mean": mean, "std": variance**0.5, "longest": self._longest},
             "files": files,
+            "columns": [asdict(each) for each in self._declared],
         }
 
     def abandon(self) -> None:
@@ -154,8 +185,29 @@ def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStor
         _check_size(folder / name, file["bytes"])
     tokens = np.memmap(folder / f"{split}.tokens", np.dtype(described["dtype"]).newbyteorder("<"), mode="r")
     offsets = np.memmap(folder / f"{split}.offsets", "<i8", mode="r")
-    statistics = LengthStatistics(**described["lengths"])
-    return TokenStore(np.asarray(tokens), np.asarray(offsets), statistics)
+    declared = [Column(**each) for each in described["columns"]]
+    columns = {
+        each.name: np.asarray(
+            np.memmap(folder / column_file(split, each.name), _little_endian(each.dtype), mode="r")
+        )
+        for each in declared
+    }
+    return TokenStore(
+        np.asarray(tokens),
+        np.asarray(offsets),
+        LengthStatistics(**described["lengths"]),
+        columns,
+        frozenset(each.name for each in declared if each.is_per_token),
+    )
+
+
+def column_file(split: str, column: str) -> str:
+    """Name the file of a side column."""
+    return f"{split}.{column}.column"
+
+
+def _little_endian(dtype: str) -> np.dtype[Any]:
+    return np.dtype(dtype).newbyteorder("<")
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:

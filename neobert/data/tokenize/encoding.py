@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from neobert.data.sources.rows import TEXT, Row, characters
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV, encode_in_processes
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
@@ -34,6 +35,7 @@ class Counts:
 
     `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
     tokens stand for what the tokenizer has none for, `special` ones are spelled by the text, as "[MASK]".
+    `labels` counts segments by their label, where the task has labels.
     """
 
     documents: int = 0
@@ -48,17 +50,12 @@ class Counts:
     unknown: int = 0
     special: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * 33)
+    labels: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
         """Add the counts of another batch."""
         for item in fields(self):
-            mine, theirs = getattr(self, item.name), getattr(other, item.name)
-            total = (
-                [a + b for a, b in zip(mine, theirs, strict=True)]
-                if isinstance(mine, list)
-                else mine + theirs
-            )
-            setattr(self, item.name, total)
+            setattr(self, item.name, _total(getattr(self, item.name), getattr(other, item.name)))
 
     @property
     def maskable(self) -> int:
@@ -71,17 +68,55 @@ class Counts:
         return self.tokens_lost / max(1, self.tokens + self.tokens_lost)
 
 
+def _total(mine: Any, theirs: Any) -> Any:
+    if isinstance(mine, list):
+        return [a + b for a, b in zip(mine, theirs, strict=True)]
+    if isinstance(mine, dict):
+        return {name: mine.get(name, 0) + theirs.get(name, 0) for name in sorted(mine.keys() | theirs.keys())}
+    return mine + theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A side column of a store: a value per token, or per segment."""
+
+    name: str
+    dtype: str
+    is_per_token: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """Segments of one batch: `tokens` [n] run together, `lengths` int64 [segments].
 
     `too_long` is (document in the batch, its length) where a document may not be longer than the context.
+    `columns` are side columns by name, [n] or [segments], as the encoder declares them.
     """
 
     tokens: NDArray[np.unsignedinteger]
     lengths: NDArray[np.int64]
     counts: Counts
     too_long: tuple[int, int] | None = None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Encoder(Protocol):
+    """Turns rows into segments with their side columns. It pickles, and is the same in every process."""
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The side columns of every batch."""
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch. Raises `ProjectError` for a row that is no example of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +132,15 @@ class SegmentEncoder:
     dtype: np.dtype[np.unsignedinteger]
     unknown_id: int | None
     is_maskable: NDArray[np.bool_]
+    columns: tuple[Column, ...] = ()
 
-    def encode(self, texts: Iterable[str]) -> Encoded:
-        """Encode one batch."""
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch of rows with a text."""
         counts = Counts()
         flat = array("I")
         lengths: list[int] = []
         too_long = None
-        for place, ids in enumerate(self._ids(texts)):
+        for place, ids in enumerate(self._ids(row[TEXT] for row in rows)):
             if too_long is None and self.long_documents == "error" and self._length(ids) > self.max_length:
                 too_long = (place, self._length(ids))
             for piece in self._pieces(ids, counts):
@@ -204,30 +240,18 @@ def segment_encoder(
     )
 
 
-def check_maskable(label: str, counts: Counts) -> None:
-    """Raise DAT004 for text from which nothing can be learned: no token of it may be masked."""
-    if counts.maskable == 0:
-        raise ProjectError(
-            "DAT004",
-            f"none of {counts.tokens - NUM_MARKERS * counts.segments:,} tokens can be masked: "
-            f"{counts.special:,} are special tokens, {counts.unknown:,} unknown to the tokenizer",
-            "check the text, dataset.text_column and the tokenizer",
-            label,
-        )
-
-
 def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     """Return the narrowest unsigned type that holds every id."""
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
-def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, label: str) -> Iterator[Encoded]:
+def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str) -> Iterator[Encoded]:
     """Encode batch by batch, in order whatever `num_proc`.
 
     Raises DAT012 for a document longer than the context where that is an error.
     """
     documents = 0
-    batches = _batched(texts, BATCH_DOCUMENTS, BATCH_CHARACTERS, len)
+    batches = _batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters)
     for encoded in _encoded(batches, encoder, num_proc):
         if encoded.too_long is not None:
             place, length = encoded.too_long
@@ -242,7 +266,7 @@ def encode_all(texts: Iterable[str], encoder: SegmentEncoder, num_proc: int, lab
         yield encoded
 
 
-def _encoded(batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int) -> Iterator[Encoded]:
+def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:
     if num_proc > 1:
         return encode_in_processes(batches, encoder, num_proc)
     # Unset, the library falls back to one core after a fork, and warns. A user's value stays.
@@ -255,12 +279,12 @@ def _batched(
 ) -> Iterator[tuple[Item, ...]]:
     """Yield batches that end at `most_items` items or at `most_characters` characters."""
     batch: list[Item] = []
-    characters = 0
+    size = 0
     for item in items:
         batch.append(item)
-        characters += size_of(item)
-        if len(batch) >= most_items or characters >= most_characters:
+        size += size_of(item)
+        if len(batch) >= most_items or size >= most_characters:
             yield tuple(batch)
-            batch, characters = [], 0
+            batch, size = [], 0
     if batch:
         yield tuple(batch)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from neobert.errors import ProjectError
 
 if TYPE_CHECKING:
-    from neobert.data.tokenize.encoding import Encoded, SegmentEncoder
+    from neobert.data.sources.rows import Row
+    from neobert.data.tokenize.encoding import Encoded, Encoder
 
 PARALLELISM_ENV = "TOKENIZERS_PARALLELISM"
 GUARD = "put what the program does under `if __name__ == '__main__':`, or set dataset.num_proc to 1"
 
 
 def encode_in_processes(
-    batches: Iterator[tuple[str, ...]], encoder: SegmentEncoder, num_proc: int
+    batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int
 ) -> Iterator[Encoded]:
     """Encode batches in order. Raises DAT009 where the processes cannot begin, or one of them is killed."""
     _check_program_has_a_file()
@@ -76,15 +77,15 @@ def _broken(has_begun: bool) -> ProjectError:
     return ProjectError("DAT009", message, GUARD, "dataset.num_proc")
 
 
-_encoder_of_process: SegmentEncoder | None = None
+_encoder_of_process: Encoder | None = None
 
 
-def _start_process(encoder: SegmentEncoder) -> None:
+def _start_process(encoder: Encoder) -> None:
     global _encoder_of_process
     os.environ[PARALLELISM_ENV] = "false"  # there is a process per core already
     _encoder_of_process = encoder
 
 
-def _encode_in_process(texts: tuple[str, ...]) -> Encoded:
+def _encode_in_process(rows: tuple[Row, ...]) -> Encoded:
     assert _encoder_of_process is not None
-    return _encoder_of_process.encode(texts)
+    return _encoder_of_process.encode(rows)

@@ -14,6 +14,7 @@ from typing import Any
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.entry_point import report_to_stdout
+from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
@@ -21,7 +22,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train a tokenizer of `tokenizer.vocab_size` tokens on a run's training text; return a report."""
-    corpus = open_corpus(config.dataset)
+    corpus = open_corpus(config.dataset, examples_of(config).rows)
     tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
     tokenizer.tokenizer.model_max_length = segment_length(config)
     with writing(folder, "name a folder on another disk"):

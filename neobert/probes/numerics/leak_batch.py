@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.masking import IGNORED, MaskingRule
+from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.shape import BatchShape, row_length
+from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 
@@ -151,7 +152,7 @@ def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
 def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:
     """Build the collator with nothing masked: the targets of a probe are the probe's to choose."""
     rule = MaskingRule(0.0, True, 0, np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_))
-    return Assembler(shape, rule, seed=0, pad_id=PAD_ID)
+    return Assembler(shape, rule, seed=0, pad_id=PAD_ID, vocab_size=vocab_size)
 
 
 def _places(batch: Microbatch, lengths: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:

@@ -28,6 +28,7 @@ PRETRAINING = TaskSpec(
     name="pretrain",
     summary="masked-language-model pretraining",
     module="neobert.tasks.pretraining.task",
+    examples="neobert.tasks.pretraining.examples",
     metrics=METRICS,
     tokenizer_roles=("cls", "sep", "mask", "pad"),
     head=masked_lm_head,

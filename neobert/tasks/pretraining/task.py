@@ -13,8 +13,8 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
-from neobert.data.batches.masking import IGNORED
 from neobert.data.batches.streams import EvalStream, Microbatch, TrainStream, describe_loader
+from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore

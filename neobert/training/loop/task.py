@@ -25,10 +25,21 @@ if TYPE_CHECKING:  # it has a task
 class Batch(Protocol):
     """A microbatch: the task's tensors, its counts on the host, and the time to build it."""
 
-    num_tokens: int
-    num_targets: int
-    cursor: Cursor
-    collate_ms: float
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are no padding."""
+
+    @property
+    def num_targets(self) -> int:
+        """Positions that are predicted; may be zero."""
+
+    @property
+    def cursor(self) -> Cursor:
+        """Position in the data after this round of all ranks."""
+
+    @property
+    def collate_ms(self) -> float:
+        """Time that a loader thread took to build it."""
 
 
 class Batches(Protocol):

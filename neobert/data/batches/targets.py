@@ -1,0 +1,71 @@
+"""Targets: labels of a microbatch, made from tokens and side columns when it is assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.store.token_store import TokenStore
+
+IGNORED = -100
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Some segments of a store, gathered.
+
+    T tokens of N segments.
+
+    Attributes:
+        ids: int64 [T], the tokens run together.
+        positions: int64 [T], the place of each token in its segment.
+        samples: int64 [N], the number of each segment in its text.
+        lengths: int64 [N].
+        columns: the store's side columns, [T] or [N].
+    """
+
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    samples: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    columns: Mapping[str, NDArray[Any]]
+
+
+def gather(store: TokenStore, segments: NDArray[np.int64], first_sample: int) -> Segments:
+    """Gather segments, int64 [N] places in the store; their samples are numbered from `first_sample`."""
+    lengths = store.lengths(segments)
+    ends = np.cumsum(lengths)
+    positions = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+    tokens = np.repeat(store.offsets[segments], lengths) + positions
+    columns = {
+        name: values[tokens if store.is_per_token(name) else segments]
+        for name, values in store.columns.items()
+    }
+    ids = store.tokens[tokens].astype(np.int64)
+    return Segments(ids, positions, segments + first_sample, lengths, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The tokens that the model reads, int64 [T], and the labels, -100 or NaN where nothing is predicted.
+
+    Labels are int64 or float32: [T] where tokens are labelled, [N] where segments are.
+    """
+
+    input_ids: NDArray[np.int64]
+    labels: NDArray[Any]
+
+
+class TargetRule(Protocol):
+    """Makes targets; a pure function of the segments, the epoch and the seed."""
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Whether tokens are labelled, and not segments."""
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
+        """Label some segments; there may be none."""

@@ -1,0 +1,39 @@
+"""Examples: the heavy half of a task's data, from rows to tokens, side columns and targets."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Protocol
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.targets import TargetRule
+from neobert.data.sources.rows import RowFormat
+from neobert.data.tokenize.encoding import Counts, Encoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.tasks import spec_of
+
+
+class Examples(Protocol):
+    """What a task's data layer brings."""
+
+    @property
+    def rows(self) -> RowFormat:
+        """The fields that are read of each row."""
+
+    def encoder(self, tokenizer: TokenizerBundle) -> Encoder:
+        """Build the encoder. It goes to other processes, so it must pickle."""
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
+        """Build the rule that labels microbatches."""
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Raise `ProjectError` for a split from which nothing can be learned; `label` names it."""
+
+    def identity(self) -> dict[str, Any]:
+        """Describe what else the prepared data depends on, JSON-able."""
+
+
+def examples_of(config: RunConfig) -> Examples:
+    """Import and build the examples of the config's task."""
+    examples: Examples = import_module(spec_of(config).examples).build_examples(config)
+    return examples

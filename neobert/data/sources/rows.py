@@ -1,0 +1,102 @@
+"""Rows: the values that a task reads of each example, under names of the task's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from neobert.data.sources.columns import choose_column, text_of
+from neobert.errors import ProjectError
+
+Row = Mapping[str, Any]
+TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a row.
+
+    Attributes:
+        name: its key in the row.
+        setting: config key that names the column.
+        column: the column to read; None: the only one of `candidates`.
+        is_text: text is hashed to tell one example from another; null counts as an empty one.
+    """
+
+    name: str
+    setting: str
+    column: str | None
+    candidates: tuple[str, ...] = ()
+    is_text: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """The fields of a task's rows, and how tables without a header or with plain quotes are read.
+
+    Attributes:
+        column_names: columns of CSV and TSV files without a header line; None: their first line names them.
+        tsv_quotes: whether a field of a TSV file may be quoted; else a quote is a character.
+    """
+
+    fields: tuple[Field, ...]
+    column_names: tuple[str, ...] | None = None
+    tsv_quotes: bool = True
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether a text alone is a row, so that files without columns can be read."""
+        return tuple(field.name for field in self.fields) == (TEXT,)
+
+    def columns(self, names: Iterable[str], place: str) -> dict[str, str]:
+        """Return the column of each field. Raises DAT011 where one is absent, or more than one would do."""
+        available = list(names)
+        return {
+            field.name: choose_column(available, field.column, place, field.setting, field.candidates)
+            for field in self.fields
+        }
+
+    def chosen(self, columns: Mapping[str, str]) -> RowFormat:
+        """Return the format with the columns named that were found."""
+        return replace(
+            self, fields=tuple(replace(field, column=columns[field.name]) for field in self.fields)
+        )
+
+    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
+        """Pick the fields out of the values of a table's row. Raises DAT011 for a text that is none."""
+        return {
+            field.name: text_of(values[columns[field.name]], columns[field.name], place, field.setting)
+            if field.is_text
+            else values[columns[field.name]]
+            for field in self.fields
+        }
+
+    def key(self, row: Row) -> str:
+        """Return what tells one example from another: its texts, without its labels."""
+        texts = [row[field.name] for field in self.fields if field.is_text]
+        return texts[0] if len(texts) == 1 else "\x1f".join(texts)
+
+    def identity(self) -> dict[str, Any]:
+        """Describe what the rows depend on besides the files, JSON-able; empty for text of one column."""
+        described: dict[str, Any] = {}
+        if not self.is_plain_text:
+            described["fields"] = [[field.name, field.column] for field in self.fields]
+        if self.column_names is not None:
+            described["column_names"] = list(self.column_names)
+        if not self.tsv_quotes:
+            described["tsv_quotes"] = False
+        return described
+
+
+def characters(row: Row) -> int:
+    """Count the characters of a row's strings: what bounds the memory of a batch."""
+    return sum(len(value) for value in row.values() if isinstance(value, str))
+
+
+def check_plain_text(path: object, rows: RowFormat) -> None:
+    """Raise DAT011 for a file without columns where the task reads several."""
+    if not rows.is_plain_text:
+        names = ", ".join(field.name for field in rows.fields)
+        hint = "give JSON lines, CSV, TSV or parquet in dataset.path"
+        raise ProjectError("DAT011", f"is plain text, and the task reads {names}", hint, str(path))

@@ -1,0 +1,71 @@
+"""Documents, cut to segments whose tokens are masked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.masking import MaskingRule
+from neobert.data.batches.shape import segment_length
+from neobert.data.examples import Examples
+from neobert.data.sources.corpus import text_rows
+from neobert.data.sources.rows import RowFormat
+from neobert.data.tokenize.encoding import NUM_MARKERS, Counts, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A row is a document; its segments are labelled by masking."""
+
+    config: RunConfig
+
+    @property
+    def rows(self) -> RowFormat:
+        """The text."""
+        return text_rows(self.config.dataset)
+
+    def encoder(self, tokenizer: TokenizerBundle) -> SegmentEncoder:
+        """Build the encoder that the config asks for."""
+        dataset = self.config.dataset
+        return segment_encoder(
+            tokenizer, segment_length(self.config), dataset.min_length, dataset.long_documents
+        )
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> MaskingRule:
+        """Build the masking that the config asks for."""
+        collator = self.config.datacollator
+        return MaskingRule(
+            collator.mlm_probability,
+            collator.mask_all,
+            tokenizer.mask_id,
+            tokenizer.random_ids,
+            tokenizer.is_maskable,
+        )
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Raise DAT004 for text from which nothing can be learned: no token of it may be masked."""
+        check_maskable(label, counts)
+
+    def identity(self) -> dict[str, Any]:
+        """Add nothing to what every task depends on, so that fingerprints of text stay what they were."""
+        return self.rows.identity()
+
+
+def check_maskable(label: str, counts: Counts) -> None:
+    """Raise DAT004 where no token may be masked."""
+    if counts.maskable == 0:
+        raise ProjectError(
+            "DAT004",
+            f"none of {counts.tokens - NUM_MARKERS * counts.segments:,} tokens can be masked: "
+            f"{counts.special:,} are special tokens, {counts.unknown:,} unknown to the tokenizer",
+            "check the text, dataset.text_column and the tokenizer",
+            label,
+        )
+
+
+def build_examples(config: RunConfig) -> Examples:
+    """Build the examples of a pretraining run."""
+    return Documents(config)
