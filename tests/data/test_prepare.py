@@ -397,8 +397,9 @@ def test_a_failure_leaves_nothing(configure: Configure, monkeypatch):
 SLOW_CHILD = """
 import sys, time
 from pathlib import Path
-from neobert.data import build, encoding
+from neobert.data.store import build
 from neobert.data.store.prepare import prepare
+from neobert.data.tokenize import encoding
 from tests.data.conftest import configurator
 
 encoding.BATCH_DOCUMENTS = 10

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from launcher.cli import app
+from launcher.cli.app import app
 from neobert import __version__
 
 SNAPSHOT = Path(__file__).with_name("cli_surface.txt")

@@ -17,6 +17,7 @@ from launcher.commands import train
 from launcher.preflight import levels
 from launcher.probes.probe import Probe
 from launcher.process.trainer_process import Topology
+from launcher.run import launch_records
 from launcher.run.worker_nodes import (
     PATIENCE_S,
     require_free_port,
@@ -24,7 +25,6 @@ from launcher.run.worker_nodes import (
     wait_for_first_node,
     with_node_rank,
 )
-from launcher.rundir import directory
 from neobert.errors import ProjectError
 from neobert.plan import Measured
 from neobert.receipt import read_receipt, write_receipt
@@ -320,13 +320,13 @@ def test_nodes_that_see_the_receipt_see_no_earlier_outcome(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
 ) -> None:
     left = []
-    write = directory.write_results
+    write = launch_records.write_results
 
     def write_results(*arguments: Any) -> None:
         left.append(Path("run", "outcome.json").exists())
         write(*arguments)
 
-    monkeypatch.setattr(directory, "write_results", write_results)
+    monkeypatch.setattr(launch_records, "write_results", write_results)
     for _ in range(2):
         command(*FIRST)
         Path("run", "outcome.json").write_text("{}", encoding="utf-8")

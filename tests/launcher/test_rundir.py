@@ -19,6 +19,7 @@ from launcher.commands.selection import Selection
 from launcher.preflight.examination import Examination, examine
 from launcher.preflight.levels import QUICK
 from launcher.process.trainer_process import Topology
+from launcher.run import launch_records
 from launcher.run.launch_records import WRITTEN, make_room, record_trainer, write_manifest, write_run
 from launcher.rundir import directory
 from launcher.rundir.directory import claimed, is_alive
@@ -168,7 +169,7 @@ def test_several_run_files_are_all_kept(written: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.yaml", "b.toml", "c.yaml")]
     for file in files:
         file.write_text(f"# {file.name}\n", encoding="utf-8")
-    directory._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
+    launch_records._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
     kept = {path.name: path.read_text(encoding="utf-8") for path in written.glob("config*")}
     assert kept == {"config.yaml": "# c.yaml\n", "config_2.toml": "# b.toml\n", "config_1.yaml": "# a.yaml\n"}
 

@@ -135,7 +135,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         with writing(path):
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("launcher.rundir.directory.write_json", full)
+    monkeypatch.setattr("launcher.run.launch_records.write_json", full)
     monkeypatch.setattr("launcher.run.supervision.write_json", full)
 
 

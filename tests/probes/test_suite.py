@@ -26,8 +26,8 @@ def way(setting):
 
 def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, way, monkeypatch):
     made = []
-    sound = parity.golden.answer
-    monkeypatch.setattr(parity.golden, "answer", lambda *given: made.append(given[-1]) or sound(*given))
+    sound = parity.reference.answer
+    monkeypatch.setattr(parity.reference, "answer", lambda *given: made.append(given[-1]) or sound(*given))
     first, second = (build(setting, way.kernels) for _ in range(2))
     assert setting.yardstick_for(first) is setting.yardstick_for(second)
     assert made == [torch.float64, torch.float32]

@@ -326,7 +326,8 @@ def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
 KILLED_SAVE = """
 import os, signal, sys
 from pathlib import Path
-from neobert.training.checkpoint import folders, manifest, publish, retention
+from neobert.runfiles.checkpoint import folders, manifest
+from neobert.training.checkpoint import publish, retention
 
 calls, deadline = 0, int(sys.argv[2])
 
