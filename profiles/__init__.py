@@ -1,1 +1,1 @@
-"""Named profiles: data files with single inheritance and a content hash, and the one way to resolve a run."""
+"""Named profiles: data files with single inheritance and a content hash; resolution of a run."""

@@ -1,4 +1,4 @@
-"""What a profile says about itself: its kind, the hardware it requires, what it expects of a run."""
+"""Description of a profile: kind, required hardware and expected performance."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Kind = Literal["production", "smoke", "base"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirements:
-    """The hardware that a profile is written for.
+    """Hardware that a profile is written for.
 
     Attributes:
-        gpu: part of the device's name, such as A100; null for any.
-        num_gpus: devices over all nodes.
-        gpu_memory_gib: memory of each device, at least.
-        min_compute_capability: major and minor, such as [8, 0].
+        gpu: substring of the device name, e.g. A100; null for any.
+        num_gpus: number of devices over all nodes.
+        gpu_memory_gib: minimum memory of each device.
+        min_compute_capability: major and minor version, e.g. [8, 0].
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -34,12 +34,12 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectations:
-    """What a run of the profile should reach.
+    """Expected performance of a run with the profile.
 
     Attributes:
-        mfu: share of the device's peak that the arithmetic of the model reaches.
-        tokens_per_second: lowest and highest rate over all devices.
-        is_estimate: not measured on that hardware yet.
+        mfu: share of the device's peak FLOP/s reached by the model's FLOPs.
+        tokens_per_second: lowest and highest throughput over all devices.
+        is_estimate: whether it has not been measured on that hardware.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -64,7 +64,7 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileHead:
-    """What a profile file has beside the sections of a run."""
+    """Sections of a profile file that a run file does not have."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

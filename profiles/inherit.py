@@ -1,4 +1,4 @@
-"""Profile files: where they are, what they build on, and the layers that make one up."""
+"""Profile files: discovery, inheritance and the layers of a profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTION = "--profile"
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A profile file, its layers (the base first, bare of `about`), and the files of the chain."""
+    """A profile file, its layers (base first, without `about`), and the files of the chain."""
 
     about: Document
     documents: tuple[Document, ...]
@@ -29,14 +29,14 @@ class Layers:
 
 
 def profile_files() -> dict[str, Path]:
-    """Name to file: shipped profiles, and those in the folders of NEOBERT_PROFILE_PATH. Names stay unique."""
-    found: dict[str, Path] = {}
+    """Return name to file, of shipped profiles and of those in NEOBERT_PROFILE_PATH. Names are unique."""
+    files: dict[str, Path] = {}
     for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
-        first = found.setdefault(path.stem, path)
+        first = files.setdefault(path.stem, path)
         if first.resolve() != path.resolve():
-            message = f"the profile name {path.stem} is taken by {_shown(first)}"
+            message = f"profile name {path.stem} is already used by {_shown(first)}"
             raise identity_error(message, "rename the file and its about.name", _shown(path))
-    return found
+    return files
 
 
 def _user_files() -> list[Path]:
@@ -48,33 +48,35 @@ def _user_folders() -> list[Path]:
 
 
 def is_shipped(file: str) -> bool:
-    """Whether a profile's file is one of this project's, by its own path or by what it links to."""
+    """Return whether a profile file belongs to this project, by its own path or by its link target."""
     path = Path(file)
     own, target = Path(os.path.abspath(path)), path.resolve()
     return own.is_relative_to(SHIPPED) or target.is_relative_to(SHIPPED.resolve())
 
 
 def find_profile(name: str, place: str = "") -> Path:
-    """The file of a profile. Raises ProjectError with the name that was meant."""
+    """Return the file of a profile. Raises ProjectError with the closest name."""
     files = profile_files()
     if name in files:
         return files[name]
     public = sorted(known for known in files if not known.startswith("_"))
-    raise identity_error(f"there is no profile {name!r}", _what_was_meant(name, public, place), place)
+    raise identity_error(f"unknown profile {name!r}", _suggestion(name, public, place), place)
 
 
-def _what_was_meant(name: str, public: list[str], place: str) -> str:
+def _suggestion(name: str, public: list[str], place: str) -> str:
     if place == OPTION and Path(name).is_file():
-        return f"it is a file: --config {name}"
+        return f"{name} is a file: use --config {name}"
     if near := closest(name, public):
         return f"did you mean {near}?"
-    gone = [str(folder) for folder in _user_folders() if not folder.is_dir()]
-    missing = f"; {FOLDERS_ENV} names {', '.join(gone)}, and no such folder is there" if gone else ""
-    return f"the profiles are {', '.join(public)}{missing}"
+    missing_folders = [str(folder) for folder in _user_folders() if not folder.is_dir()]
+    missing = (
+        f"; {FOLDERS_ENV} names {', '.join(missing_folders)}, which does not exist" if missing_folders else ""
+    )
+    return f"available profiles: {', '.join(public)}{missing}"
 
 
 def load_layers(path: Path) -> Layers:
-    """Read a profile and its bases. Raises ProjectError where they go in a circle."""
+    """Read a profile and its bases. Raises ProjectError for circular inheritance."""
     chain: list[Document] = []
     names: list[str] = []
     file: Path | None = path
@@ -83,10 +85,8 @@ def load_layers(path: Path) -> Layers:
         names.append(file.stem)
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
-            message = f"profiles build on each other in a circle: {circle}"
-            raise identity_error(
-                message, "let one of them extend a profile outside it", _place_of_base(chain[-1])
-            )
+            message = f"circular inheritance of profiles: {circle}"
+            raise identity_error(message, "change `extends:` of one of them", _place_of_base(chain[-1]))
         chain.append(document)
         file = _base_of(document)
     stripped = tuple(_without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
@@ -99,7 +99,7 @@ def _base_of(document: Document) -> Path | None:
         return None
     place = _place_of_base(document)
     if not isinstance(node.value, str):
-        raise identity_error("extends names one profile", "write extends: NAME", place)
+        raise identity_error("extends must be the name of one profile", "write extends: NAME", place)
     return find_profile(node.value, place)
 
 
@@ -109,17 +109,17 @@ def _place_of_base(document: Document) -> str:
 
 
 def entries(document: Document) -> dict[str, Node]:
-    """Top-level keys of a document."""
+    """Return the top-level keys of a document."""
     return document.root.value if isinstance(document.root.value, dict) else {}
 
 
 def is_profile(document: Document) -> bool:
-    """Whether a file is a profile and no run file."""
+    """Return whether a file is a profile, not a run file."""
     return ABOUT in entries(document) or EXTENDS in entries(document)
 
 
 def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
-    """The one profile that run files and --profile agree on, and the place that names it."""
+    """Return the profile on which run files and --profile agree, and the location that names it."""
     place = OPTION
     for document in documents:
         node = entries(document).get(PROFILE)
@@ -127,20 +127,20 @@ def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str 
             continue
         here = f"{document.file}:{node.origin.line}:{node.origin.column}"
         if name is not None and node.value != name:
-            message = f"the file names the profile {node.value!r}, and {place} names {name!r}"
-            raise identity_error(message, "name one of them", here)
+            message = f"the file sets profile {node.value!r}, but {place} sets {name!r}"
+            raise identity_error(message, "set only one profile", here)
         name, place = node.value, here
     return name, place
 
 
 def without_null_profile(document: Document) -> Document:
-    """A dump of a run without a profile says `profile: null`, which names none and forbids none."""
+    """Remove `profile: null`, which dumps of runs without a profile contain and which allows any profile."""
     node = entries(document).get(PROFILE)
     return document if node is None or node.value is not None else _without(document, (PROFILE,))
 
 
 def with_profile_name(layers: Layers, name: str) -> Document:
-    """A document that sets `profile:`, placed at the profile's own about section."""
+    """Return a document that sets `profile:`, located at the profile's about section."""
     key = entries(layers.about)[ABOUT].key
     origin = Origin("profile", layers.about.file, key.line, key.column)
     root = Node({PROFILE: Node(name, origin, origin)}, origin, origin)
@@ -153,7 +153,7 @@ def _without(document: Document, names: tuple[str, ...]) -> Document:
 
 
 def _shown(path: Path) -> str:
-    """Relative to the current folder where it lies in it."""
+    """Return the path relative to the current directory if it is inside it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -161,5 +161,5 @@ def _shown(path: Path) -> str:
 
 
 def identity_error(message: str, hint: str, place: str) -> ProjectError:
-    """A profile that cannot be found, or is not what it says it is."""
+    """Return the error for a profile that cannot be found or is inconsistent."""
     return ProjectError(IDENTITY, message, hint, place, EXIT_USAGE)

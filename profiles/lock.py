@@ -1,4 +1,4 @@
-"""The lock: one content hash for every shipped profile. `python -m profiles.lock --check` or `--write`."""
+"""Content hashes of the shipped profiles: `python -m profiles.lock --check` or `--write`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from profiles.registry import digest_of
 
 
 def shipped_hashes() -> dict[str, str]:
-    """Name to hash, as the shipped files are now."""
+    """Return name to hash of the shipped files."""
     shipped = [name for name, path in profile_files().items() if path.is_relative_to(SHIPPED)]
     return {name: digest_of(name) for name in sorted(shipped) if not name.startswith("_")}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check or write the lock; 0 where it is current."""
+    """Check or write the lock; return 0 if it is up to date."""
     parser = argparse.ArgumentParser(prog="python -m profiles.lock", description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument(
-        "--check", action="store_true", help="exit with 1 where a profile differs from its lock"
+        "--check", action="store_true", help="exit with code 1 if a profile differs from its lock"
     )
-    mode.add_argument("--write", action="store_true", help="lock the profiles as they are")
-    asked = parser.parse_args(arguments)
+    mode.add_argument("--write", action="store_true", help="write the current hashes")
+    options = parser.parse_args(arguments)
     try:
-        return _write() if asked.write else _check()
+        return _write() if options.write else _check()
     except ProjectError as error:
         print(error)
         return error.exit_code
@@ -42,8 +42,8 @@ def _check() -> int:
     current, locked = shipped_hashes(), read_pins()
     changed = sorted(name for name in current.keys() | locked.keys() if current.get(name) != locked.get(name))
     if changed:
-        print(f"differ from profiles.lock: {', '.join(changed)}")
-        print("  hint: read the change, then `python -m profiles.lock --write`")
+        print(f"profiles that differ from profiles.lock: {', '.join(changed)}")
+        print("  hint: review the change, then run `python -m profiles.lock --write`")
     return EXIT_CHECK_FAILED if changed else EXIT_OK
 
 

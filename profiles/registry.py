@@ -1,4 +1,4 @@
-"""Named profiles, and the one way from files and arguments to a resolved run."""
+"""Registry of profiles, and resolution of a run from files and arguments."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Profile:
     """A named profile, resolved on its own.
 
     Attributes:
-        config: what the profile asks for, without any run file; rules compare a run with it.
+        config: configuration of the profile without any run file; rules compare runs with it.
         digest: hash of `about` and of the resolved configuration.
-        files: its file, and those that it builds on.
-        is_shipped: whether its file is one of this project's; False for profiles of one's own.
-        is_pinned: whether profiles.lock names it.
+        files: its own file and those of its bases.
+        is_shipped: whether its file belongs to this project; False for user profiles.
+        is_pinned: whether it has a hash in profiles.lock.
         is_locked: whether the digest is the one in profiles.lock.
     """
 
@@ -75,13 +75,13 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A run as asked for, with the origin of every value.
+    """A requested run, with the origin of every value.
 
     Attributes:
         digest: SHA-256 of the canonical configuration.
-        source_file: the last run file; the profile's file where there is none; empty with neither.
-        references: dotted key to the variables that its value names.
-        outdated_paths: keys of run files whose path exists only from the working directory.
+        source_file: last run file, otherwise the profile's file; empty without either.
+        references: dotted key to the variables in its value.
+        outdated_paths: keys of run files whose path exists only relative to the working directory.
     """
 
     config: RunConfig
@@ -95,20 +95,20 @@ class ResolvedRun:
 
     @property
     def is_production(self) -> bool:
-        """Whether production rules apply: also to a run that declares no profile."""
+        """Return whether production rules apply, which includes runs without a profile."""
         return self.profile is None or self.profile.kind == "production"
 
     @property
     def device(self) -> Literal["cpu", "cuda"] | None:
-        """What its profile is written for; None where no profile says it."""
+        """Device type that the profile requires; None without a profile."""
         return None if self.profile is None else self.profile.requires.device
 
     def origin(self, path: str) -> Origin:
-        """Where a key got its value. A key that was never written has the origin `default`."""
+        """Return the origin of a key's value, which is `default` for a key that was not set."""
         return self.origins.get(path, DEFAULT)
 
     def place(self, path: str) -> Origin:
-        """Where a finding about a key points: at its value, else at its section, else at the run's file."""
+        """Return the location for a finding about a key: its value, else its section, else the run file."""
         while path:
             origin = self.origin(path)
             if origin.kind != "default":
@@ -121,7 +121,7 @@ Loaded = tuple[Profile, tuple[Document, ...]]
 
 
 def list_profiles() -> tuple[str, ...]:
-    """Names of all profiles that a run can build on, sorted."""
+    """Return the sorted names of all profiles that a run can use."""
     return tuple(sorted(name for name in profile_files() if not name.startswith("_")))
 
 
@@ -131,7 +131,7 @@ def load_profile(name: str) -> Profile:
 
 
 def digest_of(name: str) -> str:
-    """Hash of a profile as its files are now, whatever is pinned. Raises as `load_profile` does."""
+    """Return the hash of a profile's current files, ignoring the lock. Raises like `load_profile`."""
     about, _, resolution = _read(load_layers(find_profile(name)))
     return _digest(about, resolution)
 
@@ -144,9 +144,9 @@ def resolve_run(
 ) -> ResolvedRun:
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
-    A profile file in place of a run file resolves to the profile itself. Who resolves many runs hands the
-    same `loaded` to each: a profile is then read once.
-    Raises ConfigError with every problem at once, and ProjectError where profiles disagree.
+    A profile file in place of a run file resolves to the profile itself. Pass the same `loaded` to several
+    calls to read each profile only once.
+    Raises ConfigError with all problems at once, and ProjectError if profiles contradict each other.
     """
     loaded = {} if loaded is None else loaded
     documents = [without_null_profile(load_document(file)) for file in files]
@@ -159,28 +159,28 @@ def resolve_run(
         return _run(None, (), documents, parsed)
     if name not in loaded:
         loaded[name] = _profile(load_layers(find_profile(name, place)))
-    found, base = loaded[name]
-    if found.kind == "base":
+    base_profile, base = loaded[name]
+    if base_profile.kind == "base":
         hint = f"write a profile that extends: {name}"
-        raise identity_error(f"{name} is a base, and not to be run", hint, place)
-    return _run(found, base, documents, parsed)
+        raise identity_error(f"{name} is a base for other profiles and cannot be run", hint, place)
+    return _run(base_profile, base, documents, parsed)
 
 
 def resolve_readable(
     profile: str | None, files: Sequence[str | Path], overrides: Sequence[str] = ()
 ) -> ResolvedRun | None:
-    """Resolve what can be read of run files in another trainer's terms, which `resolve_run` refuses.
+    """Resolve the readable part of run files in another trainer's format, which `resolve_run` rejects.
 
-    Rules may judge it; nothing may run on it. None where no file is in such terms, or nothing fits.
+    The result may be judged by rules, but never run. None if no file has such a format, or nothing fits.
     """
     documents = [without_null_profile(load_document(file)) for file in files]
     if any(map(is_profile, documents)):
         return None
     name, place = named_profile(documents, profile)
-    found, base = _profile(load_layers(find_profile(name, place))) if name else (None, ())
+    base_profile, base = _profile(load_layers(find_profile(name, place))) if name else (None, ())
     parsed = parse_overrides(overrides)
     resolution = resolve_what_fits([*base, *documents], parsed)
-    return None if resolution is None else _resolved(resolution, found, documents, parsed)
+    return None if resolution is None else _resolved(resolution, base_profile, documents, parsed)
 
 
 def _run_of_profile_file(
@@ -189,7 +189,7 @@ def _run_of_profile_file(
     path = next(Path(document.file) for document in documents if is_profile(document))
     if len(documents) > 1 or profile not in (None, path.stem):
         hint = f"write profile: {path.stem} in a run file"
-        raise identity_error(f"{path} is a profile, and stands alone", hint, str(path))
+        raise identity_error(f"{path} is a profile and cannot be combined with other files", hint, str(path))
     return _run(*_profile(load_layers(path)), (), overrides)
 
 
@@ -223,7 +223,7 @@ def _resolved(
 
 
 def _profile(layers: Layers) -> Loaded:
-    """The profile, and its documents for a run to build on."""
+    """Return the profile, and its documents as layers for a run."""
     about, documents, resolution = _read(layers)
     return _describe(about, resolution, layers.files), documents
 
@@ -266,8 +266,8 @@ def _about(layers: Layers) -> About:
     about = build(ProfileHead, head, sources_of([document])).about
     if about.name != Path(document.file).stem:
         place = f"{document.file}:{node.key.line}:{node.key.column}"
-        message = f"the file is named {Path(document.file).stem}, and about.name is {about.name}"
-        raise identity_error(message, "let them agree", place)
+        message = f"the file is named {Path(document.file).stem}, but about.name is {about.name}"
+        raise identity_error(message, "rename the file or change about.name", place)
     return about
 
 
@@ -275,4 +275,6 @@ def _refuse_profile_override(overrides: Sequence[Override]) -> None:
     for override in overrides:
         if override.path == PROFILE:
             hint = f"write --profile {override.text}"
-            raise identity_error("a profile is no override", hint, f"argument {override.position}")
+            raise identity_error(
+                "profile cannot be set as an override", hint, f"argument {override.position}"
+            )

@@ -1,4 +1,4 @@
-"""Judge a run: select the rules, see whether each can be judged, judge it, place and waive what it found."""
+"""Rule engine: select the rules for a run, judge each, locate findings in files and apply waivers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATIC = (Level.STATIC,)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one rule said of one run, before waivers. `is_missing`: there were no facts to judge."""
+    """Result of one rule for one run, before waivers. `is_missing`: the facts for it were missing."""
 
     rule: Rule
     result: CheckResult
@@ -37,20 +37,20 @@ def judge(
     *,
     today: date | None = None,
 ) -> tuple[list[Finding], list[CheckResult]]:
-    """Judge every rule of `levels`; return what was found and how each check ended, in order of the codes.
+    """Judge every rule of `levels`; return findings and check results in the order of the codes.
 
-    `today` decides which waivers stand; None is the present day in UTC.
+    `today` decides which waivers are valid; None is the current date in UTC.
     """
     today = today or datetime.now(UTC).date()
     outcomes = [_outcome(rule, run, plan, facts) for rule in _selected(levels)]
     outcomes = [_with_waiver_faults(outcome, outcomes, run, today) for outcome in outcomes]
-    found = [finding for outcome in outcomes for finding in outcome.findings]
-    findings = waivers.lift(found, run.config.waivers, today)
+    raised = [finding for outcome in outcomes for finding in outcome.findings]
+    findings = waivers.lift(raised, run.config.waivers, today)
     return findings, [_conclude(outcome, findings, run, today) for outcome in outcomes]
 
 
 def findings_of(error: ConfigError) -> list[Finding]:
-    """Turn what the loader refused into findings with the same codes."""
+    """Convert errors of the config loader into findings with the same codes."""
     return [
         Finding(
             code=issue.code,
@@ -68,19 +68,19 @@ def findings_of(error: ConfigError) -> list[Finding]:
 
 
 def levels_with_rules() -> tuple[Level, ...]:
-    """Return the levels that have something to judge, from cheap to dear."""
-    found = {rule.level for rule in RULES.values()}
-    return tuple(level for level in Level if level in found)
+    """Return the levels that have rules, from cheap to expensive."""
+    used = {rule.level for rule in RULES.values()}
+    return tuple(level for level in Level if level in used)
 
 
 def groups_needed(run: ResolvedRun, plan: Plan, levels: Collection[Level]) -> frozenset[str]:
-    """Return the groups of facts that the rules of `levels` will ask for about this run."""
+    """Return the groups of facts that the rules of `levels` need for this run."""
     applicable = (rule for rule in _selected(levels) if _may_apply(rule, run, plan))
     return frozenset(group for rule in applicable for group in rule.needs)
 
 
 def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
-    """A predicate that throws has not said no; judging says what it threw."""
+    """Treat a predicate that raises as applicable: judging reports its exception."""
     try:
         return not inapplicable_because(rule, run, plan)
     except Exception:
@@ -88,11 +88,11 @@ def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
 
 
 def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
-    """Say why the rule has nothing to say about this run; empty where it applies."""
+    """Return why the rule does not apply to this run; empty if it applies."""
     if rule.tasks and run.config.task not in rule.tasks:
-        return f"about task {' or '.join(rule.tasks)}, and this run's task is {run.config.task}"
+        return f"applies to task {' or '.join(rule.tasks)}, not to {run.config.task}"
     if rule.production_only and not run.is_production:
-        return "judged for production runs only"
+        return "applies to production runs only"
     if rule.level is Level.GPU and not (rule.any_device and any(map(facts.was_probed, rule.needs))):
         if run.profile is None:
             return "no profile requires a GPU"
@@ -102,7 +102,7 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts 
 
 
 def _selected(levels: Collection[Level]) -> list[Rule]:
-    """A repository's rule is judged by linting its files; it says nothing about one run."""
+    """Select the rules of the levels, except those that `lint` raises for a whole repository."""
     return [
         RULES[code]
         for code in sorted(RULES)
@@ -117,21 +117,21 @@ def _outcome(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
 
 
 def _judge_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
-    """A rule that throws has judged nothing, and a guard must not pass on it, whatever the rule weighs."""
+    """Judge one rule. A rule that raises is unknown and required, even if it is only a warning."""
     try:
-        because = inapplicable_because(rule, run, plan, facts)
-        if because:
-            return Outcome(rule, _result(rule, Status.SKIP, because, required=False))
+        reason = inapplicable_because(rule, run, plan, facts)
+        if reason:
+            return Outcome(rule, _result(rule, Status.SKIP, reason, required=False))
         missing = [group for group in rule.needs if getattr(facts, group) is None]
         if missing:
             return Outcome(rule, _result(rule, Status.UNKNOWN, _reasons(facts, missing)), is_missing=True)
-        found = tuple(_finding(rule, run, violation) for violation in rule.judge(run, plan, facts))
+        findings = tuple(_finding(rule, run, violation) for violation in rule.judge(run, plan, facts))
     except CannotTellError as error:
         return Outcome(rule, _result(rule, Status.UNKNOWN, str(error)), is_missing=True)
     except Exception as error:
-        message = f"the rule itself failed: {type(error).__name__}: {error}"
+        message = f"the rule raised an exception: {type(error).__name__}: {error}"
         return Outcome(rule, _result(rule, Status.UNKNOWN, message, required=True))
-    return Outcome(rule, _result(rule, Status.PASS, ""), found)
+    return Outcome(rule, _result(rule, Status.PASS, ""), findings)
 
 
 def _reasons(facts: Facts, groups: Iterable[str]) -> str:
@@ -161,30 +161,30 @@ def _finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Finding:
 def _with_waiver_faults(
     outcome: Outcome, outcomes: Iterable[Outcome], run: ResolvedRun, today: date
 ) -> Outcome:
-    """The waivers can only be judged when all else has been."""
+    """Add faults of the waivers, which can only be judged after all other rules."""
     if outcome.rule.raised_by is not RaisedBy.WAIVERS:
         return outcome
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
-    found = {finding.code for other in outcomes for finding in other.findings}
-    faults = (*waivers.faults(run.config.waivers, judged, found, today), *waivers.lifts_itself(run))
+    raised = {finding.code for other in outcomes for finding in other.findings}
+    faults = (*waivers.faults(run.config.waivers, judged, raised, today), *waivers.lifts_itself(run))
     return replace(outcome, findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
 
 
 def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, today: date) -> CheckResult:
     own = [finding for finding in findings if finding.code == outcome.rule.code]
     if not own:
-        return _answered_for(outcome, run, today)
-    standing = [finding for finding in own if not finding.waived]
-    if not standing:
+        return _with_waived_unknown(outcome, run, today)
+    open_findings = [finding for finding in own if not finding.waived]
+    if not open_findings:
         reason = waivers.reason_for(outcome.rule.code, run.config.waivers)
         return replace(outcome.result, status=Status.WARN, message=f"waived: {reason}")
-    fails = any(finding.severity is Severity.FAIL for finding in standing)
-    message = "; ".join(finding.message for finding in standing)
+    fails = any(finding.severity is Severity.FAIL for finding in open_findings)
+    message = "; ".join(finding.message for finding in open_findings)
     return replace(outcome.result, status=Status.FAIL if fails else Status.WARN, message=message)
 
 
-def _answered_for(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
-    """What this machine cannot tell somebody may answer for, by a waiver. It is no pass all the same."""
+def _with_waived_unknown(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
+    """Turn a waived unknown into a warning. A waiver can accept missing facts, but not make a pass."""
     result, code = outcome.result, outcome.rule.code
     if not outcome.is_missing or not waivers.stands(code, run.config.waivers, today):
         return result

@@ -1,6 +1,6 @@
-"""Facts: what is true of this machine, repository and data. Frozen; JSON in and out, to be replayed.
+"""Facts: measurements of this machine, repository and data. Frozen; saved as JSON and replayed from it.
 
-A group is None where its probe could not tell; `probes` says why. Rules read facts and never probe.
+A group is None if its probe could not measure it; `probes` has the reason. Rules read facts and never probe.
 Sizes are in MiB, times in seconds.
 """
 
@@ -16,12 +16,12 @@ from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts,
 
 SCHEMA_VERSION = 1
 FOREIGN_TREE = "model_checkpoints"
-"""Where earlier NeoBERT trainers kept their checkpoints, below the output directory."""
+"""Folder of the checkpoints of earlier NeoBERT trainers, below the output directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRecord:
-    """How one probe ended."""
+    """Result of one probe."""
 
     name: str
     status: Literal["ok", "unsupported", "incomplete", "timeout"]
@@ -31,9 +31,9 @@ class ProbeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareFacts:
-    """Interpreter and distributions. `shadowed` maps a module of this project to the file that hides it.
+    """Interpreter and distributions. `shadowed` maps a module of this project to the file that shadows it.
 
-    `torch_cuda`: the CUDA version that torch was built with; empty for a build without CUDA.
+    `torch_cuda`: CUDA version of the torch build; empty for a CPU-only build.
     """
 
     python: str
@@ -45,7 +45,7 @@ class SoftwareFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitFacts:
-    """State of the working tree that the run starts from."""
+    """State of the run's working tree."""
 
     is_repository: bool
     sha: str
@@ -56,9 +56,9 @@ class GitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccelerateFileFacts:
-    """A config file that `accelerate config` wrote. `is_named`: by ACCELERATE_CONFIG_FILE.
+    """Config file written by `accelerate config`. `is_named`: set in ACCELERATE_CONFIG_FILE.
 
-    `error` says why the file could not be read; the other values are empty then.
+    `error` is the reason why the file could not be read; the other values are then empty.
     """
 
     path: str
@@ -70,12 +70,12 @@ class AccelerateFileFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """Memory, processors, limits and clock of this host.
+    """Memory, CPUs, limits and clock of this host.
 
     Attributes:
         clock_behind_s: seconds by which the clock is earlier than the newest file of this installation.
-        is_clock_synchronized: what the kernel says of its clock; None where it does not say.
-        accelerate_file: a config file of accelerate that a person may expect to count.
+        is_clock_synchronized: as reported by the kernel; None if it does not report it.
+        accelerate_file: config file of accelerate that users may expect to apply.
     """
 
     hostname: str
@@ -92,10 +92,10 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskFacts:
-    """The file system under output_dir, tried with a real write, sync and rename.
+    """File system of output_dir, tested with a write, a sync and a rename.
 
-    `reservation` is the attempt to reserve the bytes of one checkpoint: a quota refuses what the free space
-    promises. Some file systems cannot reserve, and in memory it is not tried.
+    `reservation` is the attempt to reserve the size of one checkpoint, which a quota can reject despite free
+    space. Some file systems cannot reserve space; file systems in memory are not tested.
     """
 
     path: str
@@ -112,9 +112,9 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFacts:
-    """What output_dir holds already. Of its checkpoints some may have been set aside, under other names.
+    """Existing content of output_dir. `num_set_aside`: checkpoints that were moved aside under other names.
 
-    `foreign_checkpoint`: the newest folder of an earlier trainer's `model_checkpoints/<step>`, or empty.
+    `foreign_checkpoint`: newest folder of an earlier trainer's `model_checkpoints/<step>`, or empty.
     """
 
     path: str
@@ -129,16 +129,16 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeFacts:
-    """The checkpoint that the run would resume from.
+    """Checkpoint that the run would resume from.
 
     Attributes:
-        structural_differences: which model and data keys differ, with both values.
-        passed_by: newer checkpoints that do not verify, each with its step and why.
-        alternative: where `selector` leads to none, the newest that verifies, in the folder that it names or
-            of the run's own; or empty.
-        learning_rate: of the next step, under the schedule that the checkpoint was saved with; None for none.
-        is_elsewhere: whether `target` belongs to another folder than `trainer.output_dir`.
-        way_out: what to do about `reason`, where the checkpoint itself is whole; or empty.
+        structural_differences: model and data keys that differ, with both values.
+        passed_by: newer checkpoints that failed verification, each with its step and the reason.
+        alternative: newest verified checkpoint in the selected folder or in the run's own, if `selector` does
+            not resolve to one; or empty.
+        learning_rate: of the next step, under the schedule of the checkpoint; None without one.
+        is_elsewhere: whether `target` is outside `trainer.output_dir`.
+        way_out: fix for `reason` if the checkpoint itself is intact; or empty.
     """
 
     selector: str
@@ -157,13 +157,13 @@ class ResumeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerFacts:
-    """Which trackers can be used.
+    """Availability of the experiment trackers.
 
     Attributes:
-        is_installed: whether wandb is; `is_offline` and `has_credentials` are about wandb as well.
-        is_reachable: whether wandb's server takes connections; None: not checked, or behind a proxy.
+        is_installed: whether wandb is installed; `is_offline` and `has_credentials` are about wandb too.
+        is_reachable: whether wandb's server accepts connections; None: not tested, or behind a proxy.
         packages: for each tracker, whether its package is installed; empty in older recordings.
-        unwritable: folder of each tracker that cannot write there.
+        unwritable: for each tracker that cannot write locally, its folder.
     """
 
     is_installed: bool
@@ -176,9 +176,10 @@ class TrackerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFacts:
-    """The batch scheduler around this process. Zero signal lead: none is sent before the kill.
+    """Batch scheduler of this process. `signal_lead_s` 0: no signal is sent before the kill.
 
-    `end_is_known`: it stands in the environment, where the launcher reads it for the trainer too.
+    `end_is_known`: the end of the job is in the environment, where the launcher also reads it for the
+    trainer.
     """
 
     name: str
@@ -190,10 +191,10 @@ class SchedulerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFacts:
-    """Whether the text, the tokenizer and the weights to start from are there.
+    """Availability of data, tokenizer and initial weights.
 
-    `weights_reason` says why a run cannot start from `weights`; empty where it can, or starts from none.
-    `cache_reason` says why there is no folder to keep prepared text in.
+    `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none.
+    `cache_reason` is why there is no cache folder for prepared data.
     """
 
     source: str
@@ -211,7 +212,7 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFor:
-    """The config that facts were measured for. `keys`: those that shape a measurement, values as JSON."""
+    """Config that facts were measured for. `keys`: keys that affect measurements, values as JSON."""
 
     config_digest: str
     keys: dict[str, str]
@@ -219,7 +220,7 @@ class MeasuredFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything the probes found. An empty instance is what a static check has."""
+    """All measurements of the probes; empty for a static check."""
 
     schema_version: int = SCHEMA_VERSION
     recorded_utc: str = ""
@@ -247,15 +248,15 @@ class Facts:
 
     @property
     def prepared(self) -> PreparedFacts | None:
-        """The prepared text; None where nobody looked at it, or where it could not be prepared."""
+        """Prepared data; None if it was not inspected or could not be prepared."""
         return None if self.inspection is None else self.inspection.prepared
 
     def was_probed(self, group: str) -> bool:
-        """Whether somebody tried to find out, whatever came of it."""
+        """Return whether the group was probed, with any result."""
         return any(probe.name == group for probe in self.probes)
 
     def reason_missing(self, group: str) -> str:
-        """Why the group is None, in the probe's own words."""
+        """Return the probe's reason for a missing group."""
         for probe in self.probes:
             if probe.name == group:
                 return f"{probe.status}: {probe.reason}"

@@ -1,4 +1,4 @@
-"""Which config facts were measured for, and what they say of another one: nothing that it shapes."""
+"""Config that facts were measured for, and removal of facts that do not apply to another config."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from neobert.config.schema import Effect, RunConfig
 from validators.facts import Facts, MeasuredFor, ProbeRecord
 
 RUN_DEPENDENT = ("distributed", "inspection", "numerics", "rehearsal")
-# A measurement holds for every run that differs from the measured one in these alone.
+# Keys with only these effects do not affect measurements.
 WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "start", "cadence")
 MOST_NAMED = 3
 
 
 def measured_for(config: RunConfig) -> MeasuredFor:
-    """Say which config facts are being measured for."""
+    """Return the config that facts are being measured for."""
     return MeasuredFor(config_digest=digest(config), keys=_shaping(config))
 
 
 def held_to(facts: Facts, config: RunConfig) -> Facts:
-    """Return what the facts say of this config; what only another one's run could tell was not measured.
+    """Return the facts that apply to this config; measurements of a different config count as missing.
 
-    Facts that name no config are taken at their word.
+    Facts without a recorded config are used as they are.
     """
     facts = _without_another_resume(facts, config.trainer.resume_from_checkpoint)
     if facts.measured_for is None:
         return facts
     now = _shaping(config)
-    # A key that the recorder's schema had not was what it is by default.
+    # A key that is missing in the recorder's schema had its default value.
     then = _shaping(RunConfig()) | facts.measured_for.keys
     differing = [
-        f"{key} {then.get(key, 'absent')}, here {value}"
+        f"{key} {then.get(key, 'absent')}, now {value}"
         for key, value in now.items()
         if then.get(key) != value
     ]
@@ -44,17 +44,17 @@ def held_to(facts: Facts, config: RunConfig) -> Facts:
     return _renamed(facts, facts.measured_for.config_digest, digest(config))
 
 
-def _without_another_resume(facts: Facts, asked: str) -> Facts:
-    if facts.resume is None or facts.resume.selector == asked:
+def _without_another_resume(facts: Facts, requested: str) -> Facts:
+    if facts.resume is None or facts.resume.selector == requested:
         return facts
-    reason = f"recorded for trainer.resume_from_checkpoint {facts.resume.selector}, here {asked}"
+    reason = f"recorded for trainer.resume_from_checkpoint {facts.resume.selector}, not {requested}"
     kept = [probe for probe in facts.probes if probe.name != "resume"]
-    told = ProbeRecord(name="resume", status="incomplete", reason=reason)
-    return replace(facts, probes=(*kept, told), resume=None)
+    incomplete = ProbeRecord(name="resume", status="incomplete", reason=reason)
+    return replace(facts, probes=(*kept, incomplete), resume=None)
 
 
 def _shaping(config: RunConfig) -> dict[str, str]:
-    """The keys that shape a measurement, each value as JSON."""
+    """Return the keys that affect measurements, each value as JSON."""
     shaping = without_effects(flatten(to_dict(config)), WITHOUT_EFFECT)
     return {key: json.dumps(value) for key, value in shaping.items()}
 
@@ -63,14 +63,14 @@ def _without_the_run(facts: Facts, differing: list[str]) -> Facts:
     more = len(differing) - MOST_NAMED
     named = [*differing[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
     reason = f"measured for another config: {'; '.join(named)}"
-    gone: dict[str, Any] = {name: None for name in RUN_DEPENDENT if getattr(facts, name) is not None}
-    kept = [probe for probe in facts.probes if probe.name not in gone]
-    told = [ProbeRecord(name=group, status="incomplete", reason=reason) for group in gone]
-    return replace(facts, probes=(*kept, *told), **gone)
+    dropped: dict[str, Any] = {name: None for name in RUN_DEPENDENT if getattr(facts, name) is not None}
+    kept = [probe for probe in facts.probes if probe.name not in dropped]
+    incomplete = [ProbeRecord(name=group, status="incomplete", reason=reason) for group in dropped]
+    return replace(facts, probes=(*kept, *incomplete), **dropped)
 
 
 def _renamed(facts: Facts, before: str, now: str) -> Facts:
-    """Ranks that read the config of the recording read all that counts of this one."""
+    """Give ranks with the recorded config this config's digest: they differ only in keys without effect."""
     if facts.distributed is None:
         return facts
     ranks = (

@@ -1,4 +1,4 @@
-"""Facts of the devices: what the driver, the kernel's log and a short load say of each."""
+"""Facts of the devices, from the driver, the kernel log and a short load test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """One device, as the driver reports it."""
+    """One device, as reported by the driver."""
 
     index: int
     uuid: str
@@ -23,7 +23,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcessFacts:
-    """A process that computes on a device. Pid 0: of another container; memory None: not told."""
+    """A process that computes on a device. Pid 0: in another container; memory None: not reported."""
 
     pid: int
     name: str
@@ -32,10 +32,10 @@ class GpuProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHealthFacts:
-    """What the driver says of a device's condition. None: this model does not report it.
+    """Condition of a device, as reported by the driver. None: this model does not report it.
 
-    `retired_pages` is of models before Ampere, `remap_*` of those since. `recovery_action` is `none` or what
-    the driver asks for. Bandwidths of links are nominal and one way.
+    `retired_pages` is for models before Ampere, `remap_*` for later ones. `recovery_action` is `none` or the
+    action that the driver recommends. Link bandwidths are nominal and one way.
     """
 
     index: int
@@ -57,7 +57,7 @@ class GpuHealthFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidFacts:
-    """One error of a device in the kernel's log."""
+    """One error of a device in the kernel log."""
 
     code: int
     pci_bus_id: str
@@ -66,7 +66,7 @@ class XidFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLogFacts:
-    """The kernel's log, read back to its beginning or as far as it is kept."""
+    """Errors in the kernel log, as far back as it is kept."""
 
     source: str
     xids: tuple[XidFacts, ...]
@@ -74,7 +74,7 @@ class GpuLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLoadFacts:
-    """A device under matrix products: the reasons to slow down that were seen at any of the samples."""
+    """A device under a matrix-product load: all throttle reasons seen in any sample."""
 
     index: int
     uuid: str

@@ -1,4 +1,4 @@
-"""Facts as JSON and back, so that a report can be replayed elsewhere. What the schema lacks is refused."""
+"""Facts as JSON, for replaying a report elsewhere. Values outside the schema are rejected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _MismatchError(Exception):
-    """A value that is not what the facts declare at `path`."""
+    """Value that does not match the declared type at `path`."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path, self.message = path, message
@@ -26,52 +26,52 @@ class _MismatchError(Exception):
 
 
 def facts_to_json(facts: Facts) -> str:
-    """Write facts as one indented JSON object with sorted keys."""
+    """Return facts as an indented JSON object with sorted keys."""
     return json.dumps(asdict(facts), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def facts_from_json(text: str, source: str = "facts.json") -> Facts:
-    """Read facts, bare or under the `facts` of a recording, which keeps with them how they were judged.
+    """Parse facts, at the top level or under the `facts` key of a recording.
 
-    Raises ProjectError, with exit code 2, for anything that `facts_to_json` does not write.
+    Raises ProjectError with exit code 2 for anything that `facts_to_json` does not write.
     """
     try:
-        found = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise _refusal(f"not JSON: {error}", source) from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise _refusal("not a JSON object", source)
-    if isinstance(found.get("facts"), dict):
-        found = found["facts"]
-    version = found.get("schema_version")
+    if isinstance(value.get("facts"), dict):
+        value = value["facts"]
+    version = value.get("schema_version")
     if version != SCHEMA_VERSION:
-        raise _refusal(f"schema_version {version!r}; this version reads {SCHEMA_VERSION}", source)
+        raise _refusal(f"schema_version is {version!r}, but this version reads {SCHEMA_VERSION}", source)
     try:
-        return _record(Facts, found, "")
+        return _record(Facts, value, "")
     except _MismatchError as mismatch:
         raise _refusal(f"{mismatch.path or 'facts'}: {mismatch.message}", source) from None
 
 
-def record_of(kind: type[T], found: Mapping[str, Any]) -> T:
-    """Read one record out of plain JSON values. Raises ProjectError where it is not what is declared."""
+def record_of(kind: type[T], value: Mapping[str, Any]) -> T:
+    """Build one dataclass from plain JSON values. Raises ProjectError if they do not match its fields."""
     try:
-        return _record(kind, found, "")
+        return _record(kind, value, "")
     except _MismatchError as mismatch:
         raise _refusal(f"{mismatch.path or kind.__name__}: {mismatch.message}", kind.__name__) from None
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refusal(message: str, source: str) -> ProjectError:
-    hint = "`neobert-launch preflight --save-facts FILE` records them"
-    return ProjectError(UNREADABLE, f"these are no facts: {message}", hint, source, EXIT_USAGE)
+    hint = "record facts with `neobert-launch preflight --save-facts FILE`"
+    return ProjectError(UNREADABLE, f"not a facts file: {message}", hint, source, EXIT_USAGE)
 
 
 def _record(kind: type[T], value: Any, path: str) -> T:
     if not isinstance(value, Mapping):
-        raise _MismatchError(path, f"an object is expected, not {value!r}")
+        raise _MismatchError(path, f"expected an object, got {value!r}")
     assert is_dataclass(kind)
     hints = get_type_hints(kind)
     unknown = sorted(value.keys() - hints.keys())
@@ -84,7 +84,7 @@ def _record(kind: type[T], value: Any, path: str) -> T:
 
 
 def _is_required(field: Field[Any]) -> bool:
-    """A group that is left out was not probed; within a group, only what has a default may be left out."""
+    """A missing group was not probed; within a group, only fields with a default may be missing."""
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -104,46 +104,48 @@ def _read(hint: Any, value: Any, path: str) -> Any:
 
 
 def _optional(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
-    """Every union in the facts is a type or null."""
+    """Read a union, which in facts is always a type or null."""
     (hint,) = (argument for argument in arguments if argument is not NoneType)
     return None if value is None else _read(hint, value, path)
 
 
 def _tuple(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
     if not isinstance(value, list):
-        raise _MismatchError(path, f"a list is expected, not {value!r}")
+        raise _MismatchError(path, f"expected a list, got {value!r}")
     hints = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
     if len(hints) != len(value):
-        raise _MismatchError(path, f"{len(hints)} values are expected, not {len(value)}")
-    places = (_join(path, str(index)) for index in range(len(value)))
-    return tuple(_read(hint, item, place) for hint, item, place in zip(hints, value, places, strict=False))
+        raise _MismatchError(path, f"expected {len(hints)} values, got {len(value)}")
+    paths = (_join(path, str(index)) for index in range(len(value)))
+    return tuple(
+        _read(hint, item, item_path) for hint, item, item_path in zip(hints, value, paths, strict=False)
+    )
 
 
 def _mapping(hint: Any, value: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _MismatchError(path, f"an object is expected, not {value!r}")
+        raise _MismatchError(path, f"expected an object, got {value!r}")
     return {name: _read(hint, item, _join(path, name)) for name, item in value.items()}
 
 
 def _one_of(choices: tuple[Any, ...], value: Any, path: str) -> Any:
     if value not in choices:
-        raise _MismatchError(path, f"one of {', '.join(map(str, choices))} is expected, not {value!r}")
+        raise _MismatchError(path, f"expected one of {', '.join(map(str, choices))}, got {value!r}")
     return value
 
 
 def _scalar(hint: type, value: Any, path: str) -> Any:
-    """A whole number stands for a float in JSON; a truth value stands for none, nor does infinity."""
+    """Accept an integer as a float, but neither a boolean as a number nor infinity as a float."""
     if hint is float and type(value) is int:
         value = _as_float(value)
     if type(value) is float and not isfinite(value):
-        raise _MismatchError(path, f"a finite number is expected, not {value!r}")
+        raise _MismatchError(path, f"expected a finite number, got {value!r}")
     if type(value) is not hint:
-        raise _MismatchError(path, f"{hint.__name__} is expected, not {value!r}")
+        raise _MismatchError(path, f"expected {hint.__name__}, got {value!r}")
     return value
 
 
 def _as_float(value: int) -> float:
-    """Beyond the largest float there is infinity."""
+    """Convert an integer to float; infinity beyond the largest float."""
     try:
         return float(value)
     except OverflowError:

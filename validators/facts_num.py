@@ -1,6 +1,6 @@
-"""Facts of the numbers that a training step makes: who hears of whom, how exactly, how fast the devices are.
+"""Facts of the numerics of a training step: attention between documents, accuracy and device speed.
 
-A measurement is None where it was not taken on that path. Numbers that were infinite or none at all are 1e30.
+A measurement is None if it was not taken on that path. Infinite or NaN values are recorded as 1e30.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ ProbeName = Literal["isolation", "padding", "direction", "parity", "rotation", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationFacts:
-    """What disturbing one segment, or the padding, did elsewhere.
+    """Effects of perturbing one segment, or the padding, on other segments.
 
     Attributes:
-        observed: what was compared bit by bit.
-        responding: victims whose own outputs moved; the others were disturbed in vain.
-        leaked_tokens: tokens of others that moved, over all victims.
-        largest_cross_gradient: of the others' loss by a victim's embeddings.
-        smallest_own_gradient: of the same loss by the others' own; 0 would make the line above worthless.
-        unstable: what two identical passes differ by.
+        observed: outputs that were compared bit by bit.
+        responding: perturbed segments whose own outputs changed; the others prove nothing.
+        leaked_tokens: tokens of other segments that changed, over all perturbed segments.
+        largest_cross_gradient: gradient of the other segments' loss at a perturbed segment's embeddings.
+        smallest_own_gradient: gradient of that loss at their own embeddings; 0 would void the line above.
+        unstable: difference between two identical passes.
     """
 
     observed: str
@@ -36,7 +36,7 @@ class IsolationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectionFacts:
-    """Documents in which the first token heard of a late change, and the last one of an early change."""
+    """Documents whose first token reacted to a late change, and whose last one reacted to an early change."""
 
     documents: int
     early_moved: int
@@ -45,7 +45,7 @@ class DirectionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityFacts:
-    """Errors against fp64, document by document, over those of plain formulas in the run's precision."""
+    """Errors against fp64 per document, relative to those of plain formulas in the run's precision."""
 
     is_finite: bool
     forward_max_ratio: float | None
@@ -56,7 +56,7 @@ class ParityFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationFacts:
-    """The rotation that the path used. `misplaced`: tokens turned by another position than their own."""
+    """Rotation that the path used. `misplaced`: tokens rotated by a position other than their own."""
 
     max_position: int
     misplaced: int
@@ -65,10 +65,10 @@ class RotationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatFacts:
-    """What differs between two identical steps. `gradient_moved` is relative to the largest entry.
+    """Differences between two identical steps. `gradient_moved` is relative to the largest entry.
 
     Attributes:
-        moved: the parameters whose gradients differ, `tensors_moved` of them; empty in older recordings.
+        moved: parameters whose gradients differ, `tensors_moved` of them; empty in older recordings.
     """
 
     loss_moved: float
@@ -79,7 +79,7 @@ class RepeatFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
-    """What each probe measured."""
+    """Measurements of each probe."""
 
     isolation: IsolationFacts | None = None
     padding: IsolationFacts | None = None
@@ -91,7 +91,7 @@ class ProbeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MutantFacts:
-    """A planted fault, and what the probe that must see it measured."""
+    """A planted fault, and the measurements of the probe that must detect it."""
 
     name: str
     probe: ProbeName
@@ -100,15 +100,15 @@ class MutantFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathFacts:
-    """One way through forward and backward.
+    """One implementation of forward and backward.
 
     Attributes:
-        attention: the kernel that was resolved; `dispatched` the one that said it ran.
-        is_resolved: the run takes these kernels.
-        declared: what the model says of its direction.
-        error: what stopped the probes; empty where nothing did.
-        durations_s: seconds of each phase: model, first step (in which kernels are compiled), golden, each
-            probe, mutants; `process` is all of a path that had a process of its own.
+        attention: resolved kernel; `dispatched` is the one that reported that it ran.
+        is_resolved: whether the run uses these kernels.
+        declared: attention direction that the model declares.
+        error: exception that stopped the probes; empty if none did.
+        durations_s: seconds of each phase: model, first step (which compiles kernels), golden, each probe,
+            mutants; `process` is the total of a path that ran in its own process.
     """
 
     kernels: str
@@ -126,18 +126,18 @@ class PathFacts:
 
     @property
     def label(self) -> str:
-        """The path in a few words."""
+        """Short name of the path."""
         return f"{self.kernels}, {self.attention}{', compiled' if self.is_compiled else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsFacts:
-    """The suite: one microbatch of telling lengths over every path.
+    """Results of the suite: one microbatch of representative document lengths over every path.
 
     Attributes:
-        is_full: every installed backend was probed, not only the one that the run takes.
-        uniform_loss: the logarithm of the vocabulary, what a model knows before it has learnt.
-        unavailable: backends that cannot run here, and why.
+        is_full: whether every installed backend was probed, not only the resolved one.
+        uniform_loss: logarithm of the vocabulary size, the loss of an untrained model.
+        unavailable: backends that cannot run here, each with the reason.
     """
 
     device: str
@@ -155,11 +155,11 @@ class NumericsFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """Known answers and achieved rates of one device: dense bf16 products, copies in it and to it.
+    """Known products and throughput of one device: dense bf16 products, copies within it and to it.
 
     Attributes:
-        gemm_flops: while it is kept busy, at its power limit where it has come to that.
-        burst_flops: of the best of some short bursts from idle, before the limit; None in older recordings.
+        gemm_flops: under sustained load, at the power limit if the device reaches it.
+        burst_flops: best of several short bursts from idle, before that limit; None in older recordings.
     """
 
     index: int

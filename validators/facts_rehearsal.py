@@ -1,6 +1,6 @@
-"""Facts of a rehearsal: a few dozen steps of the run itself, measured, killed, resumed, and left to stall.
+"""Facts of a rehearsal: a few dozen steps of the run, measured, killed, resumed, and made to hang.
 
-A part is None where the rehearsal did not come to it. Times in seconds, sizes in MiB, losses in nats per
+A part is None if the rehearsal ended before it. Times are in seconds, sizes in MiB, losses in nats per
 target.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCaseFacts:
-    """The microbatch that takes most, as it was run before the first step and after the last."""
+    """Largest microbatch, run before the first step and after the last."""
 
     num_tokens: int
     longest: int
@@ -22,7 +22,7 @@ class WorstCaseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionFacts:
-    """Parameters, and FLOPs of matrix products, by the precision of what goes in."""
+    """Number of parameters, and FLOPs of matrix products, by input precision."""
 
     parameters: dict[str, int]
     product_flops: dict[str, float]
@@ -30,11 +30,11 @@ class PrecisionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchFacts:
-    """The attention kernel that was resolved, and the one that each block ran.
+    """Resolved attention kernel, and the kernel that each block ran.
 
     Attributes:
-        ran: by the number of the block; empty for one that did not say. Blocks of one graph say it once.
-        has_mask_with_packing: a packed microbatch came with a mask; None for padded rows.
+        ran: by block number; empty for a block that did not report. Blocks of one graph report once.
+        has_mask_with_packing: whether a packed microbatch came with a mask; None for padded rows.
     """
 
     resolved: str
@@ -44,13 +44,13 @@ class DispatchFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedFacts:
-    """The pace behind the warm-up.
+    """Throughput after the warm-up.
 
     Attributes:
-        mfu: None off the table of cards.
-        data_wait_share: of the step's time.
-        line_step_times_s: of each line of metrics, in order.
-        recompiles: behind the warm-up; None where nothing is compiled.
+        mfu: None for a device that is not in the table.
+        data_wait_share: share of the step time.
+        line_step_times_s: step time of each line of metrics, in order.
+        recompiles: after the warm-up; None if nothing is compiled.
     """
 
     step_time_s: float
@@ -63,7 +63,7 @@ class SpeedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """Memory of the fullest device. `context_mib` is what it holds beside the allocator's."""
+    """Memory of the fullest device. `context_mib` is memory outside the allocator."""
 
     total_mib: int
     context_mib: int
@@ -74,15 +74,15 @@ class MemoryFacts:
 
     @property
     def peak_mib(self) -> int:
-        """What the driver saw taken at the peak."""
+        """Peak memory as seen by the driver."""
         return self.peak_reserved_mib + self.context_mib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverfitFacts:
-    """One microbatch, over and over at the peak rate: its loss at the first step and at the last.
+    """Loss of one microbatch, trained repeatedly at the peak rate, at the first step and at the last.
 
-    None where that is no finite number.
+    None if it is not finite.
     """
 
     steps: int
@@ -92,7 +92,7 @@ class OverfitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
-    """What a new model knows, and whether it learns. `initial_loss` is None where it is no finite number."""
+    """Initial loss of a new model, and its overfitting trial. `initial_loss` is None if it is not finite."""
 
     vocab_size: int
     initial_loss: float | None
@@ -101,9 +101,9 @@ class LearningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccumulationFacts:
-    """The gradient of two unequal microbatches in one step, against each alone, weighted by its targets.
+    """Gradient of two unequal microbatches in one step, compared with the weighted mean of each alone.
 
-    `relative_difference` is None where there was no gradient, or one that is not finite.
+    `relative_difference` is None if there was no finite gradient.
     """
 
     num_targets: tuple[int, int]
@@ -112,7 +112,7 @@ class AccumulationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFacts:
-    """The rate that a step was done at, and where the schedule stood behind it."""
+    """Learning rate of a step, and the scheduler's count after it."""
 
     step: int
     learning_rate: float
@@ -121,7 +121,7 @@ class ScheduleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFacts:
-    """Whether the run evaluated before it trained. `loss` is None without a target."""
+    """Evaluation before step 1. `loss` is None without a target."""
 
     is_configured: bool
     was_announced: bool
@@ -130,7 +130,7 @@ class EvaluationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapFacts:
-    """Share of the evaluation's tokens whose document stands in the training text, word for word."""
+    """Share of the evaluation's tokens in documents that also occur verbatim in the training text."""
 
     eval_documents: int
     train_documents: int
@@ -139,15 +139,15 @@ class OverlapFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeTrialFacts:
-    """A run that was killed and went on.
+    """A run that was killed and resumed.
 
     Attributes:
-        expected_start: step of its newest checkpoint; `start` is where it went on.
-        num_tensors: weights and optimizer state of all ranks; `altered_tensors` came back otherwise.
-        compared_steps: steps that were done in both.
-        differing: what those steps do not share to the last bit: data, learning rate, generators, position.
-        first_loss_difference: relative, of the first step: the same weights saw the same batch.
-        largest_loss_difference: relative, over all of them. Both are None where a loss is not finite.
+        expected_start: step of the newest checkpoint; `start` is the step that it resumed from.
+        num_tensors: weights and optimizer state of all ranks; `altered_tensors` changed on loading.
+        compared_steps: steps that both runs did.
+        differing: what is not bit-exact in those steps: data, learning rate, generators, position.
+        first_loss_difference: relative, at the first step, with the same weights and the same batch.
+        largest_loss_difference: relative, over all compared steps. Both are None if a loss is not finite.
     """
 
     expected_start: int
@@ -162,14 +162,13 @@ class ResumeTrialFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryFacts:
-    """The last heartbeat, and what the process said of its memory beside what others say of it.
+    """Last heartbeat, with the memory of its process as reported by the driver and the operating system.
 
     Attributes:
-        fields: names and JSON types of the heartbeat.
-        reading: its numbers of memory; None where there is no GPU.
-        driver_mib: what the driver saw the rehearsal take on that device; None where it was not told, or not
-            told apart from what others take, which `driver_reason` says.
-        system_rss_mib: what the operating system saw at the same moment.
+        fields: names and JSON types of the heartbeat's fields; memory figures are None without a GPU.
+        driver_mib: device memory of the rehearsal, as reported by the driver; None if it was not reported or
+            could not be separated from other processes, for the reason in `driver_reason`.
+        system_rss_mib: resident memory at the same moment, as reported by the operating system.
     """
 
     fields: dict[str, str]
@@ -186,9 +185,9 @@ class TelemetryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogFacts:
-    """A child that stood still on purpose.
+    """A child that was made to hang.
 
-    `detected_s` is the silence after which it was given up; None where it never was.
+    `detected_s` is the time without progress until detection; None if it was not detected.
     """
 
     budget_s: float
@@ -198,14 +197,14 @@ class WatchdogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalFacts:
-    """What was seen of a rehearsal.
+    """Measurements of a rehearsal.
 
     Attributes:
-        out_of_memory: where the device had no room, in its own words; empty where it had.
-        diverged: where the run stopped itself for its loss, and why; empty where it did not.
-        baseline_tokens_per_second: of an earlier rehearsal of the same config on this device.
-        save_s: how long its first checkpoint took, beside training, until it was read back.
-        keys_read: keys that the program read; keys_replaced are set otherwise in a rehearsal.
+        out_of_memory: the out-of-memory error; empty if there was none.
+        diverged: why the run stopped itself because of its loss; empty if it did not.
+        baseline_tokens_per_second: throughput of an earlier rehearsal of the same config on this device.
+        save_s: duration of the first checkpoint, written during training, until it was read back.
+        keys_read: keys that the program read; `keys_replaced` have other values in a rehearsal.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""Facts that a child found by doing what the trainer does: importing, meeting the ranks, reading the text."""
+"""Facts that a child process measures as the trainer would: imports, ranks and prepared data."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportFacts:
-    """The trainer's packages, imported in a child. `failed` maps a module to what its import raised.
+    """Imports of the trainer's packages in a child process. `failed` maps a module to its import error.
 
-    `kernel_error` is empty where a small product on every device of the run came out right.
+    `kernel_error` is empty if a small matrix product was correct on every device of the run.
     """
 
     device: str
@@ -21,7 +21,7 @@ class ImportFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One rank of the run, as it described itself."""
+    """One rank of the run, as it reported itself."""
 
     rank: int
     hostname: str
@@ -33,9 +33,9 @@ class RankFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFacts:
-    """One collective with known values. `wrong_at`: ranks that got a wrong result.
+    """One collective with known values. `wrong_at`: ranks that received a wrong result.
 
-    `wrong_from`: ranks whose part arrived wrong at another one.
+    `wrong_from`: ranks whose contribution arrived wrong at another rank.
     """
 
     operation: str
@@ -47,7 +47,7 @@ class CollectiveFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFacts:
-    """Digests of all parameters of a small model, one a rank, at one moment of its life."""
+    """Digests of all parameters of a small model, one per rank, at one moment of the test."""
 
     moment: str
     digests: tuple[str, ...]
@@ -55,9 +55,9 @@ class ParameterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossFacts:
-    """One global batch through the run's objective: over all ranks, and by each rank alone.
+    """Loss and gradient norm of one global batch: over all ranks, and on each rank alone.
 
-    None where what came out is not a finite number.
+    None if a value is not finite.
     """
 
     distributed_loss: float | None
@@ -68,17 +68,17 @@ class LossFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedFacts:
-    """The ranks of this node, started as the trainer would be.
+    """Measurements of this node's ranks, started as the trainer would be.
 
-    Where ranks are absent, nothing behind the roll call was measured and those fields are empty or None.
+    If ranks are absent, nothing after the check-in was measured and those fields are empty or None.
 
     Attributes:
-        absent: ranks that did not answer the roll call within `patience_s`.
-        drill_absent: ranks that the roll call named when the last one stayed away on purpose.
-        drill_s: how long that took.
-        bus_bytes_per_s: bytes of an all-reduce that crossed each link in a second.
-        has_peer_access: whether every device reads every other one's memory; None off CUDA.
-        durations_s: seconds of each stage, of the rank that took longest over it.
+        absent: ranks that did not check in within `patience_s`.
+        drill_absent: ranks reported as absent when the last one deliberately did not check in.
+        drill_s: duration of that drill.
+        bus_bytes_per_s: bus bandwidth of an all-reduce, in bytes/s per link.
+        has_peer_access: whether all devices have peer-to-peer access to each other; None without CUDA.
+        durations_s: seconds of each stage, on its slowest rank.
     """
 
     backend: str
@@ -98,7 +98,7 @@ class DistributedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalFacts:
-    """What the preparation of the text refused; an empty code where it refused nothing."""
+    """Error of data preparation; an empty code if there was none."""
 
     code: str = ""
     message: str = ""
@@ -107,23 +107,23 @@ class RefusalFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedFacts:
-    """The prepared text, read through, and the first microbatches of every rank.
+    """Prepared data, read completely, and the first microbatches of every rank.
 
     Attributes:
-        fingerprint: of the content; of a stream, of the request.
-        is_stream: the text has no known end, and what needs one is None.
-        altered_files: files that are no longer what the manifest says.
-        tokenizer_digest: of the tokenizer that the run loads; `data_tokenizer_digest` of the data's.
-        max_token_id: largest id in the text, or in the sample of a stream.
-        epochs: how often the run reads the text.
-        histogram: [longest length, documents] a bin, of whole documents before they are cut.
-        sampled_microbatches: over all ranks.
-        repeated_samples: samples that more than one rank got, or one rank twice.
-        missing_samples: samples that one process alone would have seen and no rank got.
-        empty_ranks: ranks without a microbatch that has tokens.
-        masked_share: predicted tokens among those that may be masked.
-        special_targets, padding_targets: tokens that are predicted and must not be.
-        wrong_labels: predicted tokens whose label is not the text's own token.
+        fingerprint: digest of the content; for a stream, of the request.
+        is_stream: whether the size is unknown; fields that depend on it are then None.
+        altered_files: files that do not match their checksum in the manifest.
+        tokenizer_digest: digest of the run's tokenizer; `data_tokenizer_digest` is that of the data.
+        max_token_id: largest id in the data, or in the sample of a stream.
+        epochs: number of passes over the data in the run.
+        histogram: [longest length, documents] per bin, of whole documents before truncation.
+        sampled_microbatches: number over all ranks.
+        repeated_samples: samples read by several ranks, or twice by one.
+        missing_samples: samples that a single process would read, but no rank did.
+        empty_ranks: ranks without any tokens in their microbatches.
+        masked_share: share of the maskable tokens that are masked.
+        special_targets, padding_targets: tokens that are masked, but must not be.
+        wrong_labels: masked tokens whose label is not the token of the text.
     """
 
     folder: str
@@ -154,7 +154,7 @@ class PreparedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectionFacts:
-    """The text, prepared as the trainer would: what that refused, else what it made."""
+    """Data prepared as the trainer would: the error of the preparation, or its result."""
 
     refusal: RefusalFacts
     prepared: PreparedFacts | None

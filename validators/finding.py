@@ -1,4 +1,4 @@
-"""What a rule says, and what a check ends in."""
+"""Findings of rules and results of checks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How much a finding weighs: `fail` blocks, `warn` blocks under --strict only."""
+    """Weight of a finding: `fail` blocks, `warn` blocks with --strict only."""
 
     FAIL = "fail"
     WARN = "warn"
 
 
 class Status(StrEnum):
-    """What a check ends in. A required skip or unknown never counts as a pass."""
+    """Result of a check. A required skip or unknown never counts as a pass."""
 
     PASS = "pass"
     WARN = "warn"
@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 
 class Level(StrEnum):
-    """What a rule needs to be judged, from cheap to dear."""
+    """Facts that a rule needs, from cheap to expensive."""
 
     STATIC = "static"
     HOST = "host"
@@ -36,9 +36,9 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What a rule yields: the key it is about, what is wrong, and the edit that mends it.
+    """Result of a rule: the config key, the problem, and the edit that fixes it.
 
-    `severity` None is the rule's own; a violation may weigh less than its rule, never more.
+    `severity` None is that of the rule; a violation may be less severe than its rule, never more.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation with its rule and its place in a file (`<command line>` for an override)."""
+    """A violation with its rule and its location in a file (`<command line>` for an override)."""
 
     code: str
     name: str
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """How one rule ended for one run."""
+    """Result of one rule for one run."""
 
     id: str
     name: str

@@ -1,4 +1,4 @@
-"""The rules' pages for people: one page, and the catalogue that `python -m validators.pages` prints."""
+"""Rule pages as Markdown: one page, or the catalogue that `python -m validators.pages` prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def render_page(code: str) -> str:
 
 
 def render_catalogue() -> str:
-    """Return all pages as one Markdown document, with a table in front."""
+    """Return all pages as one Markdown document, preceded by a table."""
     rules = [RULES[code] for code in sorted(RULES)]
     pages = "\n".join(_nested(render_page(rule.code)) for rule in rules)
     return f"{INTRODUCTION}\n{_table(rules)}\n{pages}"
@@ -27,17 +27,17 @@ def render_catalogue() -> str:
 
 INTRODUCTION = """# Rules
 
-Generated from the rules' docstrings by `python -m validators.pages > docs/rules.md`; a test holds it current.
+Generated from the rules' docstrings by `python -m validators.pages > docs/rules.md`; a test keeps it current.
 
 A rule is a pure function of a resolved run, its plan and recorded facts. It ends in pass, warn, fail, skip or
-unknown, and a required check that ends in skip or unknown is never counted as a pass. Severity is for
-production profiles; a rule for production only says so. A waiver in the run file (`waivers:`, each with code,
-reason and expiry) lifts a finding until its day, except for the rules that cannot be waived.
+unknown; a required check that ends in skip or unknown never counts as a pass. Severities apply to production
+profiles; rules for production runs only are marked. A waiver in the run file (`waivers:`, each with code,
+reason and expiry date) accepts a finding until that date, except for rules that cannot be waived.
 """
 
 
 def _table(rules: Iterable[Rule]) -> str:
-    head = ["| rule | level | in production | what it finds |", "|---|---|---|---|"]
+    head = ["| rule | level | in production | finding |", "|---|---|---|---|"]
     return "\n".join([*head, *map(_row, rules), ""])
 
 
@@ -62,7 +62,7 @@ def _properties(rule: Rule) -> str:
 
 
 def _nested(page: str) -> str:
-    """One level down; a number sign inside a code block is a comment."""
+    """Lower the headings by one level; a number sign inside a code block is a comment."""
     is_code = False
     lines: list[str] = []
     for line in page.splitlines():

@@ -1,4 +1,4 @@
-"""The plan of a resolved run, on the device that its profile requires."""
+"""Plan of a resolved run, on the device that its profile requires."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ DEFAULT_GPU = "A100"
 
 
 def plan_run(run: ResolvedRun, measured: Measured | None = None) -> Plan:
-    """Build the plan. Raises ProjectError where the profile requires a GPU that the card table lacks."""
+    """Build the plan. Raises ProjectError if the profile requires a GPU that is not in the table."""
     return build_plan(run.config, assumptions_of(run), measured)
 
 
 def assumptions_of(run: ResolvedRun) -> Assumptions:
-    """Return what is taken for granted of the device, and the size of the tokenizer from its files."""
+    """Return the assumptions about the device, and the vocabulary size from the tokenizer's files."""
     return replace(_assumptions_of_device(run), tokenizer=tokenizer_size(run.config.tokenizer))
 
 
 def _assumptions_of_device(run: ResolvedRun) -> Assumptions:
-    """Return what the profile requires and expects; a run without one is planned for a CPU.
+    """Return the device that the profile requires and its expected speed; a CPU without a profile.
 
-    A profile that names no GPU is planned at the speed of an A100; memory that it does not name is unknown.
-    What its expectation was not made for is said beside it.
+    A profile that names no GPU is planned at the speed of an A100, with unknown memory unless it is given.
+    The source of the expectation lists the settings that it was not measured for.
     """
     if run.profile is None:
         return assumptions_for(None, None, DEFAULT_MFU)
@@ -41,10 +41,10 @@ def _assumptions_of_device(run: ResolvedRun) -> Assumptions:
 def _caveats(config: RunConfig, profile: Profile) -> Iterator[str]:
     kernels, own_kernels = _kernels(config), _kernels(profile.config)
     if kernels != own_kernels:
-        yield f"{profile.name} expects that of other kernels"
+        yield f"{profile.name} expects that for other kernels"
     size, own_size = _num_processes(config), _num_processes(profile.config)
     if size != own_size:
-        yield f"{profile.name} expects it of {own_size} x {profile.requires.gpu or 'device'}, not of {size}"
+        yield f"{profile.name} expects it on {own_size} x {profile.requires.gpu or 'device'}, not on {size}"
 
 
 def _kernels(config: RunConfig) -> tuple[object, ...]:

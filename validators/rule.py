@@ -1,4 +1,4 @@
-"""The anatomy of a rule, and the registry that every page, command and test is generated from."""
+"""Rules and their registry, from which pages, commands and tests are generated."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ CODE = re.compile(r"^[A-Z]{3}\d{3}$")
 
 
 class CannotTellError(Exception):
-    """Raised by a judge where the facts are there and do not say: the check is unknown, and never a pass."""
+    """Facts that are present but inconclusive: the check is unknown, never a pass."""
 
 
 class RaisedBy(StrEnum):
-    """Who raises a code: nearly always the rule's own judge.
+    """Component that raises a code: nearly always the rule's own judge.
 
-    The loader raises what makes a file unreadable, before there is a run to judge; the waivers' ledger is
-    closed after all rules were judged; a repository is judged by linting each of its files.
+    The loader raises errors that make a file unreadable, before there is a run to judge; waivers are judged
+    after all other rules; a repository is judged by linting each of its files.
     """
 
     JUDGE = "judge"
@@ -39,7 +39,7 @@ class RaisedBy(StrEnum):
 
 
 def always_applicable(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  the signature of every predicate
-    """Say of every run that the rule applies to it."""
+    """Return an empty reason: the rule applies to every run."""
     return ""
 
 
@@ -50,15 +50,15 @@ class Rule:
     Attributes:
         code: three letters and three digits; never reused.
         name: kebab-case, named after the anti-pattern.
-        severity: what a violation weighs.
-        level: what must have been probed before it can be judged.
-        needs: groups of `Facts`; where one is missing the check is unknown, never a pass.
-        tasks: the tasks that the rule is about; empty: all.
-        any_device: a rule of the GPU's level that says as much of a CPU: judged there where it was probed.
-        production_only: judged for production profiles and for runs that declare none.
-        waivable: whether a waiver in the run file may lift it.
-        inapplicable: why the rule has nothing to say about a run, or an empty string.
-        raised_by: who raises the code.
+        severity: weight of a violation.
+        level: facts that must have been probed before it can be judged.
+        needs: groups of `Facts`; if one is missing, the check is unknown, never a pass.
+        tasks: tasks that the rule applies to; empty for all.
+        any_device: whether a rule of the GPU level also applies to a CPU that was probed.
+        production_only: whether it applies only to production profiles and to runs without a profile.
+        waivable: whether a waiver in the run file may accept its findings.
+        inapplicable: returns why the rule does not apply to a run, or an empty string.
+        raised_by: component that raises the code.
         judge: the pure function.
     """
 
@@ -77,7 +77,7 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """The page that people read: the judge's docstring."""
+        """Documentation page: the judge's docstring."""
         return inspect.cleandoc(self.judge.__doc__ or "")
 
 
@@ -102,7 +102,7 @@ def rule(
 
     def register(judge: Judge) -> Judge:
         assert CODE.match(code), code
-        assert code not in RULES, f"{code} is taken"
+        assert code not in RULES, f"{code} is already registered"
         assert TASKS.keys() >= set(tasks), tasks
         RULES[code] = Rule(
             code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge,

@@ -1,6 +1,6 @@
-"""Limits that more than one family judges by."""
+"""Limits shared by several families of rules."""
 
 from __future__ import annotations
 
 MEMORY_SHARE = 0.9
-"""Share of a device that a run may fill: allocators fragment, and some batches are longer than the mean."""
+"""Largest share of device memory for a run: allocators fragment, and some batches exceed the mean."""

@@ -1,4 +1,4 @@
-"""The verdict over findings and checks. What could not be judged is never a pass."""
+"""Verdict over findings and checks. A check that could not be judged is never a pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOT_JUDGED = (Status.SKIP, Status.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a run stands, and what the process that judged it exits with."""
+    """Overall result of a run's checks, with the exit code of the process."""
 
     name: Literal["pass", "fail", "unknown"]
     exit_code: int
@@ -28,7 +28,7 @@ NOT_KNOWN = Verdict("unknown", EXIT_CHECK_UNKNOWN)
 def verdict_of(
     findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Verdict:
-    """Return the verdict: fail before unknown before pass. `strict` lets warnings block."""
+    """Return the verdict: fail before unknown before pass. `strict` makes warnings blocking."""
     if any(blocks(finding, strict=strict) for finding in findings):
         return FAILED
     if any(check.required and check.status in NOT_JUDGED for check in checks):
@@ -37,5 +37,5 @@ def verdict_of(
 
 
 def blocks(finding: Finding, *, strict: bool = False) -> bool:
-    """Whether the finding stands in the way of the run."""
+    """Return whether the finding prevents a launch."""
     return not finding.waived and (strict or finding.severity is Severity.FAIL)

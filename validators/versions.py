@@ -1,4 +1,4 @@
-"""Versions, as far as rules compare them: release numbers, without local and pre-release parts."""
+"""Comparison of versions by release number, without local and pre-release parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def is_older(version: str, oldest: str) -> bool:
-    """Whether `version` precedes `oldest`; missing numbers count as 0."""
+    """Return whether `version` precedes `oldest`; missing numbers count as 0."""
     have, need = release(version), release(oldest)
     width = max(len(have), len(need))
     return _padded(have, width) < _padded(need, width)

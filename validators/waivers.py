@@ -1,4 +1,4 @@
-"""Waivers: findings that somebody answers for, until a day. An idle waiver is itself a finding."""
+"""Waivers: accepted findings, each with a reason and an expiry date. A waiver without effect is a finding."""
 
 from __future__ import annotations
 
@@ -13,57 +13,60 @@ from validators.rule import RULES
 
 OVERRIDES = "CFG008"
 SHORTEST_REASON = 10
-"""Characters that can be seen; the schema counts blanks among its ten."""
+"""Visible characters; the schema counts whitespace among its ten."""
 
 
 def lift(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
-    """Mark the findings that a standing waiver lifts."""
-    lifted = {waiver.code for waiver in waivers if _stands(waiver, today)}
-    return [replace(finding, waived=finding.code in lifted) for finding in findings]
+    """Mark the findings that a valid waiver covers."""
+    waived = {waiver.code for waiver in waivers if _stands(waiver, today)}
+    return [replace(finding, waived=finding.code in waived) for finding in findings]
 
 
 def stands(code: str, waivers: Sequence[Waiver], today: date) -> bool:
-    """Whether somebody answers for a code today."""
+    """Return whether a valid waiver covers the code today."""
     return any(waiver.code == code and _stands(waiver, today) for waiver in waivers)
 
 
 def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
-    """Return who answers for a waived code and until when."""
+    """Return reason and expiry date of the waivers of a code."""
     return "; ".join(f"{waiver.reason} (until {waiver.expires})" for waiver in waivers if waiver.code == code)
 
 
-def faults(waivers: Sequence[Waiver], judged: set[str], found: set[str], today: date) -> Iterator[Violation]:
-    """Yield what is wrong with the waivers, given the codes that were judged and those that were found."""
+def faults(waivers: Sequence[Waiver], judged: set[str], raised: set[str], today: date) -> Iterator[Violation]:
+    """Yield faults of the waivers, given the codes that were judged and those with findings."""
     for index, waiver in enumerate(waivers):
-        fault = _fault(waiver, judged, found, today)
+        fault = _fault(waiver, judged, raised, today)
         if fault:
             yield Violation(f"waivers.{index}", f"the waiver of {waiver.code} {fault[0]}", fault[1])
 
 
 def lifts_itself(run: ResolvedRun) -> Iterator[Violation]:
-    """Yield the waivers of arguments that are arguments themselves: nobody reviewed them either."""
+    """Yield waivers of command-line overrides that are command-line overrides themselves."""
     for index, waiver in enumerate(run.config.waivers):
         path = f"waivers.{index}"
         if waiver.code == OVERRIDES and run.origin(f"{path}.code").kind == "override":
-            message = f"the waiver of {OVERRIDES} is an argument itself"
-            yield Violation(path, message, "put it into the run file")
+            message = f"the waiver of {OVERRIDES} is set on the command line"
+            yield Violation(path, message, f"set the waiver of {OVERRIDES} in the run file")
 
 
-def _fault(waiver: Waiver, judged: set[str], found: set[str], today: date) -> tuple[str, str] | None:
+def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> tuple[str, str] | None:
     known = RULES.get(waiver.code)
     if known is None:
-        return "names no rule", "`neobert-launch rule --all` lists the codes"
+        return "names an unknown rule", "list the codes with `neobert-launch rule --all`"
     if not known.waivable:
         return (
-            "is refused: this rule cannot be waived",
-            f"mend what {waiver.code} names and remove the waiver",
+            "is rejected: this rule cannot be waived",
+            f"fix the finding of {waiver.code} and remove the waiver",
         )
     if not says_why(waiver.reason):
-        return "gives no reason that can be read", "say in a sentence why the finding may stand"
+        return (
+            f"has no readable reason (at least {SHORTEST_REASON} characters)",
+            "state in `reason:` why the finding is acceptable",
+        )
     if waiver.expires < today:
-        return f"expired on {waiver.expires}", "mend the finding, or answer for it until another day"
-    if waiver.code in judged and waiver.code not in found:
-        return "lifts nothing", "remove it: the rule does not fire"
+        return f"expired on {waiver.expires}", "fix the finding, or set a later `expires:` date"
+    if waiver.code in judged and waiver.code not in raised:
+        return "has no effect: the rule has no finding", "remove the waiver"
     return None
 
 
@@ -73,6 +76,6 @@ def _stands(waiver: Waiver, today: date) -> bool:
 
 
 def says_why(reason: str) -> bool:
-    """Blanks at an end or in a row, and characters of no width, say nothing."""
+    """Return whether a reason has enough visible characters, not counting repeated whitespace."""
     visible = "".join(char if char.isprintable() else " " for char in reason)
     return len(" ".join(visible.split())) >= SHORTEST_REASON

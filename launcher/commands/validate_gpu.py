@@ -29,7 +29,7 @@ from validators.facts import Facts
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_to_json
 from validators.finding import Level
-from validators.numbers import count_killed
+from validators.numerics_faults import count_killed
 from validators.planning import plan_run
 
 CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "NUM004")

@@ -23,7 +23,7 @@ from validators.facts_config import held_to
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import Level
 from validators.planning import plan_run
-from validators.rehearsed import measurement
+from validators.rehearsal_parts import measurement
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
 ELSEWHERE = "name a folder that can be written to: --output DIR"

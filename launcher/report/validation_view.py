@@ -19,7 +19,7 @@ from validators.facts_num import (
     PathFacts,
     RepeatFacts,
 )
-from validators.numbers import count_killed
+from validators.numerics_faults import count_killed
 
 COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
 HEAD = ["path", "ran", "leaks", "cross grad", "error forward", "backward", "repeats", "mutants"]

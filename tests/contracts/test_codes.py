@@ -41,6 +41,6 @@ def test_no_error_is_taken_for_a_misspelt_rule() -> None:
 
 
 def test_a_finding_made_of_an_error_carries_the_name_of_its_rule() -> None:
-    findings = findings_of_error(ProjectError("CFG005", "there is no profile 'x'"))
+    findings = findings_of_error(ProjectError("CFG005", "unknown profile 'x'"))
     assert [finding.name for finding in findings] == ["unpinned-profile"]
     assert findings_of_error(ProjectError("TRN001", "a loss that is no number"))[0].name == ""

@@ -74,7 +74,7 @@ def test_nothing_that_a_rehearsal_measured_of_another_model_is_told() -> None:
     verdict, checks = replayed("h200-rehearsal", "model.num_hidden_layers=12", "optimizer.lr=1e-4")
     assert verdict == "unknown"
     reason = (
-        "measured for another config: model.num_hidden_layers 28, here 12; optimizer.lr 0.0006, here 0.0001"
+        "measured for another config: model.num_hidden_layers 28, now 12; optimizer.lr 0.0006, now 0.0001"
     )
     for code in ("NUM005", "PRF001", "CKP006", "MEM002"):
         assert checks[code].status is Status.UNKNOWN
@@ -98,7 +98,7 @@ def test_a_machine_is_the_same_whatever_runs_on_it() -> None:
 def test_a_checkpoint_that_was_not_looked_for_is_not_missing() -> None:
     checks = replayed("cpu-2-cores", "trainer.resume_from_checkpoint=auto")[1]
     assert checks["CKP007"].status is Status.UNKNOWN
-    assert checks["CKP007"].message.endswith("trainer.resume_from_checkpoint never, here auto")
+    assert checks["CKP007"].message.endswith("trainer.resume_from_checkpoint never, not auto")
 
 
 def test_a_key_that_the_recorder_had_not_was_what_it_is_by_default() -> None:
@@ -110,7 +110,7 @@ def test_a_key_that_the_recorder_had_not_was_what_it_is_by_default() -> None:
 
 def test_ranks_that_read_something_else_than_the_run_are_still_named() -> None:
     checks = altered(RECORDED["h200-x2"], put("distributed.ranks.1.config_digest", "0" * 64).make)
-    assert "rank 1 has another config" in checks["DST001"].message
+    assert "rank 1 has a different config" in checks["DST001"].message
 
 
 @dataclass(frozen=True)
@@ -177,16 +177,21 @@ ALTERATIONS = [
     (put("gpus.0.memory_used_mib", 21504), "GPU002", "fail", "21,504 of"),
     (put("gpus.0.name", "NVIDIA L4"), "GPU001", "fail", "NVIDIA L4"),
     (put("gpu_health.0.uncorrected_errors", 2), "GPU003", "fail", "2 uncorrected memory errors"),
-    (put("gpu_health.0.is_remap_pending", True), "GPU003", "fail", "waits for a reset"),
+    (put("gpu_health.0.is_remap_pending", True), "GPU003", "fail", "is pending until a reset"),
     (put("gpu_load.0.throttle_reasons", SLOWED), "GPU008", "warn", "hw_thermal_slowdown"),
     (put("imports.kernel_error", "cuda:0: driver version is insufficient"), "HST008", "fail", "insufficient"),
-    (put("gpus.0.is_mig_enabled", True), "GPU001", "fail", "split by MIG"),
+    (put("gpus.0.is_mig_enabled", True), "GPU001", "fail", "MIG mode"),
     (put("gpus", []), "GPU001", "fail", "0 GPUs visible"),
     (put("gpu_health.0.pcie_width", 4), "GPU006", "warn", "4 of 16 PCIe lanes"),
     (put("devices.0.gemm_flops", 1.5e14), "GPU005", "fail", "150 TFLOP/s"),
     (put("devices.0.wrong_answers", 1), "GPU007", "fail", "1 of 24 known products"),
-    (put(f"{FIRST_PATH}.isolation.leaked_tokens", 3), "NUM001", "fail", "3 tokens hear"),
-    (put(f"{FIRST_PATH}.repeats.loss_moved", 0.5), "NUM004", "warn", "losses that differ by 0.5"),
+    (put(f"{FIRST_PATH}.isolation.leaked_tokens", 3), "NUM001", "fail", "3 tokens attend"),
+    (
+        put(f"{FIRST_PATH}.repeats.loss_moved", 0.5),
+        "NUM004",
+        "warn",
+        "losses of two identical steps differ by 0.5",
+    ),
 ]
 CASES = [
     pytest.param(machine, *row, id=f"{name}-{row[1]}-{row[3]}")

@@ -27,28 +27,28 @@ FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "F11 segment mask dropped": (
         {f"{PROBES}.isolation.leaked_tokens": 900, f"{PROBES}.isolation.largest_leak": 0.4},
         "NUM001",
-        "900 tokens hear of another segment",
+        "900 tokens attend to another segment",
     ),
-    "F12 one leaked key": (LEAK, "NUM001", "1 tokens hear of another segment"),
+    "F12 one leaked key": (LEAK, "NUM001", "1 tokens attend to another segment"),
     "F12 a gradient alone": (
         {f"{PROBES}.isolation.largest_cross_gradient": 1e-12},
         "NUM001",
-        "where exactly 0 belongs",
+        "(must be 0)",
     ),
     "F13 positions not reset": (
         {f"{PROBES}.rotation.misplaced": 1300},
         "NUM002",
-        "positions that do not start anew",
+        "positions that do not restart",
     ),
     "F14 causal mask in an encoder": (
         {f"{PROBES}.direction.early_moved": 0},
         "NUM003",
-        "does not hear of late ones",
+        "does not attend to later ones",
     ),
     "F14 no causal mask in a decoder": (
         {f"{PATH}.declared": "causal"},
         "NUM003",
-        "early tokens hear of late ones",
+        "early tokens attend to later ones",
     ),
     "F15 a mask of ones over packed documents": (
         {f"{PATH}.mutants.0.probes.isolation.leaked_tokens": 0, f"{PATH}.mutants.0.name": "all-ones mask"},

@@ -55,7 +55,7 @@ def test_sound_text_then_a_flipped_bit_a_foreign_id_and_a_cut_file(judge: Judge,
     tokens.write_bytes(bytes([sound[0] ^ 1]) + sound[1:])
     checks = judge()
     assert "DAT015" in failed(checks)
-    assert "train.tokens is not what the manifest says" in checks["DAT015"]["message"]
+    assert "train.tokens does not match its checksum" in checks["DAT015"]["message"]
 
     ids = np.frombuffer(sound, "<u2").copy()
     ids[-1] = 60_000

@@ -68,19 +68,19 @@ def test_control_two_ranks_that_agree(meet: Any) -> None:
 def test_a_wrong_value(meet: Any) -> None:
     _, checks = meet("wrong_value")
     assert faults(checks).keys() == {"DST002"}
-    assert "the part of rank 1 arrives wrong" in checks["DST002"].message
+    assert "the contribution of rank 1 arrives wrong" in checks["DST002"].message
 
 
 def test_another_config(meet: Any) -> None:
     _, checks = meet("other_config")
     assert "DST001" in faults(checks)
-    assert checks["DST001"].message == "rank 1 has another config than the run"
+    assert checks["DST001"].message == "rank 1 has a different config than the run"
 
 
 def test_other_code(meet: Any) -> None:
     _, checks = meet("other_code")
     assert faults(checks).keys() == {"DST001"}
-    assert "has other code than most ranks" in checks["DST001"].message
+    assert "the code of rank" in checks["DST001"].message
 
 
 def test_other_weights_after_a_resume(meet: Any) -> None:
@@ -98,7 +98,7 @@ def test_a_mean_of_means(meet: Any) -> None:
 def test_a_rank_that_does_not_come(meet: Any, fault: str) -> None:
     found, checks = meet(fault)
     assert found.absent == (1,)
-    assert faults(checks) == {"DST004": "rank 1 did not sign the roll within 25 s"}
+    assert faults(checks) == {"DST004": "rank 1 did not check in within 25 s"}
     unknown = {code for code, check in checks.items() if check.status is Status.UNKNOWN}
     assert unknown == {"DST002", "DST005", "DST006"}
     assert checks["DST002"].required

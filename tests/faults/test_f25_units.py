@@ -46,6 +46,6 @@ def test_memory_that_is_in_use_already(capsys: Any, tmp_path: Path, monkeypatch:
     code, report = run(*ASKED)
     assert code == 1
     (finding,) = [finding for finding in report["findings"] if finding["code"] == "GPU002"]
-    assert "21,504 of 81,920 MiB are in use already" in finding["message"]
+    assert "21,504 of 81,920 MiB are already in use" in finding["message"]
     machine.become(monkeypatch, machine.altered({}))
     assert run(*ASKED)[0] == 0

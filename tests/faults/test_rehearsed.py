@@ -59,7 +59,7 @@ FAULTS = {
     "F25: what the driver counts is not what is told": (
         {"rehearsal.telemetry.driver_mib": 68_000},
         "TEL001",
-        "68,000 MiB by the driver",
+        "68,000 MiB in the driver",
     ),
 }
 

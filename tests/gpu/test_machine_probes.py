@@ -97,7 +97,7 @@ def test_a_tenant_is_found(tenant: None) -> None:
     run = resolve_run("gpu-smoke")
     check = judged(run, replace(NO_FACTS, gpus=gpus.probe_gpus()), Level.GPU)["GPU002"]
     assert check.status is Status.FAIL
-    assert "MiB are in use already" in check.message
+    assert "MiB are already in use" in check.message
 
 
 def test_control_without_a_tenant() -> None:
@@ -135,4 +135,4 @@ def test_a_wrong_value_on_nccl_is_named(tmp_path: Path, monkeypatch: Any) -> Non
     found = probe_distributed(Subject(run.config, tmp_path / "run", tmp_path))
     check = judged(run, replace(NO_FACTS, distributed=found), Level.DISTRIBUTED)["DST002"]
     assert check.status is Status.FAIL
-    assert "the part of rank 1 arrives wrong" in check.message
+    assert "the contribution of rank 1 arrives wrong" in check.message

@@ -28,7 +28,7 @@ from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
 from validators.facts_num import NumericsFacts
 from validators.finding import CheckResult, Level, Status
-from validators.numbers import ATOMIC_GRADIENTS, count_killed
+from validators.numerics_faults import ATOMIC_GRADIENTS, count_killed
 from validators.planning import plan_run
 
 HIDDEN, HEADS, INTERMEDIATE = 256, 4, 768

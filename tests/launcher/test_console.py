@@ -102,7 +102,7 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
 def test_an_error_is_reported_in_the_format_that_was_asked_for(command: Callable[..., Any]) -> None:
     answer = command("plan", "-p", "absent", "--output-format", "json")
     assert answer.code == 2
-    assert answer.json["findings"][0]["message"].startswith("there is no profile 'absent'")
+    assert answer.json["findings"][0]["message"].startswith("unknown profile 'absent'")
     assert answer.err == ""
 
 

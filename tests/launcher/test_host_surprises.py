@@ -41,7 +41,7 @@ def test_a_preflight_finds_the_quota_the_clock_and_the_file(
     found = {finding["code"]: finding for finding in command(*asked).json["findings"]}
     assert {"CKP004", "HST009", "HST012"} <= found.keys()
     assert "cannot be reserved: Disk quota exceeded" in found["CKP004"]["message"]
-    assert "default_config.yaml asks for FSDP 1 by accelerate" in found["HST009"]["message"]
+    assert "default_config.yaml selects FSDP 1 by accelerate" in found["HST009"]["message"]
     assert (found["CKP004"]["severity"], found["HST009"]["severity"]) == ("fail", "warn")
     chosen = {finding["code"] for finding in command(*asked, "distributed.mode=replicated").json["findings"]}
     assert "HST009" not in chosen
@@ -176,7 +176,7 @@ def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(
         for found in command(*asked, "trainer.output_dir=run").json["findings"]
         if found["code"] == "CKP008"
     )
-    assert "holds model_checkpoints of another trainer, which cannot be resumed here" in fresh["message"]
+    assert "holds model_checkpoints of another trainer, which cannot be resumed" in fresh["message"]
     assert fresh["hint"].endswith(f"model.pretrained_checkpoint: {newest}")
     resumed = command(*asked, "trainer.output_dir=new", "--set", f"trainer.resume_from_checkpoint={newest}")
     (refused,) = (found for found in resumed.json["findings"] if found["code"] == "CKP007")

@@ -29,11 +29,11 @@ def test_a_kernel_of_gpus_is_refused_on_a_cpu(
     asked = (command, "-c", "run.yaml", "--set", f"model.attn_backend={kernel}")
     text = run_child(*asked)
     assert text.code == 1
-    assert f"{kernel} runs on CUDA only and the run has a CPU" in text.out + text.err
+    assert f"{kernel} needs CUDA, but the run uses the CPU" in text.out + text.err
     told = run_child(*asked, "--output-format", "json")
     assert told.code == 1
     found = {finding["code"]: finding for finding in told.json["findings"]}["ATT003"]
-    assert found["message"] == f"{kernel} runs on CUDA only and the run has a CPU"
+    assert found["message"] == f"{kernel} needs CUDA, but the run uses the CPU"
     assert not Path("run/checkpoints").exists()
 
 

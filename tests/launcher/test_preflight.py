@@ -230,7 +230,7 @@ def test_what_another_run_s_rehearsal_measured_is_not_told(command: Run, machine
     other = ("preflight", "-p", "a100-prod", "--facts", "kept.json", "--set", "optimizer.eps=1e-7")
     answer = command(*other)
     assert answer.code == 3
-    assert "measured for another config: optimizer.eps 1e-08, here 1e-07" in answer.out
+    assert "measured for another config: optimizer.eps 1e-08, now 1e-07" in answer.out
     assert "measured speed" not in answer.out
     assert checks_of(command(*other, *JSON).json)["GPU001"] == "pass"
 

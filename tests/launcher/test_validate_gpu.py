@@ -17,7 +17,7 @@ from launcher.probes import numerical, ranks
 from launcher.probes.probe import IncompleteError, Probe, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
-from validators.numbers import count_killed
+from validators.numerics_faults import count_killed
 
 Run = Callable[..., Any]
 RECORDED = json.loads(
@@ -74,7 +74,7 @@ def test_a_fault_that_no_probe_sees_fails(command: Run, answer: dict[str, Any]) 
     said = command("validate-gpu", "-p", "a100-prod")
     assert said.code == 1
     assert "mutants killed 5/6" in said.out
-    assert "does not see a planted fault" in said.out
+    assert "missed a planted fault" in said.out
 
 
 def test_the_numbers_are_shown_with_their_path(command: Run, answer: dict[str, Any]) -> None:

@@ -15,7 +15,16 @@ ROOT = Path(__file__).parents[2]
 RULES = tuple(path for path in sorted((ROOT / "validators/rules").glob("*.py")) if path.stem != "__init__")
 JUDGES = tuple(
     ROOT / "validators" / f"{name}.py"
-    for name in ("core", "verdict", "waivers", "numbers", "links", "thresholds", "versions", "planning")
+    for name in (
+        "core",
+        "verdict",
+        "waivers",
+        "numerics_faults",
+        "interconnect",
+        "thresholds",
+        "versions",
+        "planning",
+    )
 )
 PROBES = tuple(
     ROOT / "neobert/probes" / f"{name}.py"

@@ -79,7 +79,7 @@ def test_one_leaked_key_in_one_layer_and_head(verdict_on, leak):
     leak(one_key)
     checks = verdict_on()
     assert checks["NUM001"].status is Status.FAIL
-    assert "1 tokens hear of another segment" in checks["NUM001"].message
+    assert "1 tokens attend to another segment" in checks["NUM001"].message
 
 
 def test_cu_seqlens_off_by_one(verdict_on, monkeypatch):
@@ -105,7 +105,7 @@ def test_positions_not_reset_by_the_collator(verdict_on, monkeypatch):
     monkeypatch.setattr(microbatch.Assembler, "build", running_on)
     checks = verdict_on()
     assert checks["NUM002"].status is Status.FAIL
-    assert "do not start anew" in checks["NUM002"].message
+    assert "do not restart" in checks["NUM002"].message
 
 
 def test_positions_not_reset_by_the_model(verdict_on, monkeypatch):
@@ -131,7 +131,7 @@ def test_causal_mask_on_in_the_encoder(verdict_on, monkeypatch):
     monkeypatch.setattr(attention, "_segmented_sdpa", causal)
     checks = verdict_on()
     assert checks["NUM003"].status is Status.FAIL
-    assert "does not hear of late ones" in checks["NUM003"].message
+    assert "does not attend to later ones" in checks["NUM003"].message
     assert checks["NUM002"].status is Status.FAIL  # and its numbers are wrong
     assert checks["NUM001"].status is Status.PASS  # no segment hears of another
 
@@ -160,7 +160,7 @@ def test_a_step_that_never_repeats_is_unknown_to_isolation(verdict_on, leak):
     leak(lambda layer, out, q, k, v: out + 1e-3 * torch.randn_like(out))
     checks = verdict_on()
     assert checks["NUM001"].status is Status.UNKNOWN
-    assert "cannot be told from noise" in checks["NUM001"].message
+    assert "cannot be distinguished from noise" in checks["NUM001"].message
     assert checks["NUM004"].status is Status.WARN
 
 
@@ -205,4 +205,4 @@ def test_a_probe_that_always_passes_is_betrayed_by_what_it_does_not_see(
     monkeypatch.setattr(mutants, function, lambda *_: sound[probe])
     check = verdict_on()[code]
     assert check.status is (Status.WARN if code == "NUM004" else Status.FAIL)
-    assert "does not see a planted fault" in check.message
+    assert "missed a planted fault" in check.message

@@ -26,7 +26,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_lock_is_current() -> None:
     assert lock.shipped_hashes() == pins.read_pins(), (
-        "read the change, then `python -m profiles.lock --write`"
+        "review the change, then run `python -m profiles.lock --write`"
     )
     assert set(pins.read_pins()) == set(list_profiles())
 
@@ -111,12 +111,12 @@ def test_a_damaged_lock_is_named_and_can_be_written_anew(
 ) -> None:
     before = copied.read_bytes()
     copied.write_bytes(content)
-    with pytest.raises(ProjectError, match="the lock of the profiles is damaged") as raised:
+    with pytest.raises(ProjectError, match=r"profiles\.lock cannot be read") as raised:
         load_profile("a100-prod")
     assert (raised.value.code, raised.value.place) == ("CFG005", str(copied))
     assert raised.value.hint
     assert lock.main(["--check"]) == 2
-    assert "the lock of the profiles is damaged" in capsys.readouterr().out
+    assert "profiles.lock cannot be read" in capsys.readouterr().out
     assert command(["lint", str(inherit.SHIPPED / "smoke")]) == 2
     told = capsys.readouterr().out
     assert "CFG005" in told

@@ -65,9 +65,9 @@ def test_a_name_that_is_shipped_cannot_be_taken(write: Write) -> None:
     [
         ("a100prod", "did you mean a100-prod?"),
         ("cpu_demo", "did you mean cpu-demo?"),
-        ("tpu", "the profiles are 2xa100-prod, 8xh200-prod, a100-prod, cpu-demo"),
-        ("", "the profiles are"),
-        ("../production/a100-prod", "the profiles are"),
+        ("tpu", "available profiles: 2xa100-prod, 8xh200-prod, a100-prod, cpu-demo"),
+        ("", "available profiles:"),
+        ("../production/a100-prod", "available profiles:"),
     ],
 )
 def test_an_unknown_profile_is_answered_with_the_one_that_was_meant(name: str, hint: str) -> None:
@@ -81,7 +81,7 @@ def test_a_run_file_in_place_of_a_profile_is_told_its_option(run_file: Callable[
     path = run_file("profile: cpu-demo\n")
     with pytest.raises(ProjectError) as caught:
         resolve_run(str(path))
-    assert caught.value.hint == f"it is a file: --config {path}"
+    assert caught.value.hint == f"{path} is a file: use --config {path}"
 
 
 def test_a_search_path_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
         (
             MINE.replace("name: mine", "name: yours"),
             ProjectError,
-            "file is named mine, and about.name is yours",
+            "file is named mine, but about.name is yours",
         ),
-        (MINE.replace("cpu-demo", "[cpu-demo]"), ProjectError, "extends names one profile"),
+        (MINE.replace("cpu-demo", "[cpu-demo]"), ProjectError, "extends must be the name of one profile"),
         (MINE.replace("kind: smoke", "kind: prod"), ConfigError, "one of production, smoke, base"),
         (MINE.replace("kind: smoke", "knd: smoke"), ConfigError, "did you mean kind?"),
         (MINE.replace("To try things.", "x, requires: {gpus: 2}"), ConfigError, "did you mean gpu?"),
@@ -245,7 +245,7 @@ def test_a_profile_file_needs_no_search_path(tmp_path: Path) -> None:
 
 
 def test_a_base_cannot_be_run() -> None:
-    with pytest.raises(ProjectError, match="_neobert is a base, and not to be run"):
+    with pytest.raises(ProjectError, match="_neobert is a base for other profiles and cannot be run"):
         resolve_run("_neobert")
 
 

@@ -25,7 +25,7 @@ from validators.facts import Facts, ProbeRecord
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 from validators.finding import CheckResult, Finding, Level, Status
 from validators.planning import plan_run
-from validators.rehearsed import measurement
+from validators.rehearsal_parts import measurement
 
 WATCHED = WatchdogFacts(budget_s=2.0, detected_s=2.1, survivors=0)
 

@@ -64,7 +64,7 @@ def test_gpu_rules_are_skipped_and_not_required_for_a_cpu_profile():
 def test_production_rules_are_skipped_for_a_smoke_profile():
     _, checks = judged("cpu-demo", levels=(Level.STATIC,))
     assert checks["PRE001"].status is Status.SKIP
-    assert checks["PRE001"].message == "judged for production runs only"
+    assert checks["PRE001"].message == "applies to production runs only"
 
 
 def test_production_rules_hold_for_a_run_without_a_profile():
@@ -151,7 +151,8 @@ def test_an_expired_waiver_lifts_nothing(judge_situation):
 
 
 @pytest.mark.parametrize(
-    ("code", "fragment"), [("BUD002", "lifts nothing"), ("MOD002", "is refused"), ("ZZZ999", "names no rule")]
+    ("code", "fragment"),
+    [("BUD002", "lifts nothing"), ("MOD002", "is refused"), ("ZZZ999", "names an unknown rule")],
 )
 def test_a_waiver_that_does_nothing_is_a_finding(code, fragment, judge_situation):
     (found,) = judge_situation({"config.waivers": [WAIVER | {"code": code}]}).of("CFG009")
@@ -185,7 +186,7 @@ def test_an_argument_does_not_answer_for_arguments(is_in_the_file, judge_situati
 def test_a_reason_that_nobody_can_read_lifts_nothing(reason, judge_situation):
     result = judge_situation(UNDECLARED | {"config.waivers": [WAIVER | {"reason": reason}]})
     assert result.status("BUD002") is Status.FAIL
-    assert "gives no reason that can be read" in result.of("CFG009")[0].message
+    assert "has no readable reason" in result.of("CFG009")[0].message
 
 
 @pytest.mark.parametrize("reason", ["just enough", "10% is ok!", "разгон пакета", "批次大小由人工逐步增加的"])

@@ -12,7 +12,7 @@ from profiles.registry import Requirements, resolve_run
 from validators.facts_io import facts_from_json
 from validators.finding import Severity
 from validators.planning import plan_run
-from validators.remaining import seconds_left
+from validators.remaining_steps import seconds_left
 from validators.rule import RULES
 
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
@@ -104,7 +104,7 @@ def test_an_end_that_the_trainer_knows_needs_no_signal(is_known, severity):
     job = with_scheduler(walltime_left_s=3600.0, signal_lead_s=0.0, end_is_known=is_known)
     (one,) = violations("HST005", job, eta_s=7200.0)
     assert one.severity is severity
-    assert "its signal leads by 0 s" in one.message
+    assert "its signal comes 0 s before the kill" in one.message
 
 
 def resumed(facts, step, **changes):

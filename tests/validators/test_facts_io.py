@@ -84,7 +84,7 @@ def broken(path, value):
         (broken("weather", "rain"), "unknown field weather"),
         (broken("disk.colour", "red"), "disk: unknown field colour"),
         (broken("disk", {"path": "/"}), "disk: missing field"),
-        (broken("disk.free_mib", 1.5), "disk.free_mib: int is expected, not 1.5"),
+        (broken("disk.free_mib", 1.5), "disk.free_mib: expected int, got 1.5"),
         (broken("disk.free_mib", True), "disk.free_mib: int is expected"),
         (broken("disk.is_writable", 1), "disk.is_writable: bool is expected"),
         (broken("disk", []), "disk: an object is expected"),
@@ -93,14 +93,14 @@ def broken(path, value):
         (broken("probes.0.status", "fine"), "probes.0.status: one of ok"),
         (broken("host.environment", {"A": 1}), "host.environment.A: str is expected"),
         (broken("scheduler.signal_lead_s", None), "scheduler.signal_lead_s: float is expected"),
-        (RECORDED.replace('"signal_lead_s": 0.0', '"signal_lead_s": NaN'), "NaN is no JSON number"),
+        (RECORDED.replace('"signal_lead_s": 0.0', '"signal_lead_s": NaN'), "NaN is not a JSON number"),
         (
             RECORDED.replace('"signal_lead_s": 0.0', '"signal_lead_s": 1e999'),
-            "a finite number is expected, not inf",
+            "expected a finite number, got inf",
         ),
         (
             RECORDED.replace('"signal_lead_s": 0.0', f'"signal_lead_s": {10**400}'),
-            "a finite number is expected",
+            "expected a finite number",
         ),
     ],
 )

@@ -48,9 +48,9 @@ def test_the_value_that_a_hint_names_ends_the_finding(
 @pytest.mark.parametrize(
     ("max_steps", "said"),
     [
-        (1, "raise trainer.max_steps: one step has none before it"),
+        (1, "raise trainer.max_steps above 1"),
         (3, "set trainer.save_steps to 1"),
-        (5, "set trainer.save_steps to 2, or to less but above 0"),
+        (5, "set trainer.save_steps to 2 or less, but above 0"),
     ],
 )
 def test_a_first_save_is_advised_in_the_first_half(max_steps: int, said: str) -> None:

@@ -61,7 +61,7 @@ def test_a_step_of_original_moves_by_its_width(factor: float, count: int) -> Non
     [
         ("a100-prod", "judges production"),
         (None, "judges production"),
-        ("cpu-demo", "no tensor cores"),
+        ("cpu-demo", "uses no GPU"),
         ("gpu-smoke", ""),
     ],
 )

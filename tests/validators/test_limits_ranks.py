@@ -15,7 +15,7 @@ from tests.validators.judging import (
     with_facts,
 )
 from validators.finding import Severity
-from validators.links import PCIE_LANE_BYTES_PER_S
+from validators.interconnect import PCIE_LANE_BYTES_PER_S
 from validators.rule import RULES, CannotTellError
 from validators.rules.dst import _most_common
 
@@ -92,7 +92,7 @@ def test_most_ranks_are_right(said: dict[int, str], usual: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("senders", "said"), [((), "no single part is wrong"), ((1,), "the part of rank 1 arrives wrong")]
+    ("senders", "said"), [((), "no single rank is wrong"), ((1,), "the contribution of rank 1 arrives wrong")]
 )
 def test_who_sent_what_is_wrong(senders: tuple[int, ...], said: str) -> None:
     wrong = replace(FACTS.distributed.collectives[0], wrong_at=(0,), wrong_from=senders)
@@ -109,6 +109,6 @@ def test_the_drill_names_whom_it_missed(missed: tuple[int, ...], said: str) -> N
 def test_links_are_judged_between_gpus_only() -> None:
     skipped = RULES["DST003"].inapplicable
     assert skipped(TWO, None) == ""
-    assert skipped(run_of(), None) == "a node has one process"
+    assert skipped(run_of(), None) == "each node runs one process"
     assert skipped(run_of("distributed.nproc_per_node=2", profile="cpu-demo"), None)
     assert skipped(run_of("distributed.nproc_per_node=2", profile=None), None)

@@ -38,7 +38,7 @@ def test_a_rate_that_is_zero_from_the_second_step() -> None:
     run = ("scheduler.total_steps=1", "scheduler.warmup_steps=0", "scheduler.final_lr_ratio=0.0")
     assert judged(*run) == [("scheduler.total_steps", None)]
     (one,) = found("SCH001", run_of(*run, profile="h200-prod"))
-    assert "99,999 of 100,000 steps lie behind the decay, at 0 of the peak" in one.message
+    assert "99,999 of 100,000 steps come after the decay, at 0 of the peak rate" in one.message
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_checkpointing_that_would_make_it_fit(more: float, count: int) -> None:
     run = run_of("trainer.gradient_checkpointing=false", "model.kernel_backend=torch")
     said = found("MOD003", run, device_memory_mib=device, memory_mib=0.9 * device + more)
     assert len(said) == count
-    assert all("with model.kernel_backend torch" not in one.hint for one in said)
+    assert all("and model.kernel_backend to torch" not in one.hint for one in said)
 
 
 @pytest.mark.parametrize(("step", "count"), [(0.0, 1), (-0.01, 0)])
@@ -106,18 +106,21 @@ def test_checkpointing_that_would_just_fit_is_offered(step: float, count: int) -
 def test_own_kernels_have_to_go_for_checkpointing() -> None:
     run = run_of("model.kernel_backend=triton", "model.attn_backend=auto")
     (one,) = found("MOD003", run, device_memory_mib=100_000.0, memory_mib=95_000.0)
-    assert "with model.kernel_backend torch" in one.hint
+    assert "and model.kernel_backend to torch" in one.hint
 
 
 LARGE = ("trainer.per_device_train_batch_size=256", "trainer.gradient_accumulation_steps=1")
-LOWER, SHORTEN = "lower the batch per device and accumulate", "shorten the rows, or take a smaller model"
+LOWER, SHORTEN = (
+    "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps",
+    "lower dataset.max_seq_length, or use a smaller model",
+)
 RECOMPUTE = "set trainer.gradient_checkpointing to true"
 
 
 @pytest.mark.parametrize(
     ("profile", "overrides", "hint"),
     [
-        ("h200-prod", LARGE, f"{LOWER}, or {RECOMPUTE} with model.kernel_backend torch"),
+        ("h200-prod", LARGE, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"),
         ("a100-prod", LARGE, f"{LOWER}, or {RECOMPUTE}"),
         ("a100-prod", ("trainer.per_device_train_batch_size=2048",), LOWER),
         ("a100-prod", ("model.hidden_size=12288",), SHORTEN),

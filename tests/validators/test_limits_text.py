@@ -28,8 +28,8 @@ def test_the_key_that_names_the_text_is_named(overrides: tuple[str, ...], path: 
 @pytest.mark.parametrize(
     ("overrides", "path", "says"),
     [
-        ((), "tokenizer.name", "there is no tokenizer named "),
-        (("tokenizer.path=tokens", "tokenizer.name=null"), "tokenizer.path", "there is no tokenizer in "),
+        ((), "tokenizer.name", "no tokenizer named "),
+        (("tokenizer.path=tokens", "tokenizer.name=null"), "tokenizer.path", "no tokenizer in "),
     ],
 )
 def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], path: str, says: str) -> None:
@@ -82,4 +82,4 @@ def test_targets_are_counted_in_what_a_device_takes_at_a_time() -> None:
     tiny = ("dataset.max_seq_length=4", "trainer.per_device_train_batch_size=1")
     assert found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.25")) == []
     (one,) = found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.2"))
-    assert one.message == "20.000% of the tokens are predicted: 0.8 on the average in a microbatch of 4"
+    assert one.message == "20.000% of the tokens are masked: 0.8 on average in a microbatch of 4"

@@ -73,7 +73,10 @@ def test_an_evaluation_shows_more_than_noise_from_a_thousand_targets() -> None:
 def test_an_evaluation_is_estimated_where_nobody_looked_and_judged_only_where_it_can_be() -> None:
     samples = "dataset.eval_samples=300000"  # of 217 tokens
     (one,) = found("BUD003", run_of("trainer.eval_steps=100", NO_LIMIT, samples), NO_FACTS, **STEP)
-    assert "about 65,100,000 tokens takes 21.7 s, 22% of the training between two" in one.message
+    assert (
+        "about 65,100,000 tokens takes 21.7 s, 22% of the training time between two evaluations"
+        in one.message
+    )
     for unknown in ((samples, "dataset.eval_split=test"), ("dataset.eval_samples=null",)):
         assert found("BUD003", run_of(*unknown, "trainer.eval_steps=1", NO_LIMIT), NO_FACTS, **STEP) == []
 
@@ -115,7 +118,7 @@ def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
     assert found("OPT005", run_of(*muon)) == []
     assert found("OPT005", run_of(*muon, "optimizer.muon_lr=0.02")) != []
     (one,) = found("OPT005", run_of("optimizer.lr=1e-3", "optimizer.weight_decay=10.0"))
-    assert "erases 1.00% of every matrix: half of what a step learned is gone 69 steps later" in one.message
+    assert "removes 1.00% of every matrix: half of an update is gone 69 steps later" in one.message
     (one,) = found("OPT005", run_of("optimizer.lr=1.0", "optimizer.weight_decay=1.0"))
     assert one.message.endswith("erases 100.00% of every matrix")
 
@@ -133,7 +136,10 @@ def test_a_percentage_that_looks_like_a_share(key: str, is_share: bool) -> None:
 def test_a_share_in_percent_says_what_it_comes_to() -> None:
     (one,) = found("SCH001", run_of("scheduler.warmup_percent=0.05"))
     assert "0.05 percent of 50,000 steps are 25" in one.message
-    assert one.hint == "write 5 if a share was meant, else scheduler.warmup_steps"
+    assert (
+        one.hint
+        == "set scheduler.warmup_percent to 5 if a fraction was meant, else use scheduler.warmup_steps"
+    )
 
 
 def told(environment: dict[str, str], *overrides: str) -> list[str]:
@@ -170,8 +176,8 @@ def test_unused_gpus_are_counted_and_those_in_use_are_left_out() -> None:
     gpu = FACTS.gpus[0]
     gpus = tuple(replace(gpu, index=index, uuid=f"GPU-{index}") for index in range(4))
     (one,) = found("GPU009", run_of(), replace(FACTS, gpus=gpus))
-    assert one.message == "3 of 4 visible GPUs would stay idle: 1, 2, 3"
+    assert one.message == "3 of 4 visible GPUs would be idle: 1, 2, 3"
     assert "CUDA_VISIBLE_DEVICES=0 " in one.hint
     taken = (*gpus[:2], replace(gpus[2], memory_used_mib=40_000), gpus[3])
     (one,) = found("GPU009", run_of("distributed.nproc_per_node=2"), replace(FACTS, gpus=taken))
-    assert one.message == "1 of 4 visible GPUs would stay idle: 3"
+    assert one.message == "1 of 4 visible GPUs would be idle: 3"

@@ -10,7 +10,7 @@ import pytest
 from tests.validators.judging import FACTS
 from validators.facts_io import facts_from_json
 from validators.finding import Severity, Status
-from validators.numbers import count_killed
+from validators.numerics_faults import count_killed
 
 FIRST = "facts.numerics.paths.0"
 PROBES = f"{FIRST}.probes"
@@ -19,29 +19,29 @@ OWN = {f"{FIRST}.attention": "triton_packed", f"{FIRST}.dispatched": "triton_pac
 
 FAULTS = [
     # code, base, what varies, failing, passing, part of the message
-    ("NUM001", {}, f"{PROBES}.isolation.largest_cross_gradient", 1e-9, 0.0, "where exactly 0 belongs"),
+    ("NUM001", {}, f"{PROBES}.isolation.largest_cross_gradient", 1e-9, 0.0, "(must be 0)"),
     ("NUM001", {}, f"{PROBES}.padding.leaked_tokens", 1, 0, "the padding"),
     ("NUM001", {}, f"{PROBES}.padding.largest_cross_gradient", 1e-9, 0.0, "the padding"),
     ("NUM001", {}, f"{PROBES}.isolation.responding", 12, 13, "did not respond"),
     ("NUM001", {}, f"{PROBES}.isolation.smallest_own_gradient", 0.0, 0.1, "did not respond"),
     ("NUM001", {}, f"{FIRST}.dispatched", "sdpa", "torch_varlen", "torch_varlen was resolved, and sdpa ran"),
-    ("NUM001", {}, f"{FIRST}.dispatched", "", "torch_varlen", "none that said so ran"),
-    ("NUM001", {}, f"{FIRST}.mutants.0.probes.isolation.leaked_tokens", 0, 1, "does not see a planted fault"),
+    ("NUM001", {}, f"{FIRST}.dispatched", "", "torch_varlen", "an unreported kernel ran"),
+    ("NUM001", {}, f"{FIRST}.mutants.0.probes.isolation.leaked_tokens", 0, 1, "missed a planted fault"),
     ("NUM001", {}, f"{FIRST}.mutants.1.probes.padding.leaked_tokens", 0, 1, "one padding key heard"),
-    ("NUM002", {}, f"{PROBES}.parity.forward_max_ratio", 2.01, 2.0, "largest error of the logits"),
-    ("NUM002", {}, f"{PROBES}.parity.backward_max_ratio", 2.01, 2.0, "largest error of the gradients"),
+    ("NUM002", {}, f"{PROBES}.parity.forward_max_ratio", 2.01, 2.0, "maximum error of the logits"),
+    ("NUM002", {}, f"{PROBES}.parity.backward_max_ratio", 2.01, 2.0, "maximum error of the gradients"),
     ("NUM002", {}, f"{PROBES}.parity.backward_mean_ratio", 2.01, 2.0, "mean error of the gradients"),
     ("NUM002", {}, f"{PROBES}.parity.is_finite", False, True, "not finite"),
-    ("NUM002", {}, f"{PROBES}.rotation.misplaced", 1, 0, "do not start anew"),
+    ("NUM002", {}, f"{PROBES}.rotation.misplaced", 1, 0, "do not restart"),
     ("NUM002", {}, f"{PROBES}.rotation.largest_error", 0.00098, 0.00097, "computed in fp32"),
     ("NUM002", {f"{PROBES}.rotation.max_position": 8192},
      f"{PROBES}.rotation.largest_error", 0.00196, 0.00195, "computed in fp32"),
     ("NUM002", {}, f"{FIRST}.is_long_finite", False, True, "one document of 1,024 tokens"),
     ("NUM002", {}, "facts.numerics.initial_loss", 11.88, 11.87, "a new model's loss"),
     ("NUM002", {}, "facts.numerics.initial_loss", 8.77, 8.78, "a new model's loss"),
-    ("NUM003", {}, f"{PROBES}.direction.late_moved", 7, 8, "does not hear of early ones"),
+    ("NUM003", {}, f"{PROBES}.direction.late_moved", 7, 8, "does not attend to earlier ones"),
     ("NUM003", {f"{PROBES}.direction.early_moved": 0, f"{PROBES}.direction.late_moved": 0},
-     f"{PROBES}.direction.documents", 0, 0, "does not hear of early ones"),
+     f"{PROBES}.direction.documents", 0, 0, "does not attend to earlier ones"),
     ("NUM004", ATOMS, f"{FIRST}.attention", "triton_packed", "torch_varlen", "differ in 4 gradients"),
     ("NUM004", ATOMS, f"{FIRST}.attention", "flex", "sdpa", "differ in 4 gradients"),
     ("GPU005", {"facts.devices.0.burst_flops": 2.33e14},
@@ -66,7 +66,7 @@ def test_a_fault_is_named_and_its_neighbour_is_not(row, judge_situation):
 
 DOUBTS = [
     ("NUM001", {f"{PROBES}.isolation": None}, "isolation was not measured"),
-    ("NUM001", {f"{PROBES}.isolation.unstable": 1e-6}, "cannot be told from noise"),
+    ("NUM001", {f"{PROBES}.isolation.unstable": 1e-6}, "cannot be distinguished from noise"),
     ("NUM001", {f"{PROBES}.isolation.unstable": 1e-6, f"{PROBES}.isolation.leaked_tokens": 9}, "from noise"),
     ("NUM001", {f"{FIRST}.mutants": []}, "no fault was planted for isolation"),
     ("NUM002", {f"{PROBES}.rotation": None}, "rotation was not measured"),
@@ -133,7 +133,7 @@ def test_a_causal_model_is_held_to_what_it_declares(judge_situation):
     deaf = causal | {f"{PROBES}.direction.early_moved": 0}
     assert judge_situation(deaf).status("NUM003") is Status.PASS
     (finding,) = judge_situation(causal).of("NUM003")
-    assert "early tokens hear of late ones in 8 documents of a causal model" in finding.message
+    assert "early tokens attend to later ones in 8 documents of a causal model" in finding.message
 
 
 def test_a_compiled_path_is_asked_for_what_it_can_show(judge_situation):
@@ -142,7 +142,7 @@ def test_a_compiled_path_is_asked_for_what_it_can_show(judge_situation):
     judged = judge_situation(compiled)
     assert {judged.status(code) for code in ("NUM001", "NUM002", "NUM003", "NUM004")} == {Status.PASS}
     said = judge_situation(compiled | {f"{PROBES}.isolation.leaked_tokens": 1}).of("NUM001")
-    assert "torch, torch_varlen, compiled: 1 tokens hear" in said[0].message
+    assert "torch, torch_varlen, compiled: 1 tokens attend" in said[0].message
 
 
 def test_learned_positions_have_no_rotation(judge_situation):
@@ -207,7 +207,7 @@ def two_devices(slower: float) -> list[dict[str, object]]:
 def test_a_gpu_is_held_against_the_fastest_of_the_run(slower, is_slow, judge_situation):
     both = {"facts.devices": two_devices(slower), "config.distributed.nproc_per_node": 2}
     assert [f.message for f in judge_situation(both).of("GPU005")] == (
-        ["GPU 1 (NVIDIA A100-SXM4-80GB): 269 TFLOP/s, and the fastest GPU of the run reaches 300"]
+        ["GPU 1 (NVIDIA A100-SXM4-80GB): 269 TFLOP/s, but the fastest GPU of the run reaches 300"]
         if is_slow
         else []
     )

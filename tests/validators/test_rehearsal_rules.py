@@ -15,7 +15,7 @@ from validators.facts import Facts
 from validators.facts_io import facts_from_json
 from validators.finding import Severity
 from validators.planning import plan_run
-from validators.rehearsed import measurement
+from validators.rehearsal_parts import measurement
 from validators.rule import RULES, CannotTellError
 from validators.rules.mem_measured import predicted_mib
 
@@ -79,11 +79,11 @@ def test_what_is_no_reason_to_refuse_a_run_warns(code):
 
 def test_a_device_without_room_says_why_the_rest_is_unknown():
     full = replace(FACTS, rehearsal=replace(FOUND, out_of_memory="no room", memory=None))
-    with pytest.raises(CannotTellError, match="the device had no room"):
+    with pytest.raises(CannotTellError, match="the device ran out of memory"):
         said("MEM002", full)
     with pytest.raises(CannotTellError, match="not all of the program ran"):
         said("CFG004", full)
-    assert said("MEM001", full) == ["the device has no room: no room"]
+    assert said("MEM001", full) == ["the device is out of memory: no room"]
 
 
 def test_a_run_that_diverges_fails_and_says_why_the_rest_is_unknown():
@@ -175,11 +175,11 @@ def test_the_plan_takes_what_was_measured():
 
 def test_master_weights_are_fp32():
     halves = with_part("precision", parameters={"float32": 10, "bfloat16": 5})
-    assert said("PRE003", halves) == ["parameters are not all float32: 5 in bfloat16"]
+    assert said("PRE003", halves) == ["not all parameters are float32: 5 in bfloat16"]
 
 
 def test_products_that_nobody_saw_are_no_proof():
-    with pytest.raises(CannotTellError, match="no matrix product was seen"):
+    with pytest.raises(CannotTellError, match="no matrix products were recorded"):
         said("PRE003", with_part("precision", product_flops={"bfloat16": 0.0}))
 
 
@@ -192,9 +192,9 @@ def test_a_cpu_run_declares_fp32():
 def test_blocks_of_one_graph_say_it_once():
     facts = with_part("attention", ran=("flash_attn_2", "", ""))
     assert said("ATT002", facts) == []  # a100-prod compiles
-    with pytest.raises(CannotTellError, match="blocks 1, 2 did not say"):
+    with pytest.raises(CannotTellError, match="blocks 1, 2 did not report"):
         said("ATT002", facts, overridden("trainer.torch_compile=false"))
-    with pytest.raises(CannotTellError, match="no block said"):
+    with pytest.raises(CannotTellError, match="no block reported"):
         said("ATT002", with_part("attention", ran=("", "")))
 
 
@@ -247,13 +247,13 @@ def test_one_resume_is_not_two():
 @pytest.mark.parametrize(
     ("max_steps", "save_steps", "hints"),
     [
-        (200, 2, ["set trainer.save_steps to 21 or more, or write to a faster disk: trainer.output_dir"]),
-        (200, 20, ["set trainer.save_steps to 21 or more, or write to a faster disk: trainer.output_dir"]),
-        (21, 2, ["write to a faster disk: trainer.output_dir"]),
+        (200, 2, ["set trainer.save_steps to 21 or more, or set trainer.output_dir to a faster disk"]),
+        (200, 20, ["set trainer.save_steps to 21 or more, or set trainer.output_dir to a faster disk"]),
+        (21, 2, ["set trainer.output_dir to a faster disk"]),
         (200, 21, []),
         (200, 0, []),
         (20, 20, []),
-        (20, 19, ["write to a faster disk: trainer.output_dir"]),
+        (20, 19, ["set trainer.output_dir to a faster disk"]),
     ],
 )
 def test_a_save_that_takes_longer_than_the_steps_between_two(max_steps, save_steps, hints):
@@ -264,7 +264,7 @@ def test_a_save_that_takes_longer_than_the_steps_between_two(max_steps, save_ste
 
 
 def test_a_checkpoint_of_nothing_is_none():
-    assert said("CKP006", trial(0, num_tensors=0)) == ["the checkpoint held no tensor at all"]
+    assert said("CKP006", trial(0, num_tensors=0)) == ["the checkpoint holds no tensors"]
 
 
 @pytest.mark.parametrize(("factor", "count"), [(1.0, 0), (1.0 + 5e-7, 0), (1.00001, 1)])
@@ -289,9 +289,9 @@ def test_what_a_new_model_knows(ratio, count):
 @pytest.mark.parametrize(
     ("losses", "path", "told"),
     [
-        ({"last": None}, "optimizer.lr", "to no finite number"),
-        ({"first": None}, "datacollator.mlm_probability", "before anything was learned"),
-        ({"first": None, "last": None}, "datacollator.mlm_probability", "before anything was learned"),
+        ({"last": None}, "optimizer.lr", "to not finite"),
+        ({"first": None}, "datacollator.mlm_probability", "before the first update"),
+        ({"first": None, "last": None}, "datacollator.mlm_probability", "before the first update"),
     ],
 )
 def test_a_loss_that_is_no_number_has_not_fallen(losses, path, told):
@@ -305,7 +305,7 @@ def test_a_first_loss_that_is_no_number_fails_trained_weights_too():
     facts = with_part("learning", initial_loss=None)
     for run in (RUN, overridden("model.pretrained_checkpoint=some/folder")):
         (message,) = said("NUM005", facts, run)
-        assert message.startswith("the first loss is no finite number; ln(")
+        assert message.startswith("the initial loss is not finite, but ln(")
 
 
 def test_an_evaluation_that_was_not_heard_of():
@@ -356,7 +356,7 @@ def test_a_field_that_is_missing():
 
 
 def test_a_driver_that_says_nothing_leaves_it_unknown():
-    with pytest.raises(CannotTellError, match="the driver did not say"):
+    with pytest.raises(CannotTellError, match="the driver did not report"):
         said("TEL001", with_part("telemetry", driver_mib=None))
     with pytest.raises(CannotTellError, match="others came"):
         said("TEL001", with_part("telemetry", driver_mib=None, driver_reason="others came"))

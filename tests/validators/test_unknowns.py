@@ -27,12 +27,12 @@ NO_TEXT = {"facts.inspection.refusal.code": "DAT001"}
 NO_TOKENIZER = {"facts.inspection.refusal.code": "TOK001"}
 
 ROWS: list[tuple[str, dict[str, Any], str]] = [
-    *[(code, ABSENT, "rank 1 did not come") for code in ("DST002", "DST003", "DST005", "DST006")],
+    *[(code, ABSENT, "rank 1 did not start") for code in ("DST002", "DST003", "DST005", "DST006")],
     *[
         (code, TWO | {"facts.distributed.backend": "gloo"}, "met on processors")
         for code in ("DST002", "DST003", "DST005", "DST006")
     ],
-    ("DST002", TWO | {"facts.distributed.collectives": []}, "no collective was tried"),
+    ("DST002", TWO | {"facts.distributed.collectives": []}, "no collective was run"),
     ("DST003", TWO | NO_LINKS, "how the GPUs are connected"),
     ("DST003", TWO | {"facts.distributed.bus_bytes_per_s": None}, "how the GPUs are connected"),
     ("DST005", TWO | {"facts.distributed.parameters": []}, "no model was built"),
@@ -43,9 +43,9 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ],
     ("DAT014", UNREACHED | HUB_TEXT | NO_TEXT, "DAT001: nobody answers; data: was not probed"),
     ("DAT014", UNREACHED | HUB_TOKENIZER | NO_TOKENIZER, "TOK001: nobody answers; data: was not probed"),
-    ("DAT003", {f"{PREPARED}.sampled_microbatches": 0}, "one microbatch for every rank"),
+    ("DAT003", {f"{PREPARED}.sampled_microbatches": 0}, "fewer microbatches than ranks"),
     ("DAT004", {f"{PREPARED}.epochs": None}, "length of the text is not known"),
-    ("NUM006", {f"{PREPARED}.num_maskable": 0}, "no token of the sample may be masked"),
+    ("NUM006", {f"{PREPARED}.num_maskable": 0}, "no token of the sample can be masked"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The rules, one module a family. Importing this package registers all of them."""
+"""Rules, one module per topic. Importing this package registers all of them."""
 
 from validators.rules import (  # noqa: F401
     att,

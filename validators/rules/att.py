@@ -1,4 +1,4 @@
-"""ATT: the attention kernel, and whether it keeps packed documents apart."""
+"""ATT: the requested attention kernel and the isolation of packed documents."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ VARLEN = {
     "auto": tuple(PACKAGES),
 }
 PATH = "model.attn_backend"
-WAY_OUT = {
-    "auto": "install the kernel, or name another",
-    "flash_attn_varlen": f"{INSTALL['flash']}, or set it to auto or torch_varlen",
-    "torch_varlen": "set it to auto, or sdpa in a smoke run",
-    "flex": "pip install triton, or set it to auto",
+FIXES = {
+    "auto": "install the package of one kernel, or set model.attn_backend to sdpa",
+    "flash_attn_varlen": f"{INSTALL['flash']}, or set model.attn_backend to auto or torch_varlen",
+    "torch_varlen": "set model.attn_backend to auto, or to sdpa in a smoke run",
+    "flex": "pip install triton, or set model.attn_backend to auto",
 }
 
 
@@ -39,18 +39,18 @@ def _device(run: ResolvedRun) -> str:
 
 @rule("ATT003", "packing-without-isolation", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Packed documents with a kernel that cannot keep them apart on the run's device and precision.
+    """Packed documents with an attention kernel that cannot separate them on this device or precision.
 
     ## What it does
-    Packing needs boundaries inside the kernel: the varlen kernels on CUDA in bf16, or segmented SDPA
-    anywhere. Refuses a varlen kernel where the profile has no GPU or the run computes in fp32, for padded
-    rows too, which the trainer would refuse, and `flex` where there is no GPU, for want of a gradient; `auto`
-    takes what is legal. Where the run was rehearsed, no packed microbatch may have come with a mask: the
-    kernels that take both ignore the boundaries.
+    Packing needs document boundaries inside the kernel: a varlen kernel on CUDA in bf16, or segmented SDPA on
+    any device. Fails if a varlen kernel is set but the profile has no GPU or the run computes in fp32 (for
+    padded rows too: the trainer rejects them), and if `flex` is set without a GPU, where it has no backward
+    pass. `auto` selects a supported kernel. If the run was rehearsed, also fails if a packed microbatch came
+    with an attention mask: kernels that accept both ignore the boundaries.
 
     ## Why is this bad?
-    The usual way out, a dense mask of ones over packed rows, lets every document read its neighbours. The
-    loss falls all the same, so nobody sees it.
+    The usual workaround, a dense mask of ones over packed rows, lets every document attend to its
+    neighbours. The loss still falls, so nothing reveals the leak.
 
     ## Example
     ```yaml
@@ -68,33 +68,34 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
       mixed_precision: bf16
     ```
     """
-    seen = facts.rehearsal.attention if facts.rehearsal is not None else None
-    if seen is not None and seen.has_mask_with_packing:
-        message = (
-            "packed microbatches come with an attention mask, by which every document reads its neighbours"
-        )
-        yield Violation("datacollator.pack_sequences", message, "give the kernel cu_seqlens, and no mask")
+    attention = facts.rehearsal.attention if facts.rehearsal is not None else None
+    if attention is not None and attention.has_mask_with_packing:
+        message = "packed microbatches come with an attention mask, so documents attend to their neighbours"
+        yield Violation("datacollator.pack_sequences", message, "pass cu_seqlens to the kernel and no mask")
     backend = run.config.model.attn_backend
     if backend not in ("flash_attn_varlen", "torch_varlen", "flex"):
         return
     if _device(run) == "cpu":
-        yield Violation(PATH, f"{backend} runs on CUDA only and the run has a CPU", "set it to auto or sdpa")
+        hint = "set model.attn_backend to auto or sdpa"
+        yield Violation(PATH, f"{backend} needs CUDA, but the run uses the CPU", hint)
     elif backend != "flex" and run.config.trainer.mixed_precision != "bf16":
-        yield Violation(PATH, f"{backend} takes bf16 only", "set trainer.mixed_precision to bf16")
+        precision = run.config.trainer.mixed_precision
+        hint = "set trainer.mixed_precision to bf16"
+        yield Violation(PATH, f"{backend} needs bf16, but trainer.mixed_precision is {precision}", hint)
 
 
 @rule("ATT004", "flash-off", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
 def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A production run on GPUs without a flash kernel.
+    """A production run on GPUs without a flash attention kernel.
 
     ## What it does
-    Refuses `sdpa` over packed documents for a production profile that requires CUDA: they go through it one
-    by one, in a loop. On a CPU, and in smoke runs that compare against it, it is the reference; padded rows
-    go through it anywhere.
+    Fails if a production profile that requires CUDA uses `sdpa` for packed documents: SDPA then runs one call
+    per document. On a CPU, and in smoke runs that compare against it, `sdpa` is the reference. Padded
+    rows use it everywhere.
 
     ## Why is this bad?
-    Measured on an H200 with packed rows of 1024, the loop reached 3.5 % of the matrix peak, and the
-    varlen kernels on the same work more than ten times that.
+    Measured on an H200 with packed rows of 1024 tokens, the loop reached 3.5 % of the matrix peak; varlen
+    kernels were more than ten times faster on the same work.
 
     ## Example
     ```yaml
@@ -114,13 +115,13 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if _device(run) == "cuda" and is_packed and run.config.model.attn_backend == "sdpa":
         yield Violation(
             PATH,
-            "sdpa switches flash attention off for packed documents",
+            "sdpa runs packed documents one call at a time, without flash attention",
             "set model.attn_backend to auto, flash_attn_varlen, torch_varlen or flex",
         )
 
 
-def _asks_for_a_kernel(run: ResolvedRun, plan: Plan) -> str:
-    return "sdpa is legal on every device" if run.config.model.attn_backend == "sdpa" else ""
+def _requests_no_kernel(run: ResolvedRun, plan: Plan) -> str:
+    return "sdpa runs on every device" if run.config.model.attn_backend == "sdpa" else ""
 
 
 @rule(
@@ -129,24 +130,24 @@ def _asks_for_a_kernel(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.FAIL,
     level=Level.GPU,
     needs=("gpus", "software"),
-    inapplicable=_asks_for_a_kernel,
+    inapplicable=_requests_no_kernel,
 )
 def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An attention kernel that is not installed, or not legal on these GPUs.
+    """An attention kernel that is not installed or not supported on these GPUs.
 
     ## What it does
-    Looks for the package of the requested kernel and compares precision, head size and compute capability
-    with what it takes. `flash_attn_varlen` needs one of FlashAttention 4, 3 and 2; with `auto`, at least one
-    varlen kernel has to be legal in a production run. Looks likewise for the packages and the card of
-    `kernel_backend: fused`.
+    Checks that the package of the requested kernel is installed, and that the kernel supports the run's
+    precision, head size and compute capability. `flash_attn_varlen` needs FlashAttention 4, 3 or 2. With
+    `auto`, a production run needs at least one supported varlen kernel. Also checks the package and the
+    compute capability that `kernel_backend: fused` needs.
 
     ## Why is this bad?
-    A trainer that falls back in silence trains on the slow kernel for a week, and on the one that mixes
-    documents if it is unlucky.
+    A trainer that falls back silently trains on the slow kernel for a week, or on a kernel that
+    leaks attention across documents.
 
     ## Example
     ```text
-    model.attn_backend: flash_attn_varlen, and no FlashAttention is installed
+    model.attn_backend: flash_attn_varlen, but FlashAttention is not installed
     ```
 
     ## Use instead
@@ -155,46 +156,47 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     backend = run.config.model.attn_backend
-    fused_obstacle = _obstacle_to_fused(facts) if run.config.model.kernel_backend == "fused" else ""
-    if fused_obstacle:
-        hint = f"{INSTALL['fused']} on a Hopper card, or set it to auto"
-        yield Violation("model.kernel_backend", f"fused cannot run here: {fused_obstacle}", hint)
+    fused_problem = _problem_with_fused(facts) if run.config.model.kernel_backend == "fused" else ""
+    if fused_problem:
+        hint = f"{INSTALL['fused']} on a Hopper GPU, or set model.kernel_backend to auto"
+        yield Violation("model.kernel_backend", f"fused cannot run here: {fused_problem}", hint)
     if backend == "flex":
-        obstacles = [] if "triton" in installed(facts) else ["it needs triton, which is not installed"]
+        problems = [] if "triton" in installed(facts) else ["flex needs triton, which is not installed"]
     else:
-        obstacles = [obstacle_to(run, facts, kernel) for kernel in VARLEN[backend]]
+        problems = [kernel_problem(run, facts, kernel) for kernel in VARLEN[backend]]
     is_judged = run.is_production or backend != "auto"
-    if is_judged and obstacles and all(obstacles):
-        said = "; ".join(dict.fromkeys(obstacles))
-        yield Violation(PATH, f"{backend} cannot run here: {said}", WAY_OUT[backend])
+    if is_judged and problems and all(problems):
+        reasons = "; ".join(dict.fromkeys(problems))
+        yield Violation(PATH, f"{backend} cannot run here: {reasons}", FIXES[backend])
 
 
-def _obstacle_to_fused(facts: Facts) -> str:
-    """Say what keeps the fused blocks from running; empty where nothing does."""
+def _problem_with_fused(facts: Facts) -> str:
+    """Return why the fused blocks cannot run; empty if they can."""
     if "quack-kernels" not in installed(facts):
-        return "it needs quack-kernels, which is not installed"
+        return "fused needs quack-kernels, which is not installed"
     other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] != HOPPER), None)
-    return f"its tiles are made for compute capability 9.0: {_describe(other)}" if other else ""
+    return f"fused needs compute capability 9.0: {_describe(other)}" if other else ""
 
 
 def installed(facts: Facts) -> set[str]:
-    """Return the installed distributions, named as the package index does."""
+    """Return the names of the installed distributions, normalized as package indexes do."""
     return {name.lower().replace("_", "-") for name in facts.software.packages} if facts.software else set()
 
 
-def obstacle_to(run: ResolvedRun, facts: Facts, kernel: str) -> str:
-    """Say what stands in the way of a kernel; empty where nothing does."""
+def kernel_problem(run: ResolvedRun, facts: Facts, kernel: str) -> str:
+    """Return why an attention kernel cannot run; empty if it can."""
     model, package = run.config.model, PACKAGES[kernel]
     first_major, last_major, largest_head = VARLEN_LIMITS[kernel]
     head_size = model.hidden_size // model.num_attention_heads
-    legal = range(first_major, last_major + 1)
-    other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] not in legal), None)
+    supported = range(first_major, last_major + 1)
+    other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] not in supported), None)
     if package not in installed(facts):
         return f"{kernel} needs {package}, which is not installed"
     if run.config.trainer.mixed_precision != "bf16":
-        return f"{kernel} takes bf16, not {run.config.trainer.mixed_precision}"
+        return f"{kernel} needs bf16, but trainer.mixed_precision is {run.config.trainer.mixed_precision}"
     if head_size % HEAD_MULTIPLE or head_size > largest_head:
-        return f"{kernel} takes heads of a multiple of {HEAD_MULTIPLE} up to {largest_head}, not {head_size}"
+        limit = f"multiples of {HEAD_MULTIPLE} up to {largest_head}"
+        return f"{kernel} needs a head size in {limit}, but the model's is {head_size}"
     return f"{kernel} needs compute capability {first_major}.0: {_describe(other)}" if other else ""
 
 

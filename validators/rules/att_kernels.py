@@ -1,4 +1,4 @@
-"""ATT: the kernels of the blocks, and what torch.compile can make of the attention."""
+"""ATT: block kernels, and attention that torch.compile cannot compile."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.att import HOPPER, PATH, VARLEN, installed, obstacle_to
+from validators.rules.att import HOPPER, PATH, VARLEN, installed, kernel_problem
 
 KERNELS = "model.kernel_backend"
 COMPILE = "trainer.torch_compile"
 
 
-def _is_on_a_cpu(run: ResolvedRun) -> bool:
+def _runs_on_cpu(run: ResolvedRun) -> bool:
     return run.device == "cpu"
 
 
-def _names_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:
-    named = run.config.model.kernel_backend
-    return "" if named in OWN_KERNELS else f"kernel_backend {named} runs every model"
+def _requests_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:
+    requested = run.config.model.kernel_backend
+    return "" if requested in OWN_KERNELS else f"kernel_backend {requested} supports every model"
 
 
 @rule(
@@ -30,19 +30,19 @@ def _names_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.FAIL,
     level=Level.STATIC,
     waivable=False,
-    inapplicable=_names_no_own_kernel,
+    inapplicable=_requests_no_own_kernel,
 )
 def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Kernels asked for by name that this config cannot run on.
+    """Kernels that were requested by name but do not support this config.
 
     ## What it does
-    `triton` and `fused` run packed bf16 training of a RoPE, RMSNorm and SwiGLU model with heads of 64 on
-    CUDA, with the decoder on the targets only, without recomputation and with `attn_backend: auto`, for they
-    bring their own attention. Refuses a config that names them and asks for anything else.
+    `triton` and `fused` run packed bf16 training on CUDA of a model with RoPE, RMSNorm, SwiGLU and a head
+    size of 64. They need the decoder on targets only, no recomputation and `attn_backend: auto`, because they
+    bring their own attention. Fails if a config requests one of them together with anything else.
 
     ## Why is this bad?
-    The trainer would refuse it too, but only after the machine was rented and the data prepared. Under `auto`
-    it takes what runs, and says why.
+    The trainer rejects it too, but only after the machine was rented and the data prepared. `auto`
+    selects the fastest kernels that support the config, and reports the reason.
 
     ## Example
     ```yaml
@@ -58,28 +58,27 @@ def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       attn_backend: auto
     ```
     """
-    named, precision = run.config.model.kernel_backend, run.config.trainer.mixed_precision
-    obstacle = obstacle_to_own_kernels(run.config)
-    if not obstacle and precision != "bf16":
-        obstacle = f"it computes in bf16, and this is {precision}"
-    if not obstacle and _is_on_a_cpu(run):
-        obstacle = "it needs CUDA, and the run has a CPU"
-    if named in OWN_KERNELS and obstacle:
-        yield Violation(
-            KERNELS, f"{named} cannot run this: {obstacle}", "set it to auto, or that key as it needs"
-        )
+    requested, precision = run.config.model.kernel_backend, run.config.trainer.mixed_precision
+    problem = obstacle_to_own_kernels(run.config)
+    if not problem and precision != "bf16":
+        problem = f"needs trainer.mixed_precision bf16, not {precision}"
+    if not problem and _runs_on_cpu(run):
+        problem = "needs CUDA, but the run uses the CPU"
+    if requested in OWN_KERNELS and problem:
+        hint = "set model.kernel_backend to auto, or change the key named above"
+        yield Violation(KERNELS, f"{requested} does not support this config: {problem}", hint)
 
 
 @rule("ATT006", "compiled-loop", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """torch.compile over packed SDPA, which is a loop over documents.
+    """torch.compile with packed SDPA, which loops over documents.
 
     ## What it does
-    Refuses `torch_compile` for packed documents where the attention is SDPA: by name, on a CPU, or in fp32
-    unless `flex` is named.
+    Fails if `torch_compile` is true for packed documents and attention runs on SDPA: by name, on a CPU, or in
+    fp32 unless `flex` is set.
 
     ## Why is this bad?
-    The compiler is asked for one graph of static shapes. A loop whose length is the number of documents is
+    The compiler needs one graph of static shapes. A loop whose length is the number of documents has
     neither, so the first step fails.
 
     ## Example
@@ -99,13 +98,13 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config = run.config
-    named, is_half = config.model.attn_backend, config.trainer.mixed_precision == "bf16"
-    is_loop = named == "sdpa" or _is_on_a_cpu(run) or (named != "flex" and not is_half)
+    requested, is_half = config.model.attn_backend, config.trainer.mixed_precision == "bf16"
+    is_loop = requested == "sdpa" or _runs_on_cpu(run) or (requested != "flex" and not is_half)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
         yield Violation(
             COMPILE,
-            "packed documents go through SDPA in a loop here, and a loop is no graph to compile",
-            "set trainer.torch_compile to false, or run in bf16 on CUDA with attn_backend auto",
+            "packed SDPA runs one call per document and cannot be compiled",
+            "set trainer.torch_compile to false, or use bf16 on CUDA with model.attn_backend auto",
         )
 
 
@@ -125,20 +124,20 @@ def _leaves_nothing_to_auto(run: ResolvedRun, plan: Plan) -> str:
     inapplicable=_leaves_nothing_to_auto,
 )
 def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Kernels that `auto` will take for want of the package of faster ones.
+    """`auto` selects slower kernels because a package is missing.
 
     ## What it does
-    Says what `auto` will run where a faster kernel is legal on these GPUs and not installed: `triton` without
-    quack-kernels on Hopper, torch's modules without Triton, torch's own varlen attention without any
+    Reports what `auto` will run if a faster kernel supports these GPUs but is not installed: `triton` without
+    quack-kernels on Hopper, torch's modules without Triton, torch's varlen attention without
     FlashAttention, this project's attention on long rows without FlashAttention 4.
 
     ## Why is this bad?
-    It is no fault, and the run is as good. Measured on an H200 the fused blocks read 349,000 tokens/s, the
-    Triton kernels 326,000 and torch's modules on FlashAttention 4 271,000.
+    The run is correct but slower. Measured on an H200, the fused blocks train 349,000 tokens/s, the
+    Triton kernels 326,000, and torch's modules with FlashAttention 4 271,000.
 
     ## Example
     ```text
-    model.kernel_backend: auto, and triton is not installed
+    model.kernel_backend: auto, but triton is not installed
     ```
 
     ## Use instead
@@ -148,18 +147,18 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     config, has = run.config, installed(facts)
     is_half, is_hopper = config.trainer.mixed_precision == "bf16", _is_hopper(facts)
-    named = config.model.kernel_backend
+    requested = config.model.kernel_backend
     if not is_half:
         return
-    runs_own = named in OWN_KERNELS or (named == "auto" and not obstacle_to_own_kernels(config))
-    if runs_own and named == "auto" and "triton" not in has:
+    runs_own = requested in OWN_KERNELS or (requested == "auto" and not obstacle_to_own_kernels(config))
+    if runs_own and requested == "auto" and "triton" not in has:
         runs_own = False
         yield Violation(
             KERNELS, "auto will run torch's modules: triton is not installed", "pip install triton"
         )
-    elif runs_own and named == "auto" and is_hopper and "quack-kernels" not in has:
-        said = "auto will run the triton kernels, not the fused: quack-kernels is not installed"
-        yield Violation(KERNELS, said, INSTALL["fused"])
+    elif runs_own and requested == "auto" and is_hopper and "quack-kernels" not in has:
+        message = "auto will run the triton kernels, not fused: quack-kernels is not installed"
+        yield Violation(KERNELS, message, INSTALL["fused"])
     if config.model.attn_backend == "auto":
         yield from _slower_attention(run, plan, facts, runs_own=runs_own)
 
@@ -168,13 +167,13 @@ def _slower_attention(run: ResolvedRun, plan: Plan, facts: Facts, *, runs_own: b
     length = plan.max_length.value
     if runs_own:
         if length > LONG_ROWS and _is_hopper(facts) and "flash-attn-4" not in installed(facts):
-            said = f"rows of {length:,} will run on triton_packed: flash-attn-4 is not installed"
-            yield Violation(PATH, said, INSTALL["fused"])
+            message = f"rows of {length:,} tokens will run on triton_packed: flash-attn-4 is not installed"
+            yield Violation(PATH, message, INSTALL["fused"])
         return
-    obstacles = [obstacle_to(run, facts, kernel) for kernel in VARLEN["flash_attn_varlen"]]
-    if all(obstacles) and not obstacle_to(run, facts, "torch_varlen"):
-        said = f"auto will run torch_varlen: {'; '.join(obstacles)}"
-        yield Violation(PATH, said, f"{INSTALL['flash']}, or name torch_varlen")
+    problems = [kernel_problem(run, facts, kernel) for kernel in VARLEN["flash_attn_varlen"]]
+    if all(problems) and not kernel_problem(run, facts, "torch_varlen"):
+        message = f"auto will run torch_varlen: {'; '.join(problems)}"
+        yield Violation(PATH, message, f"{INSTALL['flash']}, or set model.attn_backend to torch_varlen")
 
 
 def _is_hopper(facts: Facts) -> bool:

@@ -1,4 +1,4 @@
-"""BUD, the evaluation: what it takes of the run's time, and whether it says anything."""
+"""BUD: cost and size of the evaluation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
 MOST_TIME, ALL_TIME = 0.2, 1.0
-"""Of the training between two evaluations."""
+"""Shares of the training time between two evaluations."""
 FEWEST_TARGETS = 1000
-"""Losses of single tokens differ by some 2.5 nats: the mean of a thousand is known to 0.08."""
+"""The loss of single tokens has a standard deviation of about 2.5 nats: the error of 1,000 is 0.08."""
 
 
 @rule(
@@ -24,18 +24,18 @@ FEWEST_TARGETS = 1000
     production_only=True,
 )
 def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation that takes the run's time, or is too small to tell anything.
+    """An evaluation that takes too much of the run's time, or is too small to be meaningful.
 
     ## What it does
-    Estimates the evaluation's tokens: those that were prepared, where the text was looked at, else
-    `dataset.eval_samples` documents of the assumed mean length, and never more than
-    `trainer.eval_max_batches` hold. A token costs a third of what it costs in training. Warns where an
-    evaluation takes more than a fifth of the training between two of them and fails where it takes longer
-    than that training. Warns of fewer than 1,000 targets. A size that nobody knows beforehand is not judged.
+    Estimates the evaluation's tokens: those of the prepared data if it was inspected, otherwise
+    `dataset.eval_samples` documents of the assumed mean length, at most `trainer.eval_max_batches`
+    microbatches. An evaluation token costs a third of a training token. Warns if an evaluation takes more
+    than a fifth of the training time between two evaluations, fails if it takes longer than that training.
+    Warns below 1,000 targets. Does not judge an evaluation of unknown size.
 
     ## Why is this bad?
-    The curves show no evaluation, and the GPUs are as busy as ever: a run of a day takes two. A few hundred
-    targets on the other hand show noise, by which checkpoints are then chosen.
+    Curves do not show time spent on evaluation, and the GPUs look busy: a run of one day takes two. With a
+    few hundred targets the evaluation loss is mostly noise, and checkpoints are selected by that noise.
 
     ## Example
     ```yaml
@@ -58,8 +58,10 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
         return
     targets = tokens * run.config.datacollator.mlm_probability
     if targets < FEWEST_TARGETS:
-        told = f"an evaluation of about {targets:,.0f} targets shows noise"
-        yield Violation(_key_of_size(run.config), told, "evaluate some 1,000 documents", Severity.WARN)
+        message = (
+            f"an evaluation of about {targets:,.0f} targets is mostly noise (at least {FEWEST_TARGETS:,})"
+        )
+        yield Violation(_size_key(run.config), message, "evaluate about 1,000 documents", Severity.WARN)
     yield from _of_the_time(run, plan, tokens)
 
 
@@ -70,12 +72,12 @@ def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
     share = takes_s / (steps * plan.step_time_s.value)
     if share <= MOST_TIME:
         return
-    enough, fewer = int(share * steps / MOST_TIME) + 1, "set trainer.eval_max_batches, or lower it"
+    enough, fewer = int(share * steps / MOST_TIME) + 1, "set trainer.eval_max_batches to a lower value"
     can_wait = enough <= max_steps
     yield Violation(
-        "trainer.eval_steps" if can_wait else _key_of_size(run.config),
-        f"an evaluation of about {tokens:,.0f} tokens takes {takes_s:,.1f} s, {share:.0%} of the "
-        "training between two",
+        "trainer.eval_steps" if can_wait else _size_key(run.config),
+        f"an evaluation of about {tokens:,.0f} tokens takes {takes_s:,.1f} s, {share:.0%} of the training "
+        "time between two evaluations",
         f"set trainer.eval_steps to {enough} or more; or {fewer}" if can_wait else fewer,
         None if share > ALL_TIME else Severity.WARN,
     )
@@ -86,7 +88,7 @@ def _tokens(config: RunConfig, plan: Plan, facts: Facts) -> float | None:
     return evaluation_tokens(config, plan.max_length.value, plan.fill.value, known)
 
 
-def _key_of_size(config: RunConfig) -> str:
+def _size_key(config: RunConfig) -> str:
     if config.trainer.eval_max_batches is not None:
         return "trainer.eval_max_batches"
     is_a_share = config.dataset.eval_samples is None and config.dataset.validation_split is not None

@@ -1,4 +1,4 @@
-"""CFG, the part that is judged: which profile a run builds on, what was overridden, who answers for what."""
+"""CFG: profile, overrides, stability and waivers of a resolved run."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ KEYS_WITHOUT_EFFECT = frozenset(
 
 @rule("CFG005", "unpinned-profile", severity=Severity.FAIL, level=Level.STATIC)
 def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run without a named, pinned profile that is fit for its length.
+    """A run without a pinned profile that fits its purpose.
 
     ## What it does
-    Asks that a run names a profile, that a shipped profile is what profiles.lock has pinned, and is pinned at
-    all, that it is not a mere base of others, and that a smoke profile is not used for a run of more than
-    15 minutes. Profiles of one's own, in the folders of NEOBERT_PROFILE_PATH, are not pinned.
+    Fails if a run sets no profile, if a shipped profile is not pinned in profiles.lock or differs from its
+    pin, if the profile is only a base for others, and if a smoke profile is used for a run longer than
+    15 minutes. Your own profiles, in the folders of NEOBERT_PROFILE_PATH, need no pin.
 
     ## Why is this bad?
-    A showcase file was once given to two GPUs for a day, because nothing said that it was one. A profile
-    says what a configuration is for, and its hash says that it still is what was reviewed.
+    A demo file once ran on two GPUs for a day, because nothing marked it as a demo. A profile states what a
+    configuration is for, and its hash shows that it is unchanged since its review.
 
     ## Example
     ```yaml
@@ -57,46 +57,52 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if run.profile is None:
         yield Violation(
             "profile",
-            "the run names no profile, so nothing says what it is for",
-            "add `profile: NAME`; `neobert-launch profiles list` shows them",
+            "no `profile:` is set, so this run is checked as production",
+            "add `profile: NAME`; list names with `neobert-launch profiles list`",
         )
         return
     name, kind = run.profile.name, run.profile.kind
     if kind == "base":
         yield Violation(
-            "profile", f"{name} is a base of other profiles and no run", "name one that extends it"
+            "profile",
+            f"{name} is a base for other profiles and cannot be run",
+            f"set profile to one that extends {name}",
         )
     if kind == "smoke" and plan.eta_s.value > SMOKE_LIMIT_S:
         minutes = plan.eta_s.value / 60
         yield Violation(
             "profile",
-            f"{name} is a smoke profile and the run takes {minutes:.0f} minutes, more than 15",
-            "name a production profile, or lower trainer.max_steps",
+            f"{name} is a smoke profile, but the run takes {minutes:.0f} minutes (limit 15)",
+            "set profile to a production profile, or lower trainer.max_steps",
         )
     if kind != "base" and (run.profile.is_shipped or run.profile.is_pinned) and not run.profile.is_locked:
-        fault = "differs from what profiles.lock has pinned" if run.profile.is_pinned else "has no pin"
+        fault = (
+            "differs from its pin in profiles.lock"
+            if run.profile.is_pinned
+            else "has no pin in profiles.lock"
+        )
         yield Violation(
             "profile",
             f"{name} {fault}",
-            "review it, then `python -m profiles.lock --write`",
+            f"review {name}, then run `python -m profiles.lock --write`",
         )
 
 
 @rule("CFG006", "unstable-config", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def unstable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A config that is not the same after it was written and read again.
+    """A config that changes when it is written and read back.
 
     ## What it does
-    Writes the resolved config in its canonical form, reads it back as the trainer does, and compares both
-    the values and the digest that the run carries.
+    Writes the resolved config in canonical form, reads it back as the trainer does, and compares the
+    values and the digest of the run.
 
     ## Why is this bad?
-    The trainer reads what the launcher wrote. Where the two differ, what was checked is not what trains,
-    and a receipt says nothing.
+    The trainer reads what the launcher wrote. If they differ, the checked config is not the one that trains,
+    and the receipt is worthless.
 
     ## Example
     ```text
-    resolved.json was edited by hand: its digest is no longer that of the run
+    resolved.json was edited by hand: its digest differs from that of the run
     ```
 
     ## Use instead
@@ -104,27 +110,26 @@ def unstable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     neobert-launch train --profile a100-prod --set trainer.save_steps=500
     ```
     """
-    again = from_dict(to_dict(run.config))
-    if again != run.config or digest(again) != run.digest:
+    reread = from_dict(to_dict(run.config))
+    if reread != run.config or digest(reread) != run.digest:
         yield Violation(
             "",
-            "the resolved config is not the same after it was written and read again",
-            "resolve it anew from its file; never edit resolved.json",
+            "the resolved config changes when it is written and read back",
+            "run the command again with the original run file; do not edit resolved.json",
         )
 
 
 @rule("CFG008", "production-override", severity=Severity.WARN, level=Level.STATIC, production_only=True)
 def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A value of a production run that only the command line knows.
+    """A value of a production run that is set on the command line only.
 
     ## What it does
-    Lists every key of a production run that an argument overrides, waivers among them, apart from those that
-    say where results go and how many hands prepare them. A variable is listed with the keys that it goes
-    into, where one of them is none of those. No environment variable overrides a key: there is none to look
-    for.
+    Lists every key of a production run that a command-line argument overrides, waivers included, except keys
+    that only affect output paths, logging and data loading. A variable is listed with the keys that use it,
+    unless all of them are such keys. Environment variables cannot override keys, so none are checked.
 
     ## Why is this bad?
-    What was reviewed is the file. An argument lives in a shell's history, and the next run does not have it.
+    The file was reviewed; the argument exists only in a shell's history, and the next run will not have it.
 
     ## Example
     ```text
@@ -144,11 +149,11 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         reached = keys_reached(name, run.references) if section == VARIABLES else (path,)
         if all(map(_is_without_effect, reached)):
             continue
-        into = f", and goes into {', '.join(reached)}" if section == VARIABLES else ""
+        into = f", and is used by {', '.join(reached)}" if section == VARIABLES else ""
         yield Violation(
             path,
-            f"{path} is set by an argument{into}",
-            "put it into the run file, or waive CFG008 with a reason",
+            f"{path} is set on the command line{into}",
+            f"set {path} in the run file, or waive CFG008 with a reason",
         )
 
 
@@ -165,15 +170,15 @@ def _is_without_effect(path: str) -> bool:
     raised_by=RaisedBy.WAIVERS,
 )
 def idle_waiver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A waiver that lifts nothing: expired, refused, unused, or of a code that does not exist.
+    """A waiver without effect: expired, invalid, unused, or for a code that does not exist.
 
     ## What it does
-    Closes the ledger after all rules were judged: every waiver needs a reason that can be read and a day, the
-    code of a rule that may be waived, and a finding that it lifts. A rule that could not be judged leaves its
-    waiver alone. A waiver of CFG008 has to stand in the file: as an argument it would lift itself.
+    Runs after all other rules. Each waiver needs a reason, an expiry date, the code of a rule that may be
+    waived, and a finding that it waives. The waiver of a rule that could not be judged is left alone. A
+    waiver of CFG008 must be in the file: on the command line it would waive itself.
 
     ## Why is this bad?
-    A forgotten waiver lifts the next fault of the same kind, for which nobody answers.
+    A forgotten waiver hides the next fault of the same kind, which was never reviewed.
 
     ## Example
     ```yaml
@@ -198,15 +203,14 @@ def idle_waiver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     raised_by=RaisedBy.REPOSITORY,
 )
 def unlinted_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A config in the repository that does not pass the static rules.
+    """A config in the repository that fails the static rules.
 
     ## What it does
-    `neobert-launch lint PATH...` judges every config below the paths with every static rule, and CI runs
-    it over the shipped profiles and all run files. It says nothing about one run; it is about the
-    repository.
+    `neobert-launch lint PATH...` checks every config below the paths with all static rules; CI runs
+    it on the shipped profiles and all run files. This rule concerns the repository, not one run.
 
     ## Why is this bad?
-    A config that nobody runs today rots, and it is found on the day that it is needed, with GPUs waiting.
+    A config that is not in use breaks unnoticed, and is found broken when it is needed, with GPUs waiting.
 
     ## Example
     ```yaml

@@ -1,6 +1,6 @@
-"""CFG, the part that the loader raises: what makes a file no config, before there is a run to judge.
+"""CFG: errors that the loader raises before there is a run to judge.
 
-The judges are silent: a run that reaches them has been read.
+The judges yield nothing: a run that reaches them was loaded.
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from validators.facts import Facts
 from validators.finding import Level, Severity
 from validators.rule import RaisedBy, Violations, rule
 
-refused = partial(rule, severity=Severity.FAIL, level=Level.STATIC, waivable=False, raised_by=RaisedBy.LOADER)
+loader_rule = partial(
+    rule, severity=Severity.FAIL, level=Level.STATIC, waivable=False, raised_by=RaisedBy.LOADER
+)
 
 
-@refused("CFG001", "unknown-key")
+@loader_rule("CFG001", "unknown-key")
 def unknown_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key that the schema does not know.
+    """A key that the schema does not define.
 
     ## What it does
-    Refuses every key that no section declares, and looks for the one that was meant across all sections.
+    Rejects every key that its section does not define, and suggests the closest key of any section.
 
     ## Why is this bad?
-    A key that is dropped in silence leaves its default in force: `save_step: 500` saves nothing at step
-    500, and nobody notices before the run is over.
+    If an unknown key is ignored, the default stays in force: `save_step: 500` saves nothing at step
+    500, which is noticed when the run is over.
 
     ## Example
     ```yaml
@@ -42,16 +44,16 @@ def unknown_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@refused("CFG002", "duplicate-key")
+@loader_rule("CFG002", "duplicate-key")
 def duplicate_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key that stands twice in one mapping.
+    """A key that appears twice in one mapping.
 
     ## What it does
-    Refuses a mapping in which a key is given more than once, and names both lines.
+    Rejects a mapping with a repeated key, and reports both lines.
 
     ## Why is this bad?
-    Most YAML readers let the last one win without a word, so the value that a reader sees first is not
-    the one that runs.
+    Most YAML readers silently keep the last value, so the value that a reader sees first is not
+    the one that is used.
 
     ## Example
     ```yaml
@@ -71,17 +73,17 @@ def duplicate_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@refused("CFG003", "wrong-value")
+@loader_rule("CFG003", "wrong-value")
 def wrong_value(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A value of the wrong type, out of its bounds, or outside its closed set.
+    """A value of the wrong type, out of range, or not one of the allowed values.
 
     ## What it does
-    Checks every value against the schema without conversion: text is no number, `no` is no switch, NaN is no
-    learning rate. Files follow YAML 1.2, so `5e-4` is a number.
+    Checks every value against the schema without conversion: a string is not accepted as a number, `no` is
+    not a boolean, and NaN is not a learning rate. Files follow YAML 1.2, so `5e-4` is a number.
 
     ## Why is this bad?
-    A conversion that guesses, guesses wrong one day: the text "false" counts as true, and a backend that
-    does not exist becomes the slow one.
+    Implicit conversion guesses wrong: the text "false" counts as true, and a backend that
+    does not exist becomes the slow default.
 
     ## Example
     ```yaml
@@ -100,16 +102,16 @@ def wrong_value(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@refused("CFG007", "renamed-key")
+@loader_rule("CFG007", "renamed-key")
 def renamed_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key that has another name here.
 
     ## What it does
-    Recognises names that other trainers and earlier versions use, and says what they are called here.
+    Recognizes key names of other trainers and of earlier versions, and reports the name to use here.
 
     ## Why is this bad?
-    An alias is a second spelling of the same thing. Two files that say the same would differ, and a file that
-    gives both spellings would contradict itself.
+    An alias would be a second spelling of the same key. Two equivalent files would differ, and a file with
+    both spellings would contradict itself.
 
     ## Example
     ```yaml
@@ -126,17 +128,17 @@ def renamed_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@refused("CFG011", "unreadable-config")
+@loader_rule("CFG011", "unreadable-config")
 def unreadable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A file that is no config.
+    """A file that cannot be read as a config.
 
     ## What it does
-    Refuses a path that is missing or a folder, and a file that is empty, larger than 1 MiB, binary, not
-    UTF-8, not valid YAML or TOML, made of several documents, or no mapping. The command ends with exit
+    Rejects a path that is missing or a folder, and a file that is empty, larger than 1 MiB, binary, not
+    UTF-8, not valid YAML or TOML, made of several YAML documents, or not a mapping. The command exits with
     code 2.
 
     ## Why is this bad?
-    An empty file would be a run of nothing but defaults, and the second document of a file would never be
+    An empty file would be a run of defaults only, and the second document of a file would never be
     read.
 
     ## Example
@@ -152,17 +154,17 @@ def unreadable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from ()
 
 
-@refused("CFG012", "unresolved-variable")
+@loader_rule("CFG012", "unresolved-variable")
 def unresolved_variable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A variable that nobody defined, that is defined by itself, or that is none.
+    """A variable that is undefined, defined by itself, or misspelled.
 
     ## What it does
-    Resolves every `$variables.name` before anything else, and lists the names of a cycle in order. Refuses
-    a value, or a part of a path, that begins like a variable and is none: `$HOME/runs`, `$variable.root`. The
-    column of the text may be called so.
+    Resolves every `$variables.name` before anything else, and lists the names of a cycle in order. Rejects
+    a value, or a component of a path, that starts like a variable but is not one: `$HOME/runs`,
+    `$variable.root`. The text column (`dataset.text_column`) may have such a name.
 
     ## Why is this bad?
-    A reference that stays text names a folder called `$variables.root` or `$HOME`, and the run writes there.
+    An unresolved reference becomes a folder named `$variables.root` or `$HOME`, and the run writes there.
 
     ## Example
     ```yaml

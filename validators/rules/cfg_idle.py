@@ -1,4 +1,4 @@
-"""CFG, the part about keys that another key has switched off."""
+"""CFG: keys that another key makes ineffective."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from validators.rules.dat_prepared import BUILTIN
 
 @rule("CFG013", "idle-key", severity=Severity.WARN, level=Level.STATIC)
 def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key that has no effect, because another key has switched it off.
+    """A key without effect, because of another key.
 
     ## What it does
-    Names `datacollator.pad_to_multiple_of` where documents are packed, a kernel of packed documents in
-    `model.attn_backend` where they are not,
-    `trainer.gradient_checkpointing_every_n` where nothing is recomputed, `trainer.greater_is_better`
-    without a metric for the best checkpoint, `dataset.revision` where the text is not a data set of the
-    hub, and `dataset.validation_split` where `dataset.eval_samples` is used instead.
+    Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in
+    `model.attn_backend` without packing, `trainer.gradient_checkpointing_every_n` without recomputation,
+    `trainer.greater_is_better` without `trainer.metric_for_best_model`, `dataset.revision` if the data does
+    not come from the Hub, and `dataset.validation_split` if `dataset.eval_samples` is set.
 
     ## Why is this bad?
-    Whoever wrote the key believes that it works, and reads the results that way.
+    The author of the key believes that it works, and interprets the results that way.
 
     ## Example
     ```yaml
@@ -41,28 +40,28 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       validation_split: 0.02
     ```
     """
-    for path, because, mend in _idle(run.config):
-        yield Violation(path, f"{path} has no effect: {because}", f"{mend}, or set {path} to its default")
+    for path, reason, fix in _ineffective(run.config):
+        yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")
 
 
-def _idle(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    """The key, what switches it off, and the edit that switches it on."""
+def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    """Yield (key, why it has no effect, the edit that gives it one)."""
     collator, dataset, trainer = config.datacollator, config.dataset, config.trainer
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"
         yield path, "packed documents are not padded", "set datacollator.pack_sequences to false"
     if config.model.attn_backend not in ("auto", "sdpa") and not collator.pack_sequences:
         path = "model.attn_backend"
-        yield path, "padded rows go through sdpa", "set datacollator.pack_sequences to true"
+        yield path, "padded rows use sdpa", "set datacollator.pack_sequences to true"
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
-        yield path, "no block is recomputed", "set trainer.gradient_checkpointing to true"
+        yield path, "trainer.gradient_checkpointing is false", "set trainer.gradient_checkpointing to true"
     if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
         path = "trainer.greater_is_better"
-        yield path, "no checkpoint is told to be the best", "set trainer.metric_for_best_model"
+        yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
     if dataset.revision is not None and not is_on_hub:
-        yield "dataset.revision", "the text is not a data set of the hub", "set dataset.name"
+        yield "dataset.revision", "dataset.name is not a data set of the Hub", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
-        yield path, "dataset.eval_samples is used instead", "set dataset.eval_samples to null"
+        yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"

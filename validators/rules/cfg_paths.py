@@ -1,4 +1,4 @@
-"""CFG, the part about paths."""
+"""CFG: paths in run files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from validators.rule import Violations, rule
 
 @rule("CFG014", "path-from-working-directory", severity=Severity.WARN, level=Level.STATIC)
 def path_from_working_directory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A path of a run file that exists only from the working directory.
+    """A path in a run file that exists only relative to the working directory.
 
     ## What it does
-    Relative paths of a run file are relative to that file. Earlier versions read them from the working
-    directory; one that exists there, and not next to the run file, still works in this release, with this
-    warning. Paths of profiles and of the command line are relative to the working directory.
+    Relative paths in a run file start at the folder of that file. Earlier versions started at the working
+    directory; a path that exists there, but not next to the run file, still works in this release, with this
+    warning. Paths in profiles and on the command line start at the working directory.
 
     ## Why is this bad?
-    The same file would name other data when the command is given in another folder.
+    The same file would use other data when the command runs in another folder.
 
     ## Example
     ```yaml
@@ -40,6 +40,6 @@ def path_from_working_directory(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         value = getattr(getattr(run.config, section), name)
         yield Violation(
             path,
-            f"{path} {value} exists in the working directory and not next to the run file",
-            f"write {path} relative to the run file; the next release reads it only so",
+            f"{path} {value} exists in the working directory, but not next to the run file",
+            f"make {path} relative to the run file; the next release will not look elsewhere",
         )

@@ -1,4 +1,4 @@
-"""CFG, the part that only a rehearsal can tell: keys that nothing reads."""
+"""CFG: keys that the rehearsal did not read."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, cut_short, rehearsal_of
+from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
-# The launcher and the rules read these, and what is prepared already is not prepared again.
+# The launcher and the rules read these; dataset.num_proc is unused because the data is already prepared.
 READ_ELSEWHERE = keys_affecting("reporting", "start") | {"task", "dataset.num_proc"}
 READ_ON_A_GPU = frozenset({"trainer.tf32"})
 DECLARED = ("file", "override")
@@ -23,15 +23,15 @@ DECLARED = ("file", "override")
 
 @rule("CFG004", "unread-key", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key that was set, and that no line of the program reads.
+    """A key that is set, but that no code reads.
 
     ## What it does
-    Records in the rehearsal which keys the program reads, and names those that were set to something else
-    than their default and were not among them. It fails for a key of the run file or the command line, and
-    warns of one that the profile sets. Keys of the launcher and of its rules are not expected there.
+    The rehearsal records each key that the program reads. Fails for a key of the run file or the command line
+    that is set to another value than its default and was not read; warns for one set by the profile. Keys
+    that only the launcher and the rules read are exempt.
 
     ## Why is this bad?
-    Somebody believes that the key works. The run differs from what its file says, and nothing tells.
+    The author of the key believes that it works, and the run silently differs from its file.
 
     ## Example
     ```yaml
@@ -47,22 +47,22 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       muon_momentum: 0.9
     ```
     """
-    found = rehearsal_of(facts)
-    if because := cut_short(facts):
-        raise CannotTellError(f"{because}, so that not all of the program ran")
-    for key in _unread(run, found):
+    rehearsal = rehearsal_of(facts)
+    if reason := cut_short(facts):
+        raise CannotTellError(f"{reason}, so not all of the program ran")
+    for key in _unread(run, rehearsal):
         is_declared = run.origin(key).kind in DECLARED
         yield Violation(
             key,
-            f"{key} is set, and nothing in the program reads it",
-            "take it out, or set the key that switches it on",
+            f"{key} is set, but nothing in the program reads it",
+            f"remove {key}, or set the key that enables it",
             None if is_declared else Severity.WARN,
         )
 
 
-def _unread(run: ResolvedRun, found: RehearsalFacts) -> Iterator[str]:
-    elsewhere = READ_ELSEWHERE if found.device == "cuda" else READ_ELSEWHERE | READ_ON_A_GPU
-    known = {*found.keys_read, *found.keys_replaced} | elsewhere
+def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
+    elsewhere = READ_ELSEWHERE if rehearsal.device == "cuda" else READ_ELSEWHERE | READ_ON_A_GPU
+    known = {*rehearsal.keys_read, *rehearsal.keys_replaced} | elsewhere
     for key in (key for key in all_keys() if run.origin(key).kind != "default"):
         if key not in known and attrgetter(key)(run.config) != describe(key).default:
             yield key

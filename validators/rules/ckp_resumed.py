@@ -1,4 +1,4 @@
-"""CKP, the part that a rehearsal does: save, load, kill, go on; and how long a save takes."""
+"""CKP: save, kill and resume trials of the rehearsal, and the duration of a save."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, cut_short, measured, rehearsal_of
+from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 TRIALS = 2
 GPU_TOLERANCE = 1e-3
-"""Relative, of a loss a few steps behind gradients that atomics have summed in another order."""
+"""Relative tolerance of a loss a few steps after gradients were summed by atomics in another order."""
 PATH = "trainer.resume_from_checkpoint"
-HINT = "do not train: a run that does not go on as it was loses more with every restart"
+HINT = "do not train: a run that does not resume exactly loses more at every restart"
 
 
 def _trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
-    found = rehearsal_of(facts)
-    if len(found.resumes) < TRIALS:
-        told = f"the run was resumed {len(found.resumes)} times; {TRIALS} are needed"
-        raise CannotTellError(cut_short(facts) or told)
-    return found.resumes
+    resumes = rehearsal_of(facts).resumes
+    if len(resumes) < TRIALS:
+        message = f"the run was resumed {counted(len(resumes), 'time')} ({TRIALS} needed)"
+        raise CannotTellError(cut_short(facts) or message)
+    return resumes
 
 
 @rule("CKP006", "checkpoint-not-what-was-saved", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A checkpoint that does not bring back what was saved, to the last bit.
+    """A checkpoint that does not restore the exact state that was saved.
 
     ## What it does
-    Sums up every weight and every moment of the optimizer at a save of the rehearsal, kills the run, has a
-    new process verify and load the checkpoint, and compares.
+    Checksums all weights and optimizer moments at a save of the rehearsal, kills the run, verifies and loads
+    the checkpoint in a new process, and compares the checksums.
 
     ## Why is this bad?
-    What cannot be loaded was not saved. A moment that comes back as zero, or in another precision, costs
-    thousands of steps, and looks like bad luck.
+    State that cannot be loaded was not saved. A moment that is restored as zero, or in another precision,
+    costs thousands of steps and is easily mistaken for bad luck.
 
     ## Example
     ```text
-    the optimizer's second moments are not among what is saved
+    the optimizer's second moments are missing from the checkpoint
     ```
 
     ## Use instead
     ```text
-    every tensor of the state, under its name, in its precision
+    save every tensor of the state, under its name and in its precision
     ```
     """
     for trial in _trials(facts):
@@ -55,27 +55,27 @@ def checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) ->
             names = ", ".join(trial.altered_tensors)
             yield Violation(
                 "trainer.save_steps",
-                f"of {trial.num_tensors} tensors that were saved at step {trial.expected_start} some came "
-                f"back otherwise: {names}",
+                f"{len(trial.altered_tensors)} of {trial.num_tensors} tensors saved at step "
+                f"{trial.expected_start} changed on loading: {names}",
                 HINT,
             )
         if not trial.num_tensors:
-            yield Violation("trainer.save_steps", "the checkpoint held no tensor at all", HINT)
+            yield Violation("trainer.save_steps", "the checkpoint holds no tensors", HINT)
 
 
 @rule("CKP009", "resume-goes-elsewhere", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def resume_goes_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A resumed run that does not do what the unbroken one did.
+    """A resumed run that differs from the uninterrupted run.
 
     ## What it does
-    Kills the rehearsal and goes on from its newest checkpoint, twice, and holds the next steps of each
-    against those of the unbroken run: the samples and their masks, the learning rate, the random generators
-    and the loss, to the last bit. On a GPU, whose kernels may add gradients in any order, the loss of the
-    first step after the kill has to be the same, later ones within a thousandth.
+    Kills the rehearsal and resumes it from its newest checkpoint, twice, and compares the next steps with
+    those of the uninterrupted run bit by bit: samples, masks, learning rate, random generators and loss. On
+    a GPU, where kernels may sum gradients in any order, the loss of the first step after the kill must be
+    identical and later ones equal to within 0.1 %.
 
     ## Why is this bad?
-    A resume that starts the data again trains twice on the beginning and never on the end; one that forgets
-    the schedule warms up in the middle. Each restart adds to it, and no log line shows it.
+    A resume that restarts the data trains twice on its beginning and never on its end; one that loses the
+    scheduler state repeats the warm-up. Each restart adds to the error, and no log line shows it.
 
     ## Example
     ```text
@@ -84,45 +84,45 @@ def resume_goes_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## Use instead
     ```text
-    the cursor, the schedule and the generators of every rank in the checkpoint
+    save the data cursor, the scheduler and the generators of every rank in the checkpoint
     ```
     """
-    found = rehearsal_of(facts)
+    rehearsal = rehearsal_of(facts)
     for number, trial in enumerate(_trials(facts)):
-        for fault in _faults(found, trial, is_first=number == 0):
+        for fault in _faults(rehearsal, trial, is_first=number == 0):
             yield Violation(PATH, f"resumed at step {trial.start}: {fault}", HINT)
 
 
-def _faults(found: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool) -> Iterator[str]:
+def _faults(rehearsal: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: bool) -> Iterator[str]:
     if trial.start != trial.expected_start:
-        yield f"the newest checkpoint is that of step {trial.expected_start}"
+        yield f"the newest checkpoint is at step {trial.expected_start}"
         return
     if not trial.compared_steps:
-        yield "no step was compared"
+        yield "no steps were compared"
     if trial.differing:
-        yield f"its next {trial.compared_steps} steps have other {', '.join(trial.differing)}"
+        yield f"the next {counted(trial.compared_steps, 'step')} differ in {', '.join(trial.differing)}"
     if trial.first_loss_difference is None or trial.largest_loss_difference is None:
-        yield "the loss of its next steps is no finite number"
+        yield "the loss of the next steps is not finite"
         return
-    tolerance = 0.0 if found.device == "cpu" else GPU_TOLERANCE
+    tolerance = 0.0 if rehearsal.device == "cpu" else GPU_TOLERANCE
     if trial.first_loss_difference > (0.0 if is_first else tolerance):
-        yield f"the loss of its first step differs by {trial.first_loss_difference:.2g} of it"
+        yield f"the loss of the first step has a relative difference of {trial.first_loss_difference:.2g}"
     elif trial.largest_loss_difference > tolerance:
-        yield f"the loss of its next steps differs by up to {trial.largest_loss_difference:.2g} of it"
+        yield f"the loss of later steps has a relative difference of {trial.largest_loss_difference:.2g}"
 
 
 @rule("CKP011", "saves-that-queue", severity=Severity.WARN, level=Level.REHEARSAL, needs=NEEDS)
 def saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Saves that follow each other faster than the disk takes them.
+    """Saves that take longer than the interval between them.
 
     ## What it does
-    Times a save of the rehearsal, until the checkpoint was read back, and compares it with the steps between
-    two saves: `trainer.save_steps` of the pace that was measured. A run of one save has none to wait for.
+    Times a save of the rehearsal until the checkpoint is read back, and compares it with the duration of
+    `trainer.save_steps` steps at the measured pace. Exempt: a run with a single save.
 
     ## Why is this bad?
-    A save is written beside training, and one is in flight at most. Where the next one is due before it has
-    ended, training stands still for the rest of it, at every save: a run of a day takes two, and the GPUs
-    wait for a disk.
+    A save is written in the background while training continues, and only one can be in flight. If the next
+    one is due earlier, training is blocked for the rest of it at every save: a run of one day takes two, and
+    the GPUs wait for a disk.
 
     ## Example
     ```yaml
@@ -141,12 +141,12 @@ def saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if plan.num_saves.value == 1 or save_s <= steps * step_time_s:
         return
     enough = int(save_s / step_time_s) + 1
-    faster = "write to a faster disk: trainer.output_dir"
+    faster = "set trainer.output_dir to a faster disk"
     fits = enough < run.config.trainer.max_steps
     hint = f"set trainer.save_steps to {enough} or more, or {faster}" if fits else faster
     yield Violation(
         "trainer.save_steps",
-        f"a save took {save_s:,.2f} s, and the next one is due after {steps * step_time_s:,.2f} s, "
-        f"{counted(steps, 'step')}: training waits for each",
+        f"a save took {save_s:,.2f} s, but the next one is due after {steps * step_time_s:,.2f} s "
+        f"({counted(steps, 'step')}): training is blocked at each save",
         hint,
     )

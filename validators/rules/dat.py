@@ -1,4 +1,4 @@
-"""DAT: the text and the tokenizer."""
+"""DAT: location of data, tokenizer and weights, and settings of the data."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
-"""Shares of the tokens. Published encoders predict 0.15 to 0.4 of them."""
+"""Shares of the tokens. Published encoders predict 15 % to 40 %."""
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Text, a tokenizer or weights that are not there, are empty, or that this process may not read.
+    """Data, a tokenizer or weights that are missing, empty or not readable.
 
     ## What it does
-    Judges what the probe found under `dataset.path` or `dataset.name`, under `tokenizer.path` or
-    `tokenizer.name`, and under `model.pretrained_checkpoint`. A run that goes on from its own checkpoint
-    needs no other weights, and is warned.
+    Checks `dataset.path` or `dataset.name`, `tokenizer.path` or `tokenizer.name`, and
+    `model.pretrained_checkpoint`. For a run that resumes from its own checkpoint, missing initial weights are
+    a warning only, because they are not used.
 
     ## Why is this bad?
-    The trainer would say the same, after the queue and the start of every process.
+    The trainer would fail in the same way, but only after the queue and the start of all processes.
 
     ## Example
     ```yaml
@@ -41,41 +41,40 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     assert data is not None
     path = "dataset.path" if run.config.dataset.path else "dataset.name"
     if not data.exists:
-        yield Violation(
-            path, f"{data.source} is not there: {data.reason or 'not found'}", "correct the path or the name"
-        )
+        message = f"{data.source} not found{f': {data.reason}' if data.reason else ''}"
+        yield Violation(path, message, f"set {path} to an existing file, folder or data set")
     elif run.config.dataset.path and not data.size_bytes and not data.reason:
-        yield Violation(path, f"{data.source} is empty", "point it at text")
+        yield Violation(path, f"{data.source} is empty", f"set {path} to a file or folder with text")
     elif not data.is_readable:
-        yield Violation(
-            path, f"{data.source} cannot be read: {data.reason or 'no permission'}", "mend its permissions"
-        )
+        message = f"{data.source} cannot be read: {data.reason or 'permission denied'}"
+        yield Violation(path, message, f"fix the permissions of {data.source}")
     if not data.tokenizer_exists:
-        path = "tokenizer.path" if run.config.tokenizer.path else "tokenizer.name"
-        message = f"there is no tokenizer {'in' if run.config.tokenizer.path else 'named'} {data.tokenizer}"
-        yield Violation(
-            path, message, "correct the path or the name; with neither, one is trained from the text"
-        )
+        is_path = bool(run.config.tokenizer.path)
+        path = "tokenizer.path" if is_path else "tokenizer.name"
+        message = f"no tokenizer {'in' if is_path else 'named'} {data.tokenizer}"
+        yield Violation(path, message, f"correct {path}, or remove it to train a tokenizer on the data")
     if data.weights_reason:
         yield Violation(
             "model.pretrained_checkpoint",
-            f"no run can start from the weights of {data.weights}: {data.weights_reason}",
-            "name a checkpoint folder or a safetensors file; null starts from new weights",
+            f"cannot start from the weights in {data.weights}: {data.weights_reason}",
+            "set model.pretrained_checkpoint to a checkpoint folder or a safetensors file, or to null for "
+            "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
         )
 
 
 @rule("DAT009", "no-cache-folder", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """No folder to keep prepared text in.
+    """No folder for the cache of prepared data.
 
     ## What it does
-    Fails where the cache folder would be below a home directory, and the user has none. Training and
-    `data prepare` report with the same code a cache folder that cannot be written to, or that another
-    process holds.
+    Fails if the cache folder would be below a home directory and the user has none. Training and
+    `data prepare` use the same code for a cache folder that is not writable or is locked by another
+    process.
 
     ## Why is this bad?
-    A container that runs under any user id often has no HOME: preparing the text would fail after the queue.
+    A container that runs under an arbitrary user id often has no HOME: preparation would fail after the
+    queue.
 
     ## Example
     ```text
@@ -90,24 +89,26 @@ def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     data = facts.data
     assert data is not None
     if data.cache_reason:
-        hint = "set NEOBERT_CACHE or dataset.cache_dir to a folder that can be written to"
+        hint = "set NEOBERT_CACHE or dataset.cache_dir to a writable folder"
         yield Violation("dataset.cache_dir", data.cache_reason, hint)
 
 
-def _streams(run: ResolvedRun, plan: Plan) -> str:
-    return "" if run.config.dataset.streaming else "the text is prepared, not streamed"
+def _is_not_streamed(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.dataset.streaming else "the data is prepared, not streamed"
 
 
-@rule("DAT007", "endless-evaluation", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_streams)
+@rule(
+    "DAT007", "endless-evaluation", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_is_not_streamed
+)
 def endless_evaluation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A streamed corpus without a word on what it is evaluated on.
+    """A streamed corpus without a bounded evaluation.
 
     ## What it does
-    Asks a streaming run for `dataset.eval_split` or `dataset.eval_samples`. A share of a stream
-    (`dataset.validation_split`) needs a length that a stream has not.
+    Requires `dataset.eval_split` or `dataset.eval_samples` for a streaming run. `dataset.validation_split`
+    is a share of a length, and the length of a stream is unknown.
 
     ## Why is this bad?
-    Nothing bounds the evaluation of a stream, and nothing keeps its documents out of training.
+    Otherwise the evaluation of a stream has no end, and its documents are not kept out of training.
 
     ## Example
     ```yaml
@@ -126,22 +127,22 @@ def endless_evaluation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     if dataset.eval_split is None and dataset.eval_samples is None:
         yield Violation(
             "dataset.eval_samples",
-            "a streaming run names neither an evaluation split nor a number of documents",
-            "set dataset.eval_samples, or dataset.eval_split where the data has one",
+            "a streaming run needs dataset.eval_split or dataset.eval_samples",
+            "set dataset.eval_samples, or dataset.eval_split if the data has such a split",
         )
 
 
 @rule("DAT008", "unpinned-tokenizer", severity=Severity.WARN, level=Level.STATIC, production_only=True)
 def unpinned_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A tokenizer from the hub without a revision.
+    """A tokenizer from the Hub without a revision.
 
     ## What it does
-    Warns in a production run where `tokenizer.name` is used and `tokenizer.revision` is null. A path is
-    pinned by its digest, and smoke runs train their own.
+    Warns in a production run if `tokenizer.name` is set and `tokenizer.revision` is null. A local path is
+    pinned by its digest, and smoke runs train their own tokenizer.
 
     ## Why is this bad?
-    A name on the hub points at what its owner pushed last. Two runs of one file may then disagree on
-    every token.
+    A name on the Hub refers to the latest push of its owner. Two runs of the same file may then
+    produce different tokens.
 
     ## Example
     ```yaml
@@ -158,23 +159,22 @@ def unpinned_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """
     tokenizer = run.config.tokenizer
     if tokenizer.name is not None and tokenizer.path is None and tokenizer.revision is None:
-        yield Violation(
-            "tokenizer.revision", f"{tokenizer.name} is not pinned to a revision", "set tokenizer.revision"
-        )
+        message = f"tokenizer.name {tokenizer.name} is not pinned to a revision"
+        yield Violation("tokenizer.revision", message, "set tokenizer.revision to a commit of the repository")
 
 
 @rule("DAT013", "ambiguous-text", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Text from two places, or from none.
+    """Data from two sources, or from none.
 
     ## What it does
-    Asks for exactly one of `dataset.path` and `dataset.name`. Where a profile gives one and the run file the
-    other, the run file's holds; this is about a single file, or a single command line, that gives both.
-    Names of file formats such as `json` and `csv` are no data sets: for these, the `datasets` library reads
-    every such file below the current directory.
+    Requires exactly one of `dataset.path` and `dataset.name`. If the profile sets one and the run file the
+    other, the run file's is used; this rule is about a single file, or a single command line, that sets both.
+    Names of file formats such as `json` and `csv` are rejected as data sets: for these, the `datasets`
+    library reads every such file below the current directory.
 
     ## Why is this bad?
-    Neither is more likely to be meant than the other, and the trainer takes no guess.
+    Neither is more likely to be the intended one, and the trainer does not guess.
 
     ## Example
     ```yaml
@@ -193,25 +193,26 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     dataset = run.config.dataset
     if dataset.path is not None and dataset.name is not None:
-        message = f"dataset.path {dataset.path} and dataset.name {dataset.name} are both set"
-        yield Violation("dataset.path", message, "remove one of them")
+        message = f"dataset.path ({dataset.path}) and dataset.name ({dataset.name}) are both set"
+        yield Violation("dataset.path", message, "remove dataset.path or dataset.name")
     elif dataset.name in BUILDER_NAMES:
         yield Violation("dataset.name", describe_builder(dataset.name), USE_PATH)
     elif dataset.path is None and dataset.name is None:
-        yield Violation("dataset", "neither dataset.path nor dataset.name says where the text is", "set one")
+        message = "neither dataset.path nor dataset.name is set"
+        yield Violation("dataset", message, "set dataset.path or dataset.name")
 
 
 @rule("DAT016", "masked-share-out-of-band", severity=Severity.FAIL, level=Level.STATIC)
 def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """So many tokens to predict that none are left to read, or hardly any to predict.
+    """A masking rate that leaves almost no text to read, or almost nothing to predict.
 
     ## What it does
-    Refuses a `datacollator.mlm_probability` of 0.95 and above, and one at which a microbatch has less than
-    one target on the average. Warns outside 0.05 to 0.6.
+    Fails if `datacollator.mlm_probability` is 0.95 or more, or if a microbatch has less than one masked token
+    on average. Warns outside 0.05 to 0.6.
 
     ## Why is this bad?
-    A model that sees masks only learns how often each token occurs: its loss falls, and then stays. One that
-    predicts a token in a thousand pays for the other 999 and learns from one.
+    A model that sees only masks learns how often each token occurs: its loss falls, then plateaus. One that
+    predicts one token in a thousand pays for the other 999 and learns from one.
 
     ## Example
     ```yaml
@@ -229,12 +230,13 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     share, tokens = run.config.datacollator.mlm_probability, plan.tokens_per_microbatch.value
     targets, weight = share * tokens, None
     if share >= HARDLY_ANY_TEXT:
-        told = "the input holds hardly any text"
+        problem = "the input holds almost no text"
     elif targets < 1:
-        told = f"{targets:.2g} on the average in a microbatch of {tokens:,}"
+        problem = f"{targets:.2g} on average in a microbatch of {tokens:,}"
     elif not LEAST_MASKED <= share <= MOST_MASKED:
-        told, weight = f"outside {LEAST_MASKED:.0%} to {MOST_MASKED:.0%}", Severity.WARN
+        problem, weight = f"outside {LEAST_MASKED:.0%} to {MOST_MASKED:.0%}", Severity.WARN
     else:
         return
-    message = f"{share:.3%} of the tokens are predicted: {told}"
-    yield Violation("datacollator.mlm_probability", message, "0.15 to 0.4 are usual", weight)
+    message = f"{share:.3%} of the tokens are masked: {problem}"
+    hint = "set datacollator.mlm_probability between 0.15 and 0.4, the usual range"
+    yield Violation("datacollator.mlm_probability", message, hint, weight)

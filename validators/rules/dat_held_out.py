@@ -1,4 +1,4 @@
-"""DAT, what a run is evaluated on: whether there is any text for it, and whether it was held out."""
+"""DAT: existence of evaluation text, and its overlap with the training text."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, measured, rehearsal_of
+from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
 from validators.rules.dat_prepared import prepared_of
 
 MOST_SHARED = 0.05
-"""Of the evaluation's tokens: web text repeats licences and boilerplate word for word."""
+"""Share of the evaluation's tokens: web text repeats licences and boilerplate verbatim."""
 
 
 @rule("DAT006", "evaluation-not-held-out", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation that the run trains on, or that first fails hours into the run.
+    """An evaluation on training data, or one that fails for the first time hours into the run.
 
     ## What it does
-    Evaluates once before the first step, and compares the evaluation's documents with the training text,
-    word for word: up to 200,000 of each, spread over a large text, or the first window of a stream. More
-    than 5 % of the evaluation's tokens in documents that are trained on is no held-out text.
+    Evaluates once before step 1, and compares the evaluation documents with the training text verbatim: up to
+    200,000 of each, spread over a large corpus, or the first window of a stream. Fails if more than 5 % of
+    the evaluation's tokens are in documents that are also trained on.
 
     ## Why is this bad?
-    A loss on text that was trained on falls all the way to zero and says nothing. An evaluation that is run
-    for the first time at step 1,000 takes the run down there.
+    A loss on training text falls towards zero and says nothing about generalization. An evaluation that first
+    runs at step 1,000 stops the run there if it fails.
 
     ## Example
     ```yaml
@@ -41,38 +41,38 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       validation_split: 0.01
     ```
     """
-    found = rehearsal_of(facts)
-    evaluation = measured(found.evaluation, facts, "the evaluation")
+    rehearsal = rehearsal_of(facts)
+    evaluation = measured(rehearsal.evaluation, facts, "the evaluation")
     if not evaluation.is_configured:
         return
     if not evaluation.was_announced or evaluation.loss is None:
-        message = "the evaluation before the first step gave no loss"
+        message = "the evaluation before step 1 produced no loss"
         yield Violation(
             "dataset",
             message,
-            "raise dataset.validation_split, or name a split with more text in dataset.eval_split",
+            "raise dataset.validation_split, or set dataset.eval_split to a split with more text",
         )
-    overlap = measured(found.overlap, facts, "the overlap of training and evaluation text")
+    overlap = measured(rehearsal.overlap, facts, "the overlap of training and evaluation text")
     if overlap.shared_share > MOST_SHARED:
         yield Violation(
             "dataset",
-            f"{overlap.shared_share:.1%} of the evaluation's tokens stand in the training text word for word "
-            f"({overlap.eval_documents:,} documents against {overlap.train_documents:,})",
-            "hold text out: set dataset.validation_split, or dataset.eval_split to a split of its own",
+            f"{overlap.shared_share:.1%} of the evaluation's tokens also occur in training documents "
+            f"({overlap.eval_documents:,} documents compared with {overlap.train_documents:,})",
+            "set dataset.validation_split, or dataset.eval_split to a separate split",
         )
 
 
 @rule("DAT017", "nothing-held-out", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
 def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that is never evaluated, for want of text.
+    """A run that is never evaluated, because no text is held out.
 
     ## What it does
-    Looks at the text as it was prepared. Warns where it has no split to evaluate on and none of it was held
-    out: `trainer.eval_steps` then does nothing. With `trainer.metric_for_best_model` such a text is refused.
+    Warns if the prepared data has no evaluation split and none of it is held out: `trainer.eval_steps` then
+    has no effect. With `trainer.metric_for_best_model` such data is rejected during preparation.
 
     ## Why is this bad?
-    The loss of the training text alone does not tell learning from learning by heart, and nobody can say
-    later which checkpoint was good.
+    The training loss alone cannot distinguish learning from memorization, and later nobody can tell which
+    checkpoint was good.
 
     ## Example
     ```yaml
@@ -88,5 +88,5 @@ def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     if prepared_of(facts).num_eval_tokens is None:
-        message = "nothing is evaluated: the text has no split for it, and none of it is held out"
-        yield Violation("dataset", message, "set dataset.validation_split, such as 0.01")
+        message = "no evaluation: the data has no evaluation split and none of it is held out"
+        yield Violation("dataset", message, "set dataset.validation_split, e.g. to 0.01")

@@ -1,4 +1,4 @@
-"""DAT and NUM006: the prepared text, read through, and what each rank gets of it."""
+"""DAT and NUM006: the prepared data, and the share of it that each rank reads."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from math import sqrt
 
 from neobert.families.table import requested_rows
 from neobert.plan import Plan
+from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_run import PreparedFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, rule
 
-PREPARE = "remove the folder and prepare the text again: `neobert-launch data prepare`"
+PREPARE = "delete the prepared folder and run `neobert-launch data prepare` again"
+REPORT = "report this as a bug, with the config"
 HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
 LEAST_FILL = 0.9
 MOST_LOST = 0.05
@@ -23,37 +25,37 @@ BUILTIN = "builtin:"
 
 
 def prepared_of(facts: Facts) -> PreparedFacts:
-    """The prepared text. Raises where its preparation was refused, which is DAT014's to fail."""
+    """Return the prepared data. Raises CannotTellError if preparation failed, which DAT014 reports."""
     inspection = facts.inspection
     assert inspection is not None
     if inspection.prepared is None:
-        raise CannotTellError(f"the text could not be prepared: {inspection.refusal.message}")
+        raise CannotTellError(f"data preparation failed: {inspection.refusal.message}")
     return inspection.prepared
 
 
 def _sampled(facts: Facts) -> PreparedFacts:
-    found = prepared_of(facts)
-    if not found.sampled_microbatches:
-        raise CannotTellError("an epoch does not hold one microbatch for every rank, so none was compared")
-    return found
+    prepared = prepared_of(facts)
+    if not prepared.sampled_microbatches:
+        raise CannotTellError("one epoch has fewer microbatches than ranks, so none were compared")
+    return prepared
 
 
 def _reads_a_stream(run: ResolvedRun, plan: Plan) -> str:
-    return "the text is a stream, whose length nobody knows" if run.config.dataset.streaming else ""
+    return "the data is a stream of unknown length" if run.config.dataset.streaming else ""
 
 
 @rule("DAT014", "unpreparable-text", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
 def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Text that the trainer would refuse to prepare.
+    """Data that the trainer would fail to prepare.
 
     ## What it does
-    Prepares the text as the trainer would, in a child, or opens what was prepared before, and hands on what
-    that refuses: a file that cannot be decoded, a tokenizer without a mask, too little text for one
-    microbatch, a prepared file that lost its end. What the hub holds and nobody could ask it for is unknown,
-    here as in DAT001.
+    Prepares the data as the trainer would, in a child process, or opens what was prepared before, and reports
+    its error: a file that cannot be decoded, a tokenizer without a mask token, too little text for one
+    microbatch, a truncated prepared file. Unknown if the data is on the Hub and the Hub could not be reached,
+    as in DAT001.
 
     ## Why is this bad?
-    The trainer refuses the same, after the queue and the start of every process.
+    The trainer would fail in the same way, but only after the queue and the start of all processes.
 
     ## Example
     ```text
@@ -62,21 +64,21 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    neobert-launch data prepare, once, before the run is queued
+    run `neobert-launch data prepare` once, before the run is queued
     ```
     """
     inspection = facts.inspection
     assert inspection is not None
     refusal = inspection.refusal
-    if facts.data is None and refusal.code in _codes_of_the_hub(run):
-        told = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
-        raise CannotTellError(f"the text could not be prepared: {told}")
+    if facts.data is None and refusal.code in _hub_error_codes(run):
+        reason = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
+        raise CannotTellError(f"data preparation failed: {reason}")
     if refusal.code:
         yield Violation("dataset", f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
 
 
-def _codes_of_the_hub(run: ResolvedRun) -> Iterator[str]:
-    """What a run is refused with that takes its text or its tokenizer from the hub and cannot get it."""
+def _hub_error_codes(run: ResolvedRun) -> Iterator[str]:
+    """Yield the error codes of a run whose data or tokenizer comes from an unreachable Hub."""
     dataset, tokenizer = run.config.dataset, run.config.tokenizer
     if dataset.path is None and not (dataset.name or BUILTIN).startswith(BUILTIN):
         yield NO_TEXT
@@ -86,94 +88,97 @@ def _codes_of_the_hub(run: ResolvedRun) -> Iterator[str]:
 
 @rule("DAT015", "altered-data", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
 def altered_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Prepared text that is no longer what was prepared.
+    """Prepared data that has changed since it was prepared.
 
     ## What it does
-    Sums up every file of the prepared text and compares with the sums in its manifest, from which the
-    fingerprint that checkpoints carry is made.
+    Computes the checksum of every prepared file and compares it with the manifest, from which the
+    fingerprint in checkpoints is derived.
 
     ## Why is this bad?
-    A disk that flipped a bit, or a copy that was cut short and padded, trains on text that nobody wrote.
+    After a flipped bit, or a copy that was truncated and padded, the run trains on corrupt text.
 
     ## Example
     ```text
-    train.tokens is not what the manifest says
+    train.tokens does not match its checksum in the manifest
     ```
 
     ## Use instead
     ```text
-    rm -r the prepared folder; neobert-launch data prepare
+    delete the prepared folder, then run `neobert-launch data prepare`
     ```
     """
-    found = prepared_of(facts)
-    for name in found.altered_files:
-        yield Violation("dataset", f"{found.folder}/{name} is not what the manifest says", PREPARE)
+    prepared = prepared_of(facts)
+    for name in prepared.altered_files:
+        message = f"{prepared.folder}/{name} does not match its checksum in the manifest"
+        yield Violation("dataset", message, PREPARE)
 
 
 @rule("DAT002", "foreign-tokens", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
 def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Text that was tokenised by another tokenizer, or ids that the model has no row for.
+    """Data that was tokenized by another tokenizer, or token ids outside the vocabulary.
 
     ## What it does
-    Compares the digest of the run's tokenizer with the one that the prepared text names, and the largest id
-    in the text with the vocabulary.
+    Compares the digest of the run's tokenizer with the one recorded in the prepared data, and the largest
+    token id with the vocabulary size.
 
     ## Why is this bad?
-    With another tokenizer every id means another word, and the loss still falls. An id beyond the embedding
-    stops the run at the step that meets it.
+    With another tokenizer every id stands for another token, and the loss still falls. An id outside the
+    embedding stops the run at the step that reads it.
 
     ## Example
     ```text
-    the text holds token id 31,000, and the vocabulary has 30,592
+    the data holds token id 31,000, but the vocabulary has 30,592 tokens
     ```
 
     ## Use instead
     ```text
-    neobert-launch data prepare, with the tokenizer that the run names
+    run `neobert-launch data prepare` with the run's tokenizer
     ```
     """
-    found = prepared_of(facts)
-    if found.tokenizer_digest != found.data_tokenizer_digest:
-        have, want = found.data_tokenizer_digest[:12], found.tokenizer_digest[:12]
-        yield Violation(
-            "tokenizer", f"the text was made by tokenizer {have}, and the run has {want}", PREPARE
-        )
-    rows = min(found.vocab_size, requested_rows(run.config) or found.vocab_size)
-    if found.max_token_id >= rows:
-        message = f"the text holds token id {found.max_token_id:,}, and the vocabulary has {rows:,}"
+    prepared = prepared_of(facts)
+    if prepared.tokenizer_digest != prepared.data_tokenizer_digest:
+        actual, expected = prepared.data_tokenizer_digest[:12], prepared.tokenizer_digest[:12]
+        message = f"the data was tokenized by tokenizer {actual}, but the run uses {expected}"
+        yield Violation("tokenizer", message, PREPARE)
+    rows = min(prepared.vocab_size, requested_rows(run.config) or prepared.vocab_size)
+    if prepared.max_token_id >= rows:
+        message = f"the data holds token id {prepared.max_token_id:,}, but the vocabulary has {rows:,} tokens"
         yield Violation("tokenizer", message, PREPARE)
 
 
 @rule("DAT003", "overlapping-shards", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
 def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Ranks that read the same text, or text that no rank reads.
+    """Ranks that read the same data, or data that no rank reads.
 
     ## What it does
-    Builds the first microbatches of an epoch for every rank, and the same number for one process alone: no
-    sample may come twice, none may be missing, and no rank may go without.
+    Builds the first microbatches of an epoch for every rank, and the same number for a single process: no
+    sample may be repeated, none may be missing, and no rank may be empty.
 
     ## Why is this bad?
-    Ranks that read the same text do the same work twice, and the epoch that the metrics tell is not one.
+    Ranks that read the same data repeat the same work, and one reported epoch is not one epoch.
 
     ## Example
     ```text
-    1,024 samples of 64 microbatches were read more than once
+    1,024 samples in 64 microbatches read more than once
     ```
 
     ## Use instead
     ```text
-    the project's own streams: microbatch i of the global order is rank i mod N's
+    the project's own streams: rank i mod N reads microbatch i of the global order
     ```
     """
-    found, hint = _sampled(facts), "report it with the config: the order of the text is the project's to keep"
-    of = f"of {found.sampled_microbatches} microbatches"
-    if found.repeated_samples:
-        yield Violation("dataset", f"{found.repeated_samples:,} samples {of} were read more than once", hint)
-    if found.missing_samples:
-        yield Violation("dataset", f"{found.missing_samples:,} samples {of} were read by no rank", hint)
-    if found.empty_ranks:
-        ranks = ", ".join(map(str, found.empty_ranks))
-        yield Violation("dataset", f"ranks without text: {ranks}", "add text, or use fewer processes")
+    prepared = _sampled(facts)
+    scope = f"in {counted(prepared.sampled_microbatches, 'microbatch', 'microbatches')}"
+    if prepared.repeated_samples:
+        repeated = counted(prepared.repeated_samples, "sample")
+        yield Violation("dataset", f"{repeated} {scope} read more than once", REPORT)
+    if prepared.missing_samples:
+        missing = counted(prepared.missing_samples, "sample")
+        yield Violation("dataset", f"{missing} {scope} read by no rank", REPORT)
+    if prepared.empty_ranks:
+        ranks = ", ".join(map(str, prepared.empty_ranks))
+        hint = "add text, or lower distributed.nproc_per_node"
+        yield Violation("dataset", f"ranks without data: {ranks}", hint)
 
 
 @rule(
@@ -186,19 +191,19 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     inapplicable=_reads_a_stream,
 )
 def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Too little text for the run's steps, which then read it too often.
+    """Too little text for the number of steps, so that it is repeated too often.
 
     ## What it does
-    Divides the tokens of all steps by those of the training text. Above 4 passes it warns: up to there
-    repeated text is worth nearly as much as new (Muennighoff et al., arXiv:2305.16264). Above 40, which
-    is how often BERT read its text (Devlin et al., arXiv:1810.04805), it fails.
+    Divides the tokens of all steps by those of the training text. Warns above 4 epochs: up to there repeated
+    text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Fails above 40, the
+    number of epochs of BERT (Devlin et al., arXiv:1810.04805).
 
     ## Why is this bad?
-    The steps that were paid for teach the text by heart instead of the language.
+    The remaining steps memorize the text instead of learning the language.
 
     ## Example
     ```text
-    the run reads the text 131.0 times
+    the run reads the data 131.0 times
     ```
 
     ## Use instead
@@ -209,26 +214,27 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     epochs = prepared_of(facts).epochs
     if epochs is None:
-        raise CannotTellError("the length of the text is not known")
+        raise CannotTellError("the size of the data is unknown")
     if epochs > HARMLESS_EPOCHS:
         yield Violation(
             "trainer.max_steps",
-            f"the run reads the text {epochs:,.1f} times",
-            "train on more text, or for fewer steps",
+            f"the run reads the data {epochs:,.1f} times (limit {MOST_EPOCHS:g}, warning above "
+            f"{HARMLESS_EPOCHS:g})",
+            "add text, or lower trainer.max_steps",
             None if epochs > MOST_EPOCHS else Severity.WARN,
         )
 
 
 @rule("DAT005", "wasted-text", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
 def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Microbatches with holes, or documents that lose their ends.
+    """Microbatches that are partly padding, or documents that lose text.
 
     ## What it does
-    Warns where less than nine tenths of a microbatch are text, and where truncating loses more than a
-    twentieth of the tokens, or leaving out a twentieth of the documents. It names how long most are.
+    Warns if less than 90 % of a microbatch is text, if truncation loses more than 5 % of the tokens, or if
+    more than 5 % of the documents are dropped. Reports the median document length.
 
     ## Why is this bad?
-    Padding costs as much as text and teaches nothing; what is cut off was paid for when it was collected.
+    Padding costs as much as text and teaches nothing, and truncated text was paid for when it was collected.
 
     ## Example
     ```yaml
@@ -242,44 +248,45 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       pack_sequences: true
     ```
     """
-    found = prepared_of(facts)
-    if found.fill is not None and found.fill < LEAST_FILL:
-        message = f"{found.fill:.1%} of a microbatch are text; {_lengths(found)}"
-        yield Violation("datacollator.pack_sequences", message, "pack the documents")
-    if found.truncation_share > MOST_LOST:
-        message = f"truncating loses {found.truncation_share:.1%} of the tokens; {_lengths(found)}"
+    prepared = prepared_of(facts)
+    if prepared.fill is not None and prepared.fill < LEAST_FILL:
+        message = f"only {prepared.fill:.1%} of a microbatch is text; {_lengths(prepared)}"
+        yield Violation("datacollator.pack_sequences", message, "set datacollator.pack_sequences to true")
+    if prepared.truncation_share > MOST_LOST:
+        message = f"truncation loses {prepared.truncation_share:.1%} of the tokens; {_lengths(prepared)}"
         yield Violation("dataset.long_documents", message, "set dataset.long_documents to split")
-    if found.dropped_share > MOST_LOST:
-        message = f"{found.dropped_share:.1%} of the documents are left out; {_lengths(found)}"
-        yield Violation("dataset.min_length", message, "lower dataset.min_length, or split long documents")
+    if prepared.dropped_share > MOST_LOST:
+        message = f"{prepared.dropped_share:.1%} of the documents are dropped; {_lengths(prepared)}"
+        hint = "lower dataset.min_length, or set dataset.long_documents to split"
+        yield Violation("dataset.min_length", message, hint)
 
 
-def _lengths(found: PreparedFacts) -> str:
-    """The bin that holds the median document."""
-    total, seen = sum(count for _, count in found.histogram), 0
-    for longest, count in found.histogram:
+def _lengths(prepared: PreparedFacts) -> str:
+    """Describe the histogram bin that holds the median document."""
+    total, seen = sum(count for _, count in prepared.histogram), 0
+    for longest, count in prepared.histogram:
         seen += count
         if 2 * seen >= total:
             return f"half of the documents have at most {longest:,} tokens"
-    return "there are no documents"
+    return "the data holds no documents"
 
 
 @rule("NUM006", "wrong-targets", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
 def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Targets that are too many or too few, that are padding or markers, or not the text's own tokens.
+    """Masked tokens that are too many or too few, are padding or special tokens, or have wrong labels.
 
     ## What it does
-    Counts the predicted tokens of the first microbatches. Their share has to be
-    `datacollator.mlm_probability` to within five standard deviations of that many draws; none may be padding
-    or a special token; each label, and each token that was left alone, has to be what the text says.
+    Counts the masked tokens of the first microbatches. Their share must equal
+    `datacollator.mlm_probability` to within five standard deviations of that many draws. None may be padding
+    or a special token. Each label, and each token that was left unchanged, must be the token of the text.
 
     ## Why is this bad?
-    A loss over padding falls fast and means nothing, and a share that is not the declared one is another
+    A loss over padding falls fast and means nothing, and a share other than the declared one is another
     experiment.
 
     ## Example
     ```text
-    15.1 % of 1,000,000 tokens are predicted, and 20 % are declared
+    15.1 % of 1,000,000 tokens are masked, but datacollator.mlm_probability is 20 %
     ```
 
     ## Use instead
@@ -288,22 +295,22 @@ def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       mlm_probability: 0.2
     ```
     """
-    found, declared = prepared_of(facts), run.config.datacollator.mlm_probability
-    if not found.num_maskable:
-        raise CannotTellError("no token of the sample may be masked")
-    allowed = DEVIATIONS * sqrt(declared * (1 - declared) / found.num_maskable)
-    if abs(found.masked_share - declared) > allowed:
-        share = f"{found.masked_share:.2%} of {found.num_maskable:,} tokens are predicted"
-        message = f"{share}, and {declared:.2%} are declared"
-        yield Violation("datacollator.mlm_probability", message, "report it with the config")
-    for fault in _faults(found):
-        yield Violation("datacollator", fault, "report it with the config")
+    prepared, declared = prepared_of(facts), run.config.datacollator.mlm_probability
+    if not prepared.num_maskable:
+        raise CannotTellError("no token of the sample can be masked")
+    allowed = DEVIATIONS * sqrt(declared * (1 - declared) / prepared.num_maskable)
+    if abs(prepared.masked_share - declared) > allowed:
+        share = f"{prepared.masked_share:.2%} of {prepared.num_maskable:,} tokens are masked"
+        message = f"{share}, but datacollator.mlm_probability is {declared:.2%}"
+        yield Violation("datacollator.mlm_probability", message, REPORT)
+    for fault in _faults(prepared):
+        yield Violation("datacollator", fault, REPORT)
 
 
-def _faults(found: PreparedFacts) -> Iterator[str]:
+def _faults(prepared: PreparedFacts) -> Iterator[str]:
     counts = (
-        (found.special_targets, "predicted tokens are special ones"),
-        (found.padding_targets, "predicted tokens are padding"),
-        (found.wrong_labels, "tokens or labels are not what the text says"),
+        (prepared.special_targets, "masked tokens are special tokens"),
+        (prepared.padding_targets, "masked tokens are padding"),
+        (prepared.wrong_labels, "tokens or labels differ from the text"),
     )
-    return (f"{count:,} {what}" for count, what in counts if count)
+    return (f"{count:,} {problem}" for count, problem in counts if count)

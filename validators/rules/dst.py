@@ -1,4 +1,4 @@
-"""DST: the ranks of a node agree on what runs, on what they send, and on what they compute."""
+"""DST: agreement of a node's ranks on config, code, collectives, weights and loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_run import CollectiveFacts, DistributedFacts, ParameterFacts
 from validators.finding import Level, Severity, Violation
-from validators.links import slowest_link
+from validators.interconnect import slowest_link
 from validators.rule import CannotTellError, Violations, rule
 
 PATH = "distributed.nproc_per_node"
@@ -20,26 +20,26 @@ LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 LINK_SHARE = 0.4
 
-Said = TypeVar("Said")
+Value = TypeVar("Value")
 
 
-def _runs_alone(run: ResolvedRun, plan: Plan) -> str:
-    return "" if run.config.distributed.nproc_per_node > 1 else "a node has one process"
+def _is_single_process(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.distributed.nproc_per_node > 1 else "each node runs one process"
 
 
-def _runs_alone_or_on_cpu(run: ResolvedRun, plan: Plan) -> str:
-    return _runs_alone(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
+def _is_single_process_or_cpu(run: ResolvedRun, plan: Plan) -> str:
+    return _is_single_process(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
 
 
-def _met(run: ResolvedRun, facts: Facts) -> DistributedFacts:
-    """What the ranks found out together. Raises where some did not come, or came without their GPUs."""
-    found = facts.distributed
-    assert found is not None
-    if found.absent:
-        raise CannotTellError(f"{_ranks(found.absent)} did not come, so the others measured nothing")
-    if _needs_gpus(run) and found.backend != "nccl":
-        raise CannotTellError("the ranks met on processors, and the profile requires GPUs")
-    return found
+def _measurements(run: ResolvedRun, facts: Facts) -> DistributedFacts:
+    """Return what the ranks measured together. Raises CannotTellError if ranks or GPUs were missing."""
+    distributed = facts.distributed
+    assert distributed is not None
+    if distributed.absent:
+        raise CannotTellError(f"{_ranks(distributed.absent)} did not start, so nothing was measured")
+    if _needs_gpus(run) and distributed.backend != "nccl":
+        raise CannotTellError("the ranks ran on CPUs, but the profile requires GPUs")
+    return distributed
 
 
 def _needs_gpus(run: ResolvedRun) -> bool:
@@ -57,56 +57,57 @@ def _ranks(ranks: Sequence[int]) -> str:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_runs_alone,
+    inapplicable=_is_single_process,
 )
 def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Ranks with another config, other code or other versions than the rest.
+    """Ranks with a different config, different code or different versions.
 
     ## What it does
-    Each rank of this node hashes the config that it read and every source file of the trainer as it would
-    import it, and names its versions of Python, torch, CUDA, NCCL, transformers and accelerate. Whoever
-    differs from most of them is named; the config is also compared with the run's own.
+    Each rank of this node hashes the config that it read and every source file of the trainer that it would
+    import, and reports its versions of Python, torch, CUDA, NCCL, transformers and accelerate. Ranks that
+    differ from the majority are reported; the config is also compared with the run's own.
 
     ## Why is this bad?
-    Ranks that run different code average gradients of different functions. Nothing crashes.
+    Ranks that run different code average gradients of different functions, without any error.
 
     ## Example
     ```text
-    rank 3 has torch 2.11.0, and the others 2.13.0
+    rank 3 has torch 2.11.0, the others 2.13.0
     ```
 
     ## Use instead
     ```text
-    one environment for all ranks, on a shared file system or in one image
+    use one environment for all ranks, on a shared file system or in one image
     ```
     """
-    found = facts.distributed
-    assert found is not None
-    own = {rank.rank: rank.config_digest for rank in found.ranks}
-    for rank in _others(own, run.digest):
-        yield Violation(PATH, f"rank {rank} has another config than the run", "start all ranks from one file")
-    code = {rank.rank: rank.code_digest for rank in found.ranks}
+    distributed = facts.distributed
+    assert distributed is not None
+    configs = {rank.rank: rank.config_digest for rank in distributed.ranks}
+    for rank in _others(configs, run.digest):
+        message = f"rank {rank} has a different config than the run"
+        yield Violation(PATH, message, "start all ranks with the same run file")
+    code = {rank.rank: rank.code_digest for rank in distributed.ranks}
     for rank in _others(code, _most_common(code)):
-        message = f"rank {rank} has other code than most ranks"
+        message = f"the code of rank {rank} differs from that of most ranks"
         yield Violation(PATH, message, "install one version of the project for all ranks")
-    yield from _differing_versions({rank.rank: rank.versions for rank in found.ranks})
+    yield from _differing_versions({rank.rank: rank.versions for rank in distributed.ranks})
 
 
-def _differing_versions(said: Mapping[int, Mapping[str, str]]) -> Iterator[Violation]:
-    for name in sorted({name for versions in said.values() for name in versions}):
-        values = {rank: versions.get(name, "none") for rank, versions in said.items()}
+def _differing_versions(reported: Mapping[int, Mapping[str, str]]) -> Iterator[Violation]:
+    for name in sorted({name for versions in reported.values() for name in versions}):
+        values = {rank: versions.get(name, "none") for rank, versions in reported.items()}
         usual = _most_common(values)
         for rank in _others(values, usual):
-            message = f"rank {rank} has {name} {values[rank]}, and the others {usual}"
-            yield Violation(PATH, message, "start all ranks in one environment")
+            message = f"rank {rank} has {name} {values[rank]}, the others {usual}"
+            yield Violation(PATH, message, "start all ranks in the same environment")
 
 
-def _most_common(said: Mapping[int, Said]) -> Said:
-    return Counter(said.values()).most_common()[0][0]
+def _most_common(reported: Mapping[int, Value]) -> Value:
+    return Counter(reported.values()).most_common()[0][0]
 
 
-def _others(said: Mapping[int, Said], usual: Said) -> list[int]:
-    return [rank for rank, value in sorted(said.items()) if value != usual]
+def _others(reported: Mapping[int, Value], usual: Value) -> list[int]:
+    return [rank for rank, value in sorted(reported.items()) if value != usual]
 
 
 @rule(
@@ -116,38 +117,41 @@ def _others(said: Mapping[int, Said], usual: Said) -> list[int]:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_runs_alone,
+    inapplicable=_is_single_process,
 )
 def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A collective that gives another sum than the ranks put in.
+    """A collective that returns a wrong result.
 
     ## What it does
-    Adds up and collects known whole numbers over the ranks, in float32, bfloat16 and int64, from one element
-    to 256 MiB on GPUs, and compares every element. Rank r brings r + 1, so N ranks have N (N + 1) / 2.
-    The rank whose part arrives wrong at the others is named.
+    Runs all-reduce and all-gather on known integers in float32, bfloat16 and int64, from one element to
+    256 MiB on GPUs, and compares every element. Rank r contributes r + 1, so the sum over N ranks is
+    N (N + 1) / 2. Names the rank whose contribution arrives wrong at the others.
 
     ## Why is this bad?
-    A link or a memory that flips bits spoils every gradient of every rank, and the loss only falls slower.
+    A link or a memory that flips bits corrupts every gradient on every rank, and the loss only falls more
+    slowly.
 
     ## Example
     ```text
-    all_reduce of 1,021 bfloat16: wrong at ranks 0, 1; the part of rank 1 arrives wrong
+    all_reduce of 1,021 bfloat16: wrong at ranks 0, 1; the contribution of rank 1 arrives wrong
     ```
 
     ## Use instead
     ```text
-    the other devices of the node, until this one was looked at
+    use the other devices of the node until this one has been checked
     ```
     """
-    found = _met(run, facts)
-    if not found.collectives:
-        raise CannotTellError("no collective was tried")
-    wrong = [case for case in found.collectives if case.wrong_at]
+    distributed = _measurements(run, facts)
+    if not distributed.collectives:
+        raise CannotTellError("no collective was run")
+    wrong = [case for case in distributed.collectives if case.wrong_at]
     if wrong:
         senders = sorted({sender for case in wrong for sender in case.wrong_from})
-        named = f"the part of {_ranks(senders)} arrives wrong" if senders else "no single part is wrong"
-        message = f"{'; '.join(map(_case, wrong[:3]))}; {named}"
-        yield Violation(PATH, message, "leave its device out, and have it looked at")
+        culprit = (
+            f"the contribution of {_ranks(senders)} arrives wrong" if senders else "no single rank is wrong"
+        )
+        message = f"{'; '.join(map(_case, wrong[:3]))}; {culprit}"
+        yield Violation(PATH, message, "exclude the device with CUDA_VISIBLE_DEVICES and have it checked")
 
 
 def _case(case: CollectiveFacts) -> str:
@@ -160,41 +164,42 @@ def _case(case: CollectiveFacts) -> str:
     severity=Severity.WARN,
     level=Level.DISTRIBUTED,
     needs=("distributed", "gpu_health"),
-    inapplicable=_runs_alone_or_on_cpu,
+    inapplicable=_is_single_process_or_cpu,
 )
 def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """GPUs that exchange gradients slower than their links allow.
+    """GPUs that exchange gradients more slowly than their links allow.
 
     ## What it does
-    Compares the bandwidth of a 256 MiB all-reduce with two fifths of what the links of the slowest GPU carry
-    one way: 25 GB/s each NVLink, or its PCIe lanes. Warns where the GPUs cannot read each other's memory.
+    Compares the bus bandwidth of a 256 MiB all-reduce with 40 % of the one-way bandwidth of the slowest GPU's
+    links: 25 GB/s per NVLink, or its PCIe lanes. Warns if GPUs have no peer-to-peer access.
 
     ## Why is this bad?
-    A missing bridge, a slot with half its lanes or access that is switched off multiplies the time of
-    every step's exchange, and no error says so.
+    A missing bridge, a slot with half its lanes or disabled peer-to-peer access multiplies the communication
+    time of every step without any error.
 
     ## Example
     ```text
-    12.1 GB/s cross each link, and 18 NVLinks carry 450
+    12.1 GB/s per link, but 18 NVLinks provide 450
     ```
 
     ## Use instead
     ```text
-    nvidia-smi topo -m and nvidia-smi nvlink --status show what is missing
+    nvidia-smi topo -m and nvidia-smi nvlink --status show the links
     ```
     """
-    found = _met(run, facts)
-    if found.has_peer_access is False:
-        message = "the GPUs cannot read each other's memory, so gradients cross the host"
-        yield Violation(PATH, message, "nvidia-smi topo -m shows how they are connected", Severity.WARN)
-    link = slowest_link((facts.gpu_health or ())[: found.world_size])
-    if link is None or found.bus_bytes_per_s is None:
-        raise CannotTellError("the driver does not tell how the GPUs are connected")
-    name, carries = link
-    if found.bus_bytes_per_s < LINK_SHARE * carries:
-        measured = f"{found.bus_bytes_per_s / 1e9:.1f} GB/s cross each link"
-        message = f"{measured}, and {name} carry {carries / 1e9:.0f}"
-        yield Violation(PATH, message, "nvidia-smi topo -m shows how they are connected")
+    distributed = _measurements(run, facts)
+    hint = "run `nvidia-smi topo -m` to see how the GPUs are connected"
+    if distributed.has_peer_access is False:
+        message = "no peer-to-peer access between the GPUs: gradients go through host memory"
+        yield Violation(PATH, message, hint, Severity.WARN)
+    link = slowest_link((facts.gpu_health or ())[: distributed.world_size])
+    if link is None or distributed.bus_bytes_per_s is None:
+        raise CannotTellError("the driver does not report how the GPUs are connected")
+    name, bytes_per_s = link
+    if distributed.bus_bytes_per_s < LINK_SHARE * bytes_per_s:
+        reached = f"{distributed.bus_bytes_per_s / 1e9:.1f} GB/s per link in an all-reduce"
+        message = f"{reached}, but {name} provide {bytes_per_s / 1e9:.0f} (at least {LINK_SHARE:.0%})"
+        yield Violation(PATH, message, hint)
 
 
 @rule(
@@ -204,42 +209,44 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_runs_alone,
+    inapplicable=_is_single_process,
 )
 def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A rank that does not come, or one whose absence nobody would notice.
+    """A rank that does not start, or a missing rank that the others do not detect.
 
     ## What it does
-    Every rank signs a roll; whoever has not signed within 25 seconds is named by the others. Then the last
-    rank stays away on purpose, and the others have to name it, and only it, within 10 seconds.
+    Every rank checks in; a rank that has not within 25 seconds is reported by the others. Then the last
+    rank deliberately does not check in, and the others must report it, and only it, within 10 seconds.
 
     ## Why is this bad?
-    Ranks that wait for one that is gone wait half an hour, and then say which collective it was but not who.
+    Ranks that wait for a missing one time out after half an hour, with the name of the collective but not of
+    the rank.
 
     ## Example
     ```text
-    rank 3 did not sign the roll within 25 s
+    rank 3 did not check in within 25 s
     ```
 
     ## Use instead
     ```text
-    the log of that rank; nvidia-smi, for its device; or distributed.nproc_per_node without it
+    check the log of that rank and its device (nvidia-smi), or exclude it: distributed.nproc_per_node
     ```
     """
-    found = facts.distributed
-    assert found is not None
-    if found.absent:
-        message = f"{_ranks(found.absent)} did not sign the roll within {found.patience_s:g} s"
-        yield Violation(PATH, message, "see why it does not start: its device, its memory, its imports")
+    distributed = facts.distributed
+    assert distributed is not None
+    if distributed.absent:
+        message = f"{_ranks(distributed.absent)} did not check in within {distributed.patience_s:g} s"
+        yield Violation(PATH, message, "check device, memory and imports of that rank in its log")
         return
-    last = (found.world_size - 1,)
-    if found.drill_absent != last:
-        named = _ranks(found.drill_absent) if found.drill_absent else "nobody"
-        message = f"{_ranks(last)} stayed away on purpose, and the others missed {named}"
-        yield Violation(PATH, message, "see whether the ranks reach each other's store")
-    elif found.drill_s > DRILL_LIMIT_S:
-        message = f"it took {found.drill_s:.1f} s to miss a rank, and {DRILL_LIMIT_S:g} are allowed"
-        yield Violation(PATH, message, "see what slows down the ranks' store")
+    last = (distributed.world_size - 1,)
+    hint = "check that all ranks can reach the rendezvous store"
+    if distributed.drill_absent != last:
+        named = _ranks(distributed.drill_absent) if distributed.drill_absent else "no rank"
+        message = f"{_ranks(last)} deliberately did not check in, but the others reported {named}"
+        yield Violation(PATH, message, hint)
+    elif distributed.drill_s > DRILL_LIMIT_S:
+        message = f"detecting a missing rank took {distributed.drill_s:.1f} s (limit {DRILL_LIMIT_S:g} s)"
+        yield Violation(PATH, message, hint)
 
 
 @rule(
@@ -249,37 +256,38 @@ def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_runs_alone,
+    inapplicable=_is_single_process,
 )
 def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Ranks whose weights are not the same.
+    """Ranks with different weights.
 
     ## What it does
-    Hashes every weight of a small model of the run's kind on each rank: at its start, after the run's own
-    preparation, after an optimizer step, and after it was saved, spoiled and loaded again. A run compares its
-    own replicas at every save, and warns with this code in rank 0's log (`diverging_replicas`).
+    Hashes all weights of a small model of the run's type on each rank: initially, after the run's own
+    preparation, after an optimizer step, and after saving, overwriting and loading them. During training a
+    run compares its replicas at every save, and logs a warning with this code on rank 0
+    (`diverging_replicas`).
 
     ## Why is this bad?
-    Gradients are averaged, weights are not. Replicas that start apart stay apart, and the checkpoint holds
-    those of one rank.
+    Gradients are averaged, weights are not. Replicas that start with different weights stay different, and
+    the checkpoint holds those of one rank.
 
     ## Example
     ```text
-    after a resume: rank 1 has other weights than most ranks
+    after a resume: the weights of rank 1 differ from those of most ranks
     ```
 
     ## Use instead
     ```text
-    one file system on which every rank reads the same checkpoint
+    one file system from which every rank reads the same checkpoint
     ```
     """
-    found = _met(run, facts)
-    if not found.parameters:
+    distributed = _measurements(run, facts)
+    if not distributed.parameters:
         raise CannotTellError("no model was built")
-    for moment in found.parameters:
+    for moment in distributed.parameters:
         for rank in _odd_ranks(moment):
-            message = f"{moment.moment}: rank {rank} has other weights than most ranks"
-            yield Violation(PATH, message, "see whether it reads the same files and computes alike")
+            message = f"{moment.moment}: the weights of rank {rank} differ from those of most ranks"
+            yield Violation(PATH, message, f"check the files that rank {rank} reads, then its device")
 
 
 def _odd_ranks(moment: ParameterFacts) -> list[int]:
@@ -294,41 +302,41 @@ def _odd_ranks(moment: ParameterFacts) -> list[int]:
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_runs_alone,
+    inapplicable=_is_single_process,
 )
 def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A loss or a gradient that depends on how many ranks compute it.
+    """A loss or gradient norm that depends on the number of ranks.
 
     ## What it does
-    Puts one global batch, in shares of unequal size, through the run's objective: over all ranks, and by each
-    rank alone. In fp32 the losses have to agree to 1e-5 of their size and the norms of the gradients to
-    1e-4.
+    Computes one global batch, in shares of unequal size, with the run's objective: over all ranks, and on
+    each rank alone. In fp32 the losses must agree to a relative 1e-5 and the gradient norms to 1e-4.
 
     ## Why is this bad?
-    Averaging the ranks' means weighs a token by how empty its rank's batch was. The same file then trains
-    another model on two GPUs than on one.
+    Averaging the means of ranks gives more weight to tokens of ranks with fewer targets. The same file then
+    trains different models on one and on two GPUs.
 
     ## Example
     ```text
-    the loss is 5.4102 over 2 ranks and 5.5488 by one
+    the loss is 5.4102 over 2 ranks and 5.5488 on one
     ```
 
     ## Use instead
     ```text
-    sums of losses, divided by the global count of targets
+    sum the losses, then divide by the global number of targets
     ```
     """
-    found = _met(run, facts)
-    loss = found.loss
+    distributed = _measurements(run, facts)
+    loss = distributed.loss
     if loss is None:
         raise CannotTellError("no loss was computed")
     pairs = (
         ("the loss", loss.distributed_loss, loss.single_loss, LOSS_TOLERANCE),
-        ("the gradient's norm", loss.distributed_grad_norm, loss.single_grad_norm, GRADIENT_TOLERANCE),
+        ("the gradient norm", loss.distributed_grad_norm, loss.single_grad_norm, GRADIENT_TOLERANCE),
     )
     for name, together, alone, tolerance in pairs:
         if together is None or alone is None:
-            yield Violation(PATH, f"{name} is not a finite number", "validate-gpu says what computes wrongly")
+            hint = "run `neobert-launch validate-gpu` to find the wrong computation"
+            yield Violation(PATH, f"{name} is not finite", hint)
         elif abs(together - alone) > tolerance * abs(alone):
-            message = f"{name} is {together:.6g} over {found.world_size} ranks and {alone:.6g} by one"
-            yield Violation(PATH, message, "see how the ranks' losses and gradients are put together")
+            message = f"{name} is {together:.6g} over {distributed.world_size} ranks and {alone:.6g} on one"
+            yield Violation(PATH, message, "check how losses and gradients are reduced over ranks")

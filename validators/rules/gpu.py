@@ -1,4 +1,4 @@
-"""GPU: the devices that the profile requires, and whether they are free."""
+"""GPU: presence, model, size and availability of the devices that the profile requires."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from validators.thresholds import MEMORY_SHARE
 NOMINAL_MEMORY_SHARE = 0.95
 IDLE_MEMORY_SHARE = 0.02
 PATH = "distributed.nproc_per_node"
+STOP_OTHERS = "stop the other process, or choose another GPU with CUDA_VISIBLE_DEVICES"
 
 
 @rule("GPU001", "other-gpus-than-required", severity=Severity.FAIL, level=Level.GPU, needs=("gpus",))
 def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Fewer, other or smaller GPUs than the profile requires.
+    """Fewer, different or smaller GPUs than the profile requires.
 
     ## What it does
-    Counts the visible GPUs against the processes of a node and the profile's number, and compares model,
-    memory (95 % of the nominal size: the driver keeps a part) and compute capability of each. A GPU that is
-    split by MIG fails: no process gets the whole of it.
+    Compares the number of visible GPUs with the processes per node and the number in the profile, and the
+    model, memory (95 % of the nominal size, because the driver reserves a part) and compute capability of
+    each. Fails for a GPU in MIG mode: no process can use all of it.
 
     ## Why is this bad?
-    Batch, memory, step time and ETA were planned for the profile's hardware. On other hardware the plan
-    is fiction.
+    Batch, memory, step time and duration were planned for the profile's hardware. On other hardware the plan
+    does not apply.
 
     ## Example
     ```text
@@ -40,7 +41,7 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
 
     ## Use instead
     ```text
-    an A100 with 80 GiB, or a profile for the smaller one
+    use an A100 with 80 GiB, or a profile for the smaller one
     ```
     """
     gpus = facts.gpus or ()
@@ -50,33 +51,32 @@ def other_gpus_than_required(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         needed = max(needed, math.ceil(requires.num_gpus / run.config.distributed.nnodes))
     if len(gpus) < needed:
         hint = "check CUDA_VISIBLE_DEVICES, or lower distributed.nproc_per_node"
-        yield Violation(PATH, f"{counted(len(gpus), 'GPU')} visible, {needed} needed", hint)
+        yield Violation(PATH, f"{counted(len(gpus), 'GPU')} visible ({needed} needed)", hint)
     if requires is not None:
         for gpu in gpus[:needed]:
-            yield from (
-                Violation(PATH, fault, "use the profile of this GPU") for fault in mismatches(gpu, requires)
-            )
+            for fault in mismatches(gpu, requires):
+                yield Violation(PATH, fault, f"set profile to one for {gpu.name}")
 
 
 def mismatches(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
-    """Yield one sentence for each requirement that this GPU does not meet."""
+    """Yield a message for each requirement that this GPU does not meet."""
     label = f"GPU {gpu.index} ({gpu.name})"
     if gpu.is_mig_enabled:
-        yield f"{label} is split by MIG, and the plan is for a whole one"
+        yield f"{label} is in MIG mode, but the plan needs the whole GPU"
     if requires.gpu is not None and not _is_model(gpu.name, requires.gpu):
-        yield f"{label} is no {requires.gpu}"
+        yield f"{label} is not the required {requires.gpu}"
     if requires.gpu_memory_gib is not None:
         least = NOMINAL_MEMORY_SHARE * requires.gpu_memory_gib * 1024
         if gpu.memory_total_mib < least:
-            yield f"{label} has {gpu.memory_total_mib:,} MiB and {requires.gpu_memory_gib:g} GiB are required"
+            yield f"{label} has {gpu.memory_total_mib:,} MiB ({requires.gpu_memory_gib:g} GiB required)"
     needed = requires.min_compute_capability
     if needed is not None and gpu.compute_capability < needed:
         have = ".".join(map(str, gpu.compute_capability))
-        yield f"{label} has compute capability {have} and {'.'.join(map(str, needed))} is required"
+        yield f"{label} has compute capability {have} ({'.'.join(map(str, needed))} required)"
 
 
 def _is_model(name: str, model: str) -> bool:
-    """A card that the table lacks is compared by its name alone."""
+    """Compare by catalogued model; a GPU that is not in the table is compared by name."""
     try:
         return find_card(name) == find_card(model)
     except ProjectError:
@@ -85,38 +85,39 @@ def _is_model(name: str, model: str) -> bool:
 
 @rule("GPU002", "occupied-gpu", severity=Severity.FAIL, level=Level.GPU, needs=("gpus",))
 def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A GPU whose memory somebody else uses.
+    """A GPU whose memory is used by another process.
 
     ## What it does
-    Fails where another process computes on a GPU, where more than 2 % of its memory is taken before the run
-    starts (an idle driver keeps less), or where what is free does not hold the predicted step with a tenth
-    to spare. Processes of other containers may not be told; their memory is.
+    Fails if another process computes on a GPU, if more than 2 % of its memory is used before the run
+    starts (an idle driver uses less), or if the free memory does not hold the predicted step plus a margin of
+    a tenth. Processes of other containers may be invisible; their memory is not.
 
     ## Why is this bad?
     Two jobs on one GPU halve each other's speed, and the first long batch of either kills the other.
 
     ## Example
     ```text
-    GPU 0: 21,504 of 81,920 MiB are in use by a forgotten notebook
+    GPU 0: 21,504 of 81,920 MiB are used by a forgotten notebook
     ```
 
     ## Use instead
     ```text
-    nvidia-smi, and end what is yours; or choose another device with CUDA_VISIBLE_DEVICES
+    find the process with nvidia-smi and stop it, or choose another GPU with CUDA_VISIBLE_DEVICES
     ```
     """
     for gpu in (facts.gpus or ())[: run.config.distributed.nproc_per_node]:
         label = f"GPU {gpu.index} ({gpu.name})"
         free = gpu.memory_total_mib - gpu.memory_used_mib
         if _is_filled(gpu):
-            message = f"{label}: {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB are in use already"
-            yield Violation(PATH, message, "end the other process, or choose another device")
+            message = f"{label}: {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB are already in use"
+            yield Violation(PATH, message, STOP_OTHERS)
         elif gpu.processes:
-            who = ", ".join(_process(process) for process in gpu.processes)
-            yield Violation(PATH, f"{label}: {who} computes on it", "end it, or choose another device")
+            others = ", ".join(_process(process) for process in gpu.processes)
+            yield Violation(PATH, f"{label} is in use by {others}", STOP_OTHERS)
         elif plan.memory_mib.value > MEMORY_SHARE * free:
-            message = f"{label}: {free:,} MiB are free and the step needs {plan.memory_mib.value:,.0f} MiB"
-            yield Violation(PATH, message, "lower the batch per device, or use a larger GPU")
+            message = f"{label}: {free:,} MiB are free, but the step needs {plan.memory_mib.value:,.0f} MiB"
+            hint = "lower trainer.per_device_train_batch_size, or use a larger GPU"
+            yield Violation(PATH, message, hint)
 
 
 @rule(
@@ -128,16 +129,16 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     production_only=True,
 )
 def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """GPUs that the run could see, that nobody uses, and that it leaves idle.
+    """GPUs that are visible and free, but not used by the run.
 
     ## What it does
-    Warns where more GPUs are visible than the run has processes on a node, and those beyond are free: no
-    process computes on them, and no more than 2 % of their memory is taken. Under a scheduler what is visible
-    is what the job has been given.
+    Warns if more GPUs are visible than the run has processes per node, and the others are free: no
+    process computes on them, and at most 2 % of their memory is used. Under a scheduler the visible GPUs are
+    those allocated to the job.
 
     ## Why is this bad?
-    A node is paid for by the hour and not by the GPU: one process on a node of eight costs eight times what
-    it could, and every number that a run tells of itself is as good as ever.
+    A node is paid for by the hour, not by the GPU: one process on a node with eight GPUs costs eight times as
+    much as needed, and the run's own metrics do not show it.
 
     ## Example
     ```yaml
@@ -154,10 +155,10 @@ def unused_gpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     visible = facts.gpus or ()
     unused = [gpu for gpu in visible[processes:] if not (gpu.processes or _is_filled(gpu))]
     if unused:
-        which = ", ".join(str(gpu.index) for gpu in unused)
-        message = f"{len(unused)} of {len(visible)} visible GPUs would stay idle: {which}"
+        indices = ", ".join(str(gpu.index) for gpu in unused)
+        message = f"{len(unused)} of {len(visible)} visible GPUs would be idle: {indices}"
         used = ",".join(str(gpu.index) for gpu in visible if gpu not in unused)
-        hint = f"raise {PATH}, or set CUDA_VISIBLE_DEVICES={used} where the others are not for this run"
+        hint = f"raise {PATH}, or set CUDA_VISIBLE_DEVICES={used} to leave the others to other jobs"
         yield Violation(PATH, message, hint)
 
 

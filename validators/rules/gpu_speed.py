@@ -1,4 +1,4 @@
-"""GPU, speed and answers: what the devices reach of their data sheet, and whether they compute right."""
+"""GPU: speed and correctness of the devices, compared with the data sheet and known products."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validators.facts import Facts
 from validators.facts_gpu import GpuHealthFacts
 from validators.facts_num import DeviceFacts
 from validators.finding import Level, Severity, Violation
-from validators.links import pcie_bytes_per_s
+from validators.interconnect import pcie_bytes_per_s
 from validators.rule import CannotTellError, Violations, rule
 
 PATH = "distributed.nproc_per_node"
@@ -21,7 +21,7 @@ LEAST_COPY_SHARE = 0.7
 LEAST_HOST_SHARE = 0.5
 LEAST_OF_FASTEST = 0.9
 TERA, GIGA = 1e12, 1e9
-SLOW = "see what else runs there, its clocks and its power limit: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"
+SLOW = "check other processes, clocks and power limit: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"
 
 
 def _used(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
@@ -29,7 +29,7 @@ def _used(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
 
 
 def _card(device: DeviceFacts) -> Card:
-    """Raises CannotTellError for a card without a data sheet here."""
+    """Look up the data sheet. Raises CannotTellError for a GPU that is not in the table."""
     try:
         return find_card(device.name)
     except ProjectError as error:
@@ -38,19 +38,20 @@ def _card(device: DeviceFacts) -> Card:
 
 @rule("GPU005", "slow-gpu", severity=Severity.FAIL, level=Level.GPU, needs=("devices",))
 def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A GPU that multiplies matrices far below its data sheet, or below its neighbours.
+    """A GPU that multiplies matrices far below its data sheet, or more slowly than the others.
 
     ## What it does
-    Compares dense bf16 products of 8192 by 8192 with the card's data sheet. Fails below 60 % of it while the
-    card is kept busy, and where one GPU is then more than a tenth slower than the fastest of the run. Warns
-    below 75 % in the best of some bursts of milliseconds from idle.
+    Compares dense bf16 products of 8192 by 8192 with the GPU's data sheet. Fails below 60 % of it under
+    sustained load, and if one GPU is then more than 10 % slower than the fastest of the run. Warns below 75 %
+    in the best of several short bursts from idle.
 
-    A data sheet counts at a clock that dense products cannot keep up: a sound H200 reaches 80 % of it in a
-    burst and 70 to 74 % at its limit of 700 W, so that 75 % would warn of every one. A burst is over before
-    the limit acts, and shows what holds a card back at all times.
+    Data sheets assume a clock that dense products cannot sustain: a healthy H200 reaches 80 % in a burst and
+    70 to 74 % at its power limit of 700 W, so a sustained limit of 75 % would warn about every one. A burst
+    ends before the power limit acts, and shows problems that are always present.
 
     ## Why is this bad?
-    Every step waits for the slowest GPU, and a card that is hot, capped or shared makes the ETA fiction.
+    Every step waits for the slowest GPU, and a GPU that is hot, capped or shared invalidates the predicted
+    duration.
 
     ## Example
     ```text
@@ -59,7 +60,7 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    a card with its clocks and power limit back, or another one
+    a GPU with its normal clocks and power limit, or another one
     ```
     """
     devices = _used(run, facts)
@@ -75,22 +76,22 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(PATH, message, SLOW, Severity.WARN)
         fastest = max(other.gemm_flops for other in devices)
         if device.gemm_flops < LEAST_OF_FASTEST * fastest:
-            message = f"{label}: {reached}, and the fastest GPU of the run reaches {fastest / TERA:.0f}"
+            message = f"{label}: {reached}, but the fastest GPU of the run reaches {fastest / TERA:.0f}"
             yield Violation(PATH, message, SLOW)
 
 
 @rule("GPU006", "slow-gpu-memory", severity=Severity.WARN, level=Level.GPU, needs=("devices",))
 def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A GPU whose memory, or whose way to the host, is slow.
+    """A GPU with slow memory, or a slow link to the host.
 
     ## What it does
-    Warns where a copy within the device moves less than 70 % of the bytes that the data sheet gives its
-    memory, where a copy from pinned host memory reaches less than half of what its PCIe link carries, and
-    where that link has fewer lanes than the card and the slot could have.
+    Warns if a copy within the device reaches less than 70 % of the memory bandwidth in the data sheet, if a
+    copy from pinned host memory reaches less than half of the PCIe bandwidth, and if
+    the link uses fewer lanes than GPU and slot support.
 
     ## Why is this bad?
-    Norms, activations and the optimizer run at the speed of memory; a link that fell back to fewer lanes
-    starves the device and often comes before it falls off the bus.
+    Norms, activations and the optimizer are memory-bound. A link that fell back to fewer lanes
+    starves the device, often shortly before the GPU falls off the bus.
 
     ## Example
     ```text
@@ -99,36 +100,36 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    reseat the card or take another; end what else uses its memory
+    reseat the GPU or use another one; stop other processes that use its memory
     ```
     """
-    health = dict(enumerate(facts.gpu_health or ()))  # both in the order of the visible devices
+    health = dict(enumerate(facts.gpu_health or ()))  # both are in the order of the visible devices
     for device in _used(run, facts):
         label = _label(device, facts)
         spec = _card(device).bytes_per_s
         if device.copy_bytes_per_s < LEAST_COPY_SHARE * spec:
             copied = f"{device.copy_bytes_per_s / TERA:.2f} of {spec / TERA:.2f} TB/s"
-            yield Violation(PATH, f"{label}: a copy in its memory reaches {copied}", SLOW)
+            yield Violation(PATH, f"{label}: a copy within the device reaches {copied}", SLOW)
         for fault in _link_faults(device, health.get(device.index)):
-            yield Violation(PATH, f"{label}: {fault}", "have the card and its slot looked at")
+            yield Violation(PATH, f"{label}: {fault}", "reseat the GPU, or have it and its slot checked")
 
 
 def _label(device: DeviceFacts, facts: Facts) -> str:
-    """Name a device as nvidia-smi does, which counts those too that this process may not see."""
+    """Name a device by its index in nvidia-smi, which also counts devices hidden from this process."""
     gpus = facts.gpus or ()
     number = gpus[device.index].index if device.index < len(gpus) else device.index
     return f"GPU {number} ({device.name})"
 
 
 def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[str]:
-    """A link that nobody described is judged by nothing."""
+    """Yield faults of the PCIe link; none if the driver did not describe it."""
     if gpu is None or gpu.pcie_width is None:
         return
     if gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
         yield f"{gpu.pcie_width} of {gpu.pcie_width_max} PCIe lanes"
-    carries = pcie_bytes_per_s(gpu)
-    if carries is not None and device.host_bytes_per_s < LEAST_HOST_SHARE * carries:
-        reached = f"{device.host_bytes_per_s / GIGA:.1f} of {carries / GIGA:.0f} GB/s"
+    nominal = pcie_bytes_per_s(gpu)
+    if nominal is not None and device.host_bytes_per_s < LEAST_HOST_SHARE * nominal:
+        reached = f"{device.host_bytes_per_s / GIGA:.1f} of {nominal / GIGA:.0f} GB/s"
         yield f"a copy from the host reaches {reached}"
 
 
@@ -141,12 +142,12 @@ def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[st
     waivable=False,
 )
 def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A GPU that computes a known answer wrong.
+    """A GPU that computes wrong results.
 
     ## What it does
-    Multiplies sparse matrices of -1, 0 and 1, whose product the host worked out and bf16 holds exactly,
-    many times on every device. One element that differs once is a failure: the right answer has one
-    form, whatever the order of addition, so the devices are held against each other too.
+    Multiplies sparse matrices of -1, 0 and 1 many times on every device. The host computed the product, and
+    bf16 represents it exactly in any order of addition, so a single differing element is a failure, and all
+    devices must agree.
 
     ## Why is this bad?
     A device that is wrong once in a million products corrupts a run without stopping it.
@@ -158,7 +159,7 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Use instead
     ```text
-    another GPU; this one goes back
+    use another GPU and return this one
     ```
     """
     for device in _used(run, facts):
@@ -167,4 +168,6 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             raise CannotTellError(f"{label}: no known product was computed")
         if device.wrong_answers:
             message = f"{label}: {device.wrong_answers} of {device.answers} known products are wrong"
-            yield Violation(PATH, message, "take another GPU, and have this one replaced")
+            yield Violation(
+                PATH, message, "choose another GPU with CUDA_VISIBLE_DEVICES, and replace this one"
+            )

@@ -1,4 +1,4 @@
-"""HST, the machine under the process: its driver and its clock."""
+"""HST: driver and clock of the machine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from validators.rule import Violations, rule
 from validators.versions import is_older, release
 
 OLDEST_DRIVER = {13: "580.65.06", 12: "525.60.13", 11: "450.80.02"}
-"""By major version of CUDA: the oldest Linux driver for its minor versions (release notes of CUDA)."""
+"""Oldest Linux driver per major version of CUDA, from the CUDA release notes."""
 CLOCK_TOLERANCE_S = 60.0
 FIRST_PLAUSIBLE_YEAR = 2024
-SET_CLOCK = "set the clock: timedatectl set-ntp true, or ask whoever runs the machine"
+SET_CLOCK = "set the clock: timedatectl set-ntp true, or ask the administrator"
 
 
 @rule("HST011", "old-driver", severity=Severity.FAIL, level=Level.GPU, needs=("gpus", "software"))
@@ -21,13 +21,13 @@ def old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An NVIDIA driver that is older than the CUDA version of torch allows.
 
     ## What it does
-    Compares the driver of each GPU with the oldest one that runs the CUDA version that torch was built with:
-    580.65.06 for CUDA 13, 525.60.13 for CUDA 12, 450.80.02 for CUDA 11. Only warns where HST008 has computed
-    on the devices: NVIDIA's forward compatibility packages make that possible on data-center GPUs. A build of
-    torch without CUDA is judged by HST008.
+    Compares the driver of each GPU with the oldest one that supports the CUDA version of torch:
+    580.65.06 for CUDA 13, 525.60.13 for CUDA 12, 450.80.02 for CUDA 11. Only warns if HST008 computed
+    on the devices: NVIDIA's forward compatibility packages make that possible on data-center GPUs. HST008
+    checks for a build of torch without CUDA.
 
     ## Why is this bad?
-    Torch then finds no GPU, or fails at the first kernel that it has to compile.
+    torch then finds no GPU, or fails at the first kernel that it compiles.
 
     ## Example
     ```text
@@ -36,7 +36,7 @@ def old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    driver 580.65.06 or newer, or torch from the index of CUDA 12.6
+    driver 580.65.06 or newer, or a torch build for CUDA 12.6
     ```
     """
     assert facts.software is not None
@@ -50,7 +50,7 @@ def old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if is_older(driver, oldest):
             yield Violation(
                 "",
-                f"driver {driver} is older than {oldest}, the oldest for CUDA {cuda} of this torch",
+                f"driver {driver} is older than {oldest}, which CUDA {cuda} of this torch needs",
                 f"update the driver to {oldest} or newer, or install a torch build for an older CUDA",
                 Severity.WARN if computes else None,
             )
@@ -58,21 +58,21 @@ def old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @rule("HST012", "implausible-clock", severity=Severity.WARN, level=Level.HOST, needs=("host",))
 def implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A system clock that is wrong, or that nothing keeps right on a run of several nodes.
+    """A system clock that is wrong, or not synchronized in a run on several nodes.
 
     ## What it does
-    Warns where the clock is more than a minute earlier than the newest file of this installation, where it
-    shows a year before 2024, and, for a run of several nodes, where the kernel says that its clock is not
-    synchronized (NTP, chrony). On one node nothing is compared with another clock, and virtual machines often
-    leave this to their host, so there it is not judged.
+    Warns if the clock is more than a minute earlier than the newest file of this installation, if it shows a
+    year before 2024, and, for a run on several nodes, if the kernel reports that the clock is not
+    synchronized (NTP, chrony). Synchronization is not checked on a single node: it compares no clocks, and
+    virtual machines often rely on their host.
 
     ## Why is this bad?
-    Receipts and waivers expire by the clock, a walltime is counted by it, TLS certificates are refused by it,
-    and logs of several nodes cannot be put in order.
+    Expiry of receipts and waivers, time limits and TLS certificates depend on the clock, and logs of several
+    nodes cannot be ordered without it.
 
     ## Example
     ```text
-    a node that starts in 1970, because the battery of its clock is empty
+    a node that boots in 1970 because its clock battery is empty
     ```
 
     ## Use instead
@@ -90,7 +90,7 @@ def implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
         yield Violation("", message, SET_CLOCK)
     elif year.isdecimal() and int(year) < FIRST_PLAUSIBLE_YEAR:
-        yield Violation("", f"the system clock says {year}", SET_CLOCK)
+        yield Violation("", f"the system clock shows the year {year}", SET_CLOCK)
     if run.config.distributed.nnodes > 1 and host.is_clock_synchronized is False:
-        message = f"the clock of {host.hostname} is not synchronized, and the run has several nodes"
+        message = f"the clock of {host.hostname} is not synchronized, but the run has several nodes"
         yield Violation("distributed.nnodes", message, SET_CLOCK)

@@ -1,4 +1,4 @@
-"""MEM: predicted memory against the device."""
+"""MEM: predicted memory compared with the device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.mod import way_to_recompute
+from validators.rules.mod import recomputation_hint
 from validators.thresholds import MEMORY_SHARE
 
 PATH = "trainer.per_device_train_batch_size"
@@ -20,7 +20,7 @@ RECOMPUTATION = "trainer.gradient_checkpointing"
 
 
 def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
-    return "nobody said how much memory the device has" if plan.device_memory_mib.value is None else ""
+    return "the memory of the device is unknown" if plan.device_memory_mib.value is None else ""
 
 
 @rule(
@@ -31,17 +31,17 @@ def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
     inapplicable=_device_is_unknown,
 )
 def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A step that does not fit the device with a tenth to spare.
+    """A step that needs more than 90 % of the device memory.
 
     ## What it does
     Adds up weights, gradients, moments, activations of a full microbatch, logits and the runtime, or
-    takes what a rehearsal measured, and compares it with nine tenths of the device that the profile
-    requires. A rehearsal runs the worst batch, full to the last token with the longest documents and the
-    most targets, and the evaluation's, before its first step: where the device has no room for it, the
-    check fails.
+    takes the peak measured in a rehearsal, and compares the sum with 90 % of the device memory that the
+    profile requires. Before its first step, a rehearsal runs the worst-case batch (no padding, the longest
+    documents and the most targets) and the worst-case evaluation batch: if the device runs out of memory
+    there, the check fails.
 
     ## Why is this bad?
-    A run that just fits runs until the allocator fragments or the longest batch comes, and dies there.
+    A run that barely fits crashes when the allocator fragments or the longest batch arrives.
 
     ## Example
     ```yaml
@@ -59,9 +59,8 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     if facts.rehearsal is not None and facts.rehearsal.out_of_memory:
-        yield Violation(
-            PATH, f"the device has no room: {facts.rehearsal.out_of_memory}", _ways_to_fit(run, plan)
-        )
+        message = f"the device is out of memory: {facts.rehearsal.out_of_memory}"
+        yield Violation(PATH, message, _memory_hint(run, plan))
         return
     device, needed = plan.device_memory_mib.value, plan.memory_mib
     if device is not None and needed.value > MEMORY_SHARE * device:
@@ -71,24 +70,24 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         )
         yield Violation(
             PATH,
-            f"{needed.value:,.0f} MiB of {device:,.0f} MiB are needed ({parts} MiB; {needed.reason})",
-            _ways_to_fit(run, plan),
+            f"the step needs {needed.value:,.0f} of {device:,.0f} MiB ({parts} MiB; {needed.reason})",
+            _memory_hint(run, plan),
         )
 
 
-def _ways_to_fit(run: ResolvedRun, plan: Plan) -> str:
-    """Name the changes after which the step is predicted to fit."""
+def _memory_hint(run: ResolvedRun, plan: Plan) -> str:
+    """Name only the changes that are predicted to fit."""
     trainer, (blocks, _) = run.config.trainer, requested_kernels(run.config)
     smallest = replace(run.config, trainer=replace(trainer, per_device_train_batch_size=1))
     recomputed = replace(run.config, trainer=replace(trainer, gradient_checkpointing=True))
     if blocks in OWN_KERNELS:
         recomputed = with_kernels(recomputed, "torch")
-    ways = []
+    changes = []
     if trainer.per_device_train_batch_size > 1 and _fits(smallest, plan):
-        ways.append("lower the batch per device and accumulate")
+        changes.append(f"lower {PATH} and raise trainer.gradient_accumulation_steps")
     if not trainer.gradient_checkpointing and _fits(recomputed, plan):
-        ways.append(way_to_recompute(run.config))
-    return ", or ".join(ways) or "shorten the rows, or take a smaller model"
+        changes.append(recomputation_hint(run.config))
+    return ", or ".join(changes) or "lower dataset.max_seq_length, or use a smaller model"
 
 
 def _fits(config: RunConfig, plan: Plan) -> bool:
@@ -98,16 +97,15 @@ def _fits(config: RunConfig, plan: Plan) -> bool:
 
 @rule("MEM004", "implicit-recomputation", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
 def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A production run in which nothing says whether activations are recomputed.
+    """A production run that does not set gradient checkpointing explicitly.
 
     ## What it does
-    Asks that the profile, the run file or the command line sets `trainer.gradient_checkpointing`, to true or
-    to false. The shipped production profiles do.
+    Requires that the profile, the run file or the command line sets `trainer.gradient_checkpointing` to true
+    or false. The shipped production profiles do.
 
     ## Why is this bad?
-    The key trades about a third more compute for most of the memory of activations. A run that inherits the
-    default has made that choice without anybody looking at it: it is either slower than it could be, or runs
-    out of memory where the profile was written for another device.
+    The key trades about a third more compute for most of the activation memory. A run that inherits the
+    default may be slower than necessary, or run out of memory if the profile was written for another device.
 
     ## Example
     ```yaml
@@ -126,6 +124,6 @@ def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         chosen = str(run.config.trainer.gradient_checkpointing).lower()
         yield Violation(
             RECOMPUTATION,
-            f"no profile or run file sets {RECOMPUTATION}; the default is {chosen}",
-            f"set {RECOMPUTATION}: false where the step fits into memory (`neobert-launch plan`), else true",
+            f"{RECOMPUTATION} is not set by profile or run file (default: {chosen})",
+            f"set {RECOMPUTATION} to false if `neobert-launch plan` shows that it fits, else to true",
         )

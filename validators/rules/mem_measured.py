@@ -1,13 +1,14 @@
-"""MEM, the part that a rehearsal measures: memory beside its prediction, and whether it grows."""
+"""MEM: memory measured in a rehearsal, compared with the prediction and over time."""
 
 from __future__ import annotations
 
 from neobert.plan import Plan
+from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import MemoryFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, measured, no_gpu_is_required, rehearsal_of
+from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rule
 
 LEAST_RATIO, MOST_RATIO = 0.5, 1.5
@@ -18,7 +19,7 @@ PATH = "trainer.per_device_train_batch_size"
 
 
 def _memory(facts: Facts) -> MemoryFacts:
-    return measured(rehearsal_of(facts).memory, facts, "memory of the device")
+    return measured(rehearsal_of(facts).memory, facts, "device memory")
 
 
 @rule(
@@ -30,26 +31,26 @@ def _memory(facts: Facts) -> MemoryFacts:
     inapplicable=no_gpu_is_required,
 )
 def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Memory that is far from what the run should take.
+    """Measured memory that differs widely from the prediction.
 
     ## What it does
-    Compares the peak of the rehearsal, the device's context included, with the plan's sum of weights,
-    gradients, moments, activations, logits and runtime: between half and one and a half of it is as
-    predicted. Warns too where the allocator reserved one and a half times what was allocated.
+    Compares the peak of the rehearsal, including the device context, with the plan's sum of weights,
+    gradients, moments, activations, logits and runtime. Warns below 0.5 or above 1.5 times that sum, and if
+    the allocator reserved 1.5 times the allocated memory or more.
 
     ## Why is this bad?
-    Twice the memory means that something runs in another precision, or that a kernel keeps what it should
-    not; half of it, that another model trains. Much reserved and little used is fragmentation, which grows
-    until the run dies of it.
+    Twice the memory means that something runs in another precision, or that a kernel keeps buffers that it
+    should free; half of it, that another model trains. Much more reserved than allocated memory is
+    fragmentation, which grows until the run is out of memory.
 
     ## Example
     ```text
-    66 GiB reserved, 21 GiB allocated: one of 3.1
+    66 GiB reserved, 21 GiB allocated: 3.1 times
     ```
 
     ## Use instead
     ```text
-    shapes that stay (datacollator.pack_sequences), expandable segments in PYTORCH_CUDA_ALLOC_CONF
+    constant shapes (datacollator.pack_sequences), expandable segments in PYTORCH_ALLOC_CONF
     ```
     """
     memory, predicted = _memory(facts), predicted_mib(plan)
@@ -57,19 +58,20 @@ def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if not LEAST_RATIO <= peak / predicted <= MOST_RATIO:
         yield Violation(
             PATH,
-            f"{peak:,} MiB at the peak, {peak / predicted:.2f} times the {predicted:,.0f} MiB predicted",
+            f"peak memory is {peak:,} MiB, {peak / predicted:.2f} times the predicted {predicted:,.0f} MiB "
+            f"({LEAST_RATIO:g} to {MOST_RATIO:g} expected)",
             "compare precision, kernels and sizes with the plan: neobert-launch plan --verbose",
         )
     if memory.peak_reserved_mib >= MOST_RESERVED * memory.peak_allocated_mib:
         yield Violation(
             PATH,
             f"{memory.peak_reserved_mib:,} MiB reserved for {memory.peak_allocated_mib:,} MiB allocated",
-            "keep shapes fixed, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+            "use constant shapes, or set PYTORCH_ALLOC_CONF=expandable_segments:True",
         )
 
 
 def predicted_mib(plan: Plan) -> float:
-    """Add up the parts of the plan, which stay estimates whatever was measured."""
+    """Return the sum of the plan's estimates, which measurements do not replace."""
     parts = (
         plan.weights_mib,
         plan.gradients_mib,
@@ -90,15 +92,15 @@ def predicted_mib(plan: Plan) -> float:
     inapplicable=no_gpu_is_required,
 )
 def memory_grows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Memory that more steps take more of, or an allocator that has to try twice.
+    """Memory that grows from step to step, or an allocator that has to retry.
 
     ## What it does
-    Warns where what is allocated between steps would grow by more than 1 % of the peak in 50 steps, and where
-    the allocator had to give its cache back and try again.
+    Warns if memory allocated between steps would grow by more than 1 % of the peak in 50 steps, and if
+    the allocator had to flush its cache and retry.
 
     ## Why is this bad?
-    A leak of a few MiB a step is invisible in a test and ends the run in an hour. A retry stalls the device,
-    and is the last thing before there is no room at all.
+    A leak of a few MiB per step is invisible in a test and ends the run within an hour. A retry stalls the
+    device, and is the last stage before an out-of-memory error.
 
     ## Example
     ```text
@@ -107,14 +109,15 @@ def memory_grows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    losses summed on the device without their graph
+    losses detached and summed on the device
     ```
     """
     memory = _memory(facts)
     growth = memory.growth_mib_per_step * GROWTH_STEPS
     if growth > GROWTH_SHARE * memory.peak_allocated_mib:
-        message = f"what is allocated between steps grows by {growth:,.0f} MiB in {GROWTH_STEPS} steps"
-        yield Violation("trainer", message, "look for tensors that are kept from step to step")
+        message = f"memory allocated between steps grows by {growth:,.0f} MiB in {GROWTH_STEPS} steps"
+        yield Violation("trainer", message, "find tensors that are kept across steps")
     if memory.alloc_retries:
-        message = f"the allocator gave its cache back and tried again {memory.alloc_retries} times"
-        yield Violation(PATH, message, "lower the batch per device and accumulate")
+        message = f"the allocator flushed its cache and retried {counted(memory.alloc_retries, 'time')}"
+        hint = f"lower {PATH} and raise trainer.gradient_accumulation_steps"
+        yield Violation(PATH, message, hint)

@@ -1,4 +1,4 @@
-"""MOD: the model's size and shape."""
+"""MOD: size and shape of the model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ CHECKPOINTING = "trainer.gradient_checkpointing"
 
 @rule("MOD001", "toy-model", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
 def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A model that is a toy for the hardware or for the profile it claims.
+    """A model far too small for its hardware or its profile.
 
     ## What it does
-    Compares the width with the ridge of the device (4/3 of its peak over its memory bandwidth: below it
-    the matrix products wait for memory), and parameters, depth and sequence length with a quarter of what
-    the profile itself has. A smoke profile is a toy on purpose, so only production runs are judged.
+    Compares the width with the ridge point of the device (4/3 of peak FLOP/s over memory bandwidth; below it
+    matrix products are memory-bound), and parameters, depth and sequence length with a quarter of the
+    profile's. Smoke profiles are small on purpose, so only production runs are judged.
 
     ## Why is this bad?
-    A width of 128 cannot keep a data-centre GPU busy at any batch size: such a run once held two of them
-    for a day at 0.004 % of their peak. And a run with less than a quarter of its profile's model is
-    another run: it needs a profile that says so.
+    A width of 128 cannot keep a data-center GPU busy at any batch size: such a run once occupied two of them
+    for a day at 0.004 % of their peak. A run with less than a quarter of its profile's model is a different
+    run and needs its own profile.
 
     ## Example
     ```yaml
@@ -56,8 +56,8 @@ def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if width < floor.value:
         yield Violation(
             "model.hidden_size",
-            f"hidden_size {width} is below the ridge at {floor.value:.0f} ({floor.reason})",
-            "widen the model, or use a smoke profile",
+            f"hidden_size {width} is below the ridge point at {floor.value:.0f} ({floor.reason})",
+            "raise model.hidden_size, or use a smoke profile",
         )
     if run.profile is not None:
         yield from _far_below_profile(plan, run.profile.name, run.profile.config)
@@ -76,13 +76,13 @@ def _far_below_profile(plan: Plan, name: str, profile: RunConfig) -> Violations:
         if value < PROFILE_SHARE * expected:
             yield Violation(
                 path,
-                f"{value:,} {noun}, less than a quarter of the {expected:,} of {name}",
-                f"keep the size of {name}, or name a profile that is meant for this one",
+                f"{value:,} {noun} is less than a quarter of the {expected:,} of {name}",
+                f"keep the size of {name}, or set profile to one for this size",
             )
 
 
 def _most_shrunk(shape: ModelShape, profile: ModelShape) -> str:
-    """Return the key that took most from the profile's size."""
+    """Return the size key that was reduced most, relative to the profile."""
     shares = {
         "model.hidden_size": shape.hidden_size / profile.hidden_size,
         "model.num_hidden_layers": shape.num_layers / profile.num_layers,
@@ -93,15 +93,16 @@ def _most_shrunk(shape: ModelShape, profile: ModelShape) -> str:
 
 @rule("MOD002", "illegal-shape", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Shapes that cannot be built, or that the kernels cannot run.
+    """Shapes that cannot be built, or that the kernels do not support.
 
     ## What it does
-    Heads divide the width; a head is even for rotary pairs and, on a GPU, a multiple of 8 up to 256; the
-    vocabulary is a multiple of 128 that holds the tokenizer's (a published checkpoint keeps its own);
-    sequences fit the positions; the three keys that give a length agree; packing has rotary positions.
+    Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on
+    a GPU, a multiple of 8 up to 256; that the vocabulary is a multiple of 128 and holds the tokenizer's (a
+    published checkpoint keeps its own); that sequences fit the positions; that the three length keys agree;
+    and that packing uses rotary positions.
 
     ## Why is this bad?
-    At best the run dies after the queue, at worst it does not: learned positions run on across packed
+    At best the run fails after the queue. At worst it does not: learned positions continue across packed
     documents and the loss still falls.
 
     ## Example
@@ -128,33 +129,36 @@ def _heads(shape: ModelShape, *, on_gpu: bool) -> Violations:
     hidden, heads, size = shape.hidden_size, shape.num_heads, shape.head_size
     path = "model.num_attention_heads"
     if size * heads != shape.attention_width:
-        yield Violation(path, f"{heads} heads do not divide hidden_size {hidden}", "a head of 64 is usual")
+        hint = f"set {path} to a divisor of {hidden}; a head size of 64 is usual"
+        yield Violation(path, f"hidden_size {hidden} is not divisible by {heads} heads", hint)
         return
     if shape.positions == "rotary" and size % 2:
-        yield Violation(path, f"a head of {size} cannot be rotated in pairs", "make hidden_size / heads even")
+        hint = "change model.hidden_size or model.num_attention_heads to make hidden_size / heads even"
+        yield Violation(path, f"head size {size} is odd, but rotary positions need pairs", hint)
     if on_gpu and (size % FLASH_HEAD_MULTIPLE or size > FLASH_HEAD_LARGEST):
+        limit = f"a multiple of {FLASH_HEAD_MULTIPLE} up to {FLASH_HEAD_LARGEST}"
         yield Violation(
             path,
-            f"the attention kernels take heads of a multiple of 8 up to 256, not {size}",
-            "a head of 64 or 128 is what they are tuned for",
+            f"head size {size} is not supported by the attention kernels ({limit})",
+            f"set {path} for a head size of 64 or 128, which the kernels are tuned for",
         )
 
 
 def _vocabulary(config: RunConfig) -> Violations:
-    rows, words = requested_rows(config), config.tokenizer.vocab_size
+    rows, tokens = requested_rows(config), config.tokenizer.vocab_size
     if rows is None:
         return
     if rows % VOCAB_MULTIPLE and initial_weights(config) is None:
         yield Violation(
             "model.vocab_size",
-            f"vocab_size {rows:,} is no multiple of {VOCAB_MULTIPLE}",
-            "leave it null: the tokenizer's size is rounded up",
+            f"vocab_size {rows:,} is not a multiple of {VOCAB_MULTIPLE}",
+            "remove model.vocab_size: the tokenizer's size is rounded up",
         )
-    if words is not None and rows < words:
+    if tokens is not None and rows < tokens:
         yield Violation(
             "model.vocab_size",
-            f"vocab_size {rows:,} does not hold the tokenizer's {words:,}",
-            "leave it null: it follows the tokenizer",
+            f"model.vocab_size {rows:,} is less than tokenizer.vocab_size {tokens:,}",
+            "remove model.vocab_size: it follows the tokenizer",
         )
 
 
@@ -164,7 +168,7 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
         yield Violation(
             "model.max_position_embeddings",
             f"max_seq_length {max_length} exceeds max_position_embeddings {positions}",
-            "leave model.max_position_embeddings out: it follows dataset.max_seq_length",
+            "remove model.max_position_embeddings: it follows dataset.max_seq_length",
         )
     for path, length in (
         ("datacollator.max_length", config.datacollator.max_length),
@@ -173,13 +177,13 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
         if length is not None and length != config.dataset.max_seq_length:
             yield Violation(
                 path,
-                f"{path} {length} disagrees with dataset.max_seq_length {config.dataset.max_seq_length}",
-                "leave it null: it follows dataset.max_seq_length",
+                f"{path} is {length}, but dataset.max_seq_length is {config.dataset.max_seq_length}",
+                f"remove {path}: it follows dataset.max_seq_length",
             )
     if config.datacollator.pack_sequences and plan.shape.positions == "learned":
         yield Violation(
             "model.rope",
-            "learned positions run on across packed documents",
+            "learned positions continue across packed documents",
             "set model.rope to true, or datacollator.pack_sequences to false",
         )
 
@@ -189,12 +193,12 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     """Gradient checkpointing that contradicts the predicted memory.
 
     ## What it does
-    Plans the run both ways. Warns where recomputing activations would make a run fit that does not, and
-    where it is on though the run without it would leave half of the device empty.
+    Plans the run with and without recomputation. Warns if only recomputation would make the run fit, and
+    if recomputation is on although the run without it would leave half of the device memory unused.
 
     ## Why is this bad?
-    Recomputing costs about a third more work per step; not recomputing costs the run, at the first long
-    batch.
+    Recomputation costs about a third more work per step. Without it, a run that needs it crashes at the first
+    long batch.
 
     ## Example
     ```yaml
@@ -220,23 +224,19 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     if not is_on and current > MEMORY_SHARE * device >= other:
         yield Violation(
             path,
-            f"predicted {current:,.0f} MiB of {device:,.0f}; with checkpointing {other:,.0f} MiB",
-            _way_to_fit(run.config),
+            f"the step needs {current:,.0f} of {device:,.0f} MiB ({other:,.0f} with recomputation)",
+            f"{recomputation_hint(run.config)}, or lower trainer.per_device_train_batch_size",
         )
     if is_on and other < IDLE_MEMORY_SHARE * device:
         yield Violation(
             path,
-            f"without checkpointing the run would take {other:,.0f} MiB of {device:,.0f}",
-            f"set {path} to false and save about a quarter of each step",
+            f"without gradient checkpointing the step needs only {other:,.0f} of {device:,.0f} MiB",
+            f"set {path} to false to save about a quarter of each step",
         )
 
 
-def _way_to_fit(config: RunConfig) -> str:
-    return f"{way_to_recompute(config)}, or lower the batch per device"
-
-
-def way_to_recompute(config: RunConfig) -> str:
-    """Say which keys to set. The own kernels recompute nothing: there the price is the kernels as well."""
+def recomputation_hint(config: RunConfig) -> str:
+    """Name the keys to set. The own kernels do not recompute, so model.kernel_backend changes with them."""
     blocks, _ = requested_kernels(config)
-    kernels = "" if blocks not in OWN_KERNELS else " with model.kernel_backend torch"
+    kernels = "" if blocks not in OWN_KERNELS else " and model.kernel_backend to torch"
     return f"set {CHECKPOINTING} to true{kernels}"

@@ -1,4 +1,4 @@
-"""OPT: the optimizer's coefficients, and keys that the chosen update rule does not read."""
+"""OPT: coefficients of the optimizer, and keys that it does not use."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
 SMALLEST_STEP, LARGEST_STEP = 0.0025, 0.25
-"""Shares of a weight's initial size that one update at the peak rate may move: slower than the first no fresh
-run gets anywhere in its warm-up, and beyond the second four steps replace the weights."""
+"""Shares of a weight's initial size that one update at the peak rate may change: below the first, a fresh run
+makes no progress in its warm-up; above the second, four steps replace the weights."""
 
 
 @rule("OPT001", "swapped-betas", severity=Severity.WARN, level=Level.STATIC)
 def swapped_betas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A first moment that remembers longer than the second.
+    """A first-moment beta that is larger than the second-moment beta.
 
     ## What it does
-    Warns where the first of `optimizer.betas` is above the second. Their bounds are part of the schema
+    Warns if the first of `optimizer.betas` is above the second. Their bounds are part of the schema
     (CFG003).
 
     ## Why is this bad?
-    Adam divides a mean gradient by the root of a mean square. Where the square forgets sooner than the
-    mean, one small gradient lets the step explode; the usual cause is two numbers in the wrong order.
+    Adam divides a mean gradient by the root of a mean square. If the square decays faster than the
+    mean, one small gradient makes the step explode. The usual cause is two numbers in the wrong order.
 
     ## Example
     ```yaml
@@ -47,23 +47,25 @@ def swapped_betas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     first, second = optimizer.betas
     if "betas" in OPTIMIZERS[optimizer.name].keys and first > second:
         yield Violation(
-            "optimizer.betas", f"betas [{first:g}, {second:g}] look swapped", "write the smaller one first"
+            "optimizer.betas",
+            f"betas [{first:g}, {second:g}] look swapped",
+            f"set optimizer.betas to [{second:g}, {first:g}]",
         )
 
 
 @rule("OPT002", "muon-rate-out-of-band", severity=Severity.WARN, level=Level.STATIC)
 def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A learning rate that is Muon's for the other way of scaling updates.
+    """A Muon learning rate for the other way of scaling updates.
 
     ## What it does
-    Derives by what share of its initial size an update at the peak rate moves a square matrix of the
+    Computes the share of its initial size by which an update at the peak rate changes a square matrix of the
     blocks, from the rate, `optimizer.muon_adjust_lr_fn`, `model.hidden_size` and
     `model.decoder_init_range`. Warns above 25 %, and below 0.25 % unless the run starts from a checkpoint.
 
     ## Why is this bad?
-    An orthogonal update has the same size whatever the gradient, so the rate alone decides how far a step
-    goes. The usual rate is near 0.02 under `original` and that of AdamW under `match_rms_adamw`: with the
-    one in the other's place a run diverges, or crawls.
+    An orthogonal update has the same size for every gradient, so the rate alone determines the step size.
+    The usual rate is near 0.02 with `original` and that of AdamW with `match_rms_adamw`: if the two are
+    confused, the run diverges or hardly moves.
 
     ## Example
     ```yaml
@@ -87,16 +89,16 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     share, is_fresh = _share_of_a_step(run.config, plan.shape), initial_weights(run.config) is None
     if share > LARGEST_STEP or (is_fresh and share < SMALLEST_STEP):
         path = "optimizer.lr" if optimizer.muon_lr is None else "optimizer.muon_lr"
-        rate, way = optimizer.muon_lr or optimizer.lr, optimizer.muon_adjust_lr_fn
+        rate, scaling = optimizer.muon_lr or optimizer.lr, optimizer.muon_adjust_lr_fn
         yield Violation(
             path,
-            f"at {rate:g} under {way} a step moves a hidden matrix by {share:.2%} of its initial size",
-            "original takes rates near 0.02, match_rms_adamw those of AdamW: set optimizer.muon_lr",
+            f"{path} {rate:g} with {scaling} changes a hidden matrix by {share:.2%} of its size per step",
+            "set optimizer.muon_lr near 0.02 for original, or to an AdamW rate for match_rms_adamw",
         )
 
 
 def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
-    """Compare root mean squares: that of an orthogonal D x D matrix is 1 / sqrt(D)."""
+    """Compare RMS values: that of an orthogonal D x D matrix is 1 / sqrt(D)."""
     optimizer, hidden = config.optimizer, shape.hidden_size
     is_matched = optimizer.muon_adjust_lr_fn == "match_rms_adamw"
     update = (optimizer.muon_lr or optimizer.lr) * (0.2 if is_matched else 1 / math.sqrt(hidden))
@@ -105,15 +107,15 @@ def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
 
 @rule("OPT003", "unread-optimizer-key", severity=Severity.WARN, level=Level.STATIC)
 def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key of the optimizer that the chosen update rule does not read.
+    """An optimizer key that the selected optimizer does not use.
 
     ## What it does
-    Names each key of `optimizer` that a file or the command line sets and that `optimizer.name` does not
-    read: `muon_*` under adamw, `qk_clip_*` under anything but muonclip, `eps` under lion.
+    Reports each key of `optimizer` that a file or the command line sets, but `optimizer.name` does not
+    use: `muon_*` with adamw, `qk_clip_*` without muonclip, `eps` with lion.
 
     ## Why is this bad?
-    The run file says that attention logits are held down, or that Muon trains the matrices, and the results
-    are read that way.
+    The author of the key believes that attention logits are clipped, or that Muon trains the matrices,
+    and interprets the results that way.
 
     ## Example
     ```yaml
@@ -137,19 +139,19 @@ def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         if run.origin(path).kind in ("file", "override"):
             reader = next(kind.name for kind in OPTIMIZERS.values() if key in kind.keys)
             message = f"{path} has no effect: optimizer.name is {name}"
-            yield Violation(path, message, f"set optimizer.name to {reader}, or remove the key")
+            yield Violation(path, message, f"set optimizer.name to {reader}, or remove {path}")
 
 
 @rule("OPT004", "clip-never-due", severity=Severity.WARN, level=Level.STATIC)
 def clip_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Attention logits that are to be held down, and are never measured.
+    """A QK-clip interval that is longer than the run.
 
     ## What it does
-    Warns where `optimizer.name` is muonclip and `optimizer.qk_clip_interval` is above
+    Warns if `optimizer.name` is muonclip and `optimizer.qk_clip_interval` is above
     `trainer.max_steps`.
 
     ## Why is this bad?
-    The run is plain Muon under another name.
+    Attention logits are never measured, so the run is plain Muon under another name.
 
     ## Example
     ```yaml
@@ -173,6 +175,6 @@ def clip_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if OPTIMIZERS[optimizer.name].clips_logits and optimizer.qk_clip_interval > max_steps:
         yield Violation(
             "optimizer.qk_clip_interval",
-            f"a measurement every {optimizer.qk_clip_interval:,} steps never comes due in {max_steps:,}",
-            "lower it; 10 is usual",
+            f"qk_clip_interval {optimizer.qk_clip_interval:,} exceeds trainer.max_steps {max_steps:,}",
+            "lower optimizer.qk_clip_interval; 10 is usual",
         )

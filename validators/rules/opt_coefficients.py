@@ -1,4 +1,4 @@
-"""OPT, coefficients beside which a gradient counts for nothing: Adam's epsilon and weight decay."""
+"""OPT: epsilon, gradient clipping and weight decay that overwhelm the gradient."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
 LEAST_SHARE, HOPELESS_SHARE = 0.5, 0.1
-"""Of the learning rate, by which Adam's mean step may be."""
+"""Of the learning rate: Adam's mean step."""
 USUAL_NORM = 1.0
-"""Of the global gradient, in training that goes well; a clip above it is seldom due and bounds nothing."""
+"""Norm of the global gradient in a healthy run; a clip above it is rarely active and bounds nothing."""
 USUAL_EPSILON = OptimizerConfig().eps
 MOST_ERASED, RUINOUS = 0.005, 0.05
-"""Of a matrix, by one step of decay at the peak. In equilibrium a step then turns it by the root of
-twice that: by a tenth of its length, and by a third."""
+"""Share of a matrix that decay removes in one step at the peak rate. In equilibrium a step rotates it by the
+square root of twice that: by 0.1 and by 0.32 of its length."""
 
 
 @rule("OPT005", "drowned-gradient", severity=Severity.FAIL, level=Level.STATIC)
 def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Coefficients beside which the gradient counts for nothing.
+    """Coefficients that overwhelm the gradient.
 
     ## What it does
-    A gradient of norm c over N weights has a root mean square of c / sqrt(N) at most, where c is
-    `trainer.gradient_clipping`, and 1 where that is null or larger. Beside an `optimizer.eps` of the same
-    size AdamW's mean step is half of the learning rate: warns below that, and fails below a tenth. Derives
-    how much of a matrix weight decay erases in a step at the peak rate: warns above 0.5 %, fails above 5 %.
+    A gradient of norm c over N weights has an RMS of at most c / sqrt(N), where c is
+    `trainer.gradient_clipping`, or 1 if that is null or larger. With an `optimizer.eps` of the same
+    size, AdamW's mean step is half of the learning rate: warns below that, fails below a tenth. Also computes
+    the share of a matrix that weight decay removes per step at the peak rate: warns above 0.5 %, fails above
+    5 %.
 
     ## Why is this bad?
-    AdamW with a large epsilon is gradient descent at a rate that nobody chose; a tiny clip does the same.
-    Decay that erases what a hundred steps have learned leaves weights of noise, and a rehearsal, which is
-    over by then, does not show it.
+    AdamW with a large epsilon is gradient descent at an unintended rate; a tiny clipping norm has the same
+    effect. Decay that removes what a hundred steps have learned leaves noise, and a rehearsal is too short
+    to show it.
 
     ## Example
     ```yaml
@@ -66,26 +67,26 @@ def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_paramete
     is_clipped = norm / USUAL_NORM < USUAL_EPSILON / optimizer.eps
     yield Violation(
         "trainer.gradient_clipping" if is_clipped else "optimizer.eps",
-        f"a gradient of norm {norm:g} is {gradient:.2g} a weight, and eps is {optimizer.eps:g}: "
+        f"a gradient of norm {norm:g} is {gradient:.2g} per weight, but optimizer.eps is {optimizer.eps:g}: "
         f"AdamW's mean step is {share:.2%} of the learning rate",
-        "trainer.gradient_clipping 1.0 and optimizer.eps 1e-8 are usual",
+        "set trainer.gradient_clipping to 1.0 and optimizer.eps to 1e-8, the usual values",
         None if share < HOPELESS_SHARE else Severity.WARN,
     )
 
 
 def _of_decay(optimizer: OptimizerConfig) -> Violations:
     kind = OPTIMIZERS[optimizer.name]
-    if kind.decay == "l2":  # the penalty passes through the moments: no share of a weight is erased
+    if kind.decay == "l2":  # the penalty goes through the moments and removes no fixed share of a weight
         return
     rate = optimizer.muon_lr or optimizer.lr if kind.matrices_by_muon else optimizer.lr
     erased = rate * optimizer.weight_decay
     if erased <= MOST_ERASED:
         return
-    half = f"half of what a step learned is gone {log(2) / erased:,.0f} steps later"
+    half = f"half of an update is gone {log(2) / erased:,.0f} steps later"
     yield Violation(
         "optimizer.weight_decay",
-        f"at the peak rate of {rate:g} each step erases {erased:.2%} of every matrix"
+        f"at the peak rate of {rate:g} each step removes {erased:.2%} of every matrix"
         + (f": {half}" if erased < 1 else ""),
-        f"0.01 to 0.1 are usual; {MOST_ERASED / rate:.2g} at most at this rate",
+        f"set optimizer.weight_decay to {MOST_ERASED / rate:.2g} or less; 0.01 to 0.1 is usual",
         None if erased > RUINOUS else Severity.WARN,
     )

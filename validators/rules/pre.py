@@ -1,4 +1,4 @@
-"""PRE: the precision that the run computes in."""
+"""PRE: declared precision of the run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ BF16_MAJOR = 8
 
 @rule("PRE001", "fp32-in-production", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
 def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A production run that computes in fp32.
+    """A production run in fp32.
 
     ## What it does
-    Refuses `fp32` and `no` in a production run. Smoke runs on a CPU, and references for numerics, compute
-    in fp32 for good reason and are not judged.
+    Fails if `trainer.mixed_precision` is `fp32` or `no` in a production run. Smoke runs on a CPU and
+    numerical references use fp32 for good reason and are exempt.
 
     ## Why is this bad?
-    Tensor cores do a third to a sixteenth of their bf16 work in fp32, activations take twice the memory,
-    and flash attention does not take it at all.
+    In fp32, tensor cores are 3 to 16 times slower than in bf16, activations take twice the memory,
+    and flash attention is not available.
 
     ## Example
     ```yaml
@@ -41,7 +41,7 @@ def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     if precision != "bf16":
         yield Violation(
             "trainer.mixed_precision",
-            f"a production run computes in bf16, not {precision}",
+            f"trainer.mixed_precision is {precision} in a production run",
             "set trainer.mixed_precision to bf16",
         )
 
@@ -49,7 +49,7 @@ def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
     if run.profile is None or run.is_production:
         return "PRE001 judges production runs"
-    return "" if run.profile.requires.device == "cuda" else "the run has no tensor cores to leave idle"
+    return "" if run.profile.requires.device == "cuda" else "the run uses no GPU"
 
 
 @rule(
@@ -60,14 +60,14 @@ def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
     inapplicable=_production_or_no_gpu,
 )
 def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A smoke run on a GPU that computes in fp32.
+    """A smoke run in fp32 on a GPU.
 
     ## What it does
-    Warns of `fp32` and `no` where a smoke profile requires CUDA. Production runs are refused by PRE001, and
-    a CPU has nothing better.
+    Warns about `fp32` and `no` if a smoke profile requires CUDA. PRE001 covers production runs; on a CPU,
+    fp32 is appropriate.
 
     ## Why is this bad?
-    Such a run takes another kernel than the production run that it stands for, so it shows little of it.
+    Such a run uses other kernels than the production run that it represents, so it shows little about it.
 
     ## Example
     ```yaml
@@ -85,7 +85,7 @@ def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     precision = run.config.trainer.mixed_precision
     if precision != "bf16":
-        message = f"a GPU computes in {precision}, not bf16"
+        message = f"trainer.mixed_precision is {precision} on a GPU"
         yield Violation("trainer.mixed_precision", message, "set trainer.mixed_precision to bf16")
 
 
@@ -102,13 +102,13 @@ def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:
     inapplicable=_computes_in_bf16,
 )
 def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A GPU whose tensor cores do not know bf16.
+    """A GPU without bf16 tensor cores.
 
     ## What it does
-    Asks for compute capability 8.0 on every visible GPU when the run computes in bf16.
+    Requires compute capability 8.0 on every visible GPU if the run computes in bf16.
 
     ## Why is this bad?
-    Older GPUs emulate bf16 in fp32: the run starts, is right, and takes many times as long.
+    Older GPUs emulate bf16 in fp32: the run works correctly, but takes many times as long.
 
     ## Example
     ```text
@@ -126,5 +126,5 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(
                 "trainer.mixed_precision",
                 f"GPU {gpu.index} ({gpu.name}) has compute capability {major}.{minor}; bf16 needs 8.0",
-                "use a newer GPU",
+                "use a GPU with compute capability 8.0 or later",
             )

@@ -1,4 +1,4 @@
-"""SCH: the learning rate's schedule, and cadences that never come due."""
+"""SCH: learning-rate schedule, and intervals longer than the run."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ USUAL_WARMUP_PERCENT = 5
 MOST_AT_FLOOR, MOST_AT_ZERO = 0.1, 0.01
 """Shares of the run's steps."""
 ZERO_FLOOR = 1e-3
-"""Share of the peak. Below it a step moves no weight by anything that a loss shows."""
+"""Share of the peak. Below it, a step has no visible effect on the loss."""
 
 MOST_PROFILED = 100
-"""Steps; each has thousands of events, and a viewer opens no trace of gigabytes."""
+"""Steps; each has thousands of events, and viewers cannot open traces of gigabytes."""
 
 
 @rule("SCH001", "schedule-beyond-run", severity=Severity.FAIL, level=Level.STATIC)
 def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A schedule that the run's steps do not hold.
+    """A learning-rate schedule that does not fit the run's steps.
 
     ## What it does
-    The warm-up ends before the run does, warm-up and decay do not overlap, and the floor is reached by
-    the last step, not long before it: a floor under a thousandth of the peak may hold for 1 % of the steps.
-    Warns where the warm-up takes more than half of the run, and where a higher floor holds for more than
-    10 % of it. The message gives the learning rate at the first, middle and last step. Warns of less than one
-    percent, which is how a share looks; in steps it is beyond doubt.
+    Fails if the warm-up does not end before the run, if warm-up and decay overlap, if the decay ends after
+    the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps.
+    Warns if the warm-up takes more than half of the run, and if a higher floor lasts more than
+    10 % of it. The message gives the learning rate at the first, middle and last step. Also warns about
+    percentages below 1, which look like fractions; a number of steps is unambiguous.
 
     ## Why is this bad?
-    A warm-up of 10,000 steps in a run of 500 never reaches its peak: the run is all warm-up, and only its
-    poor loss says so. A decay to zero that is over at a tenth of the run leaves nine tenths that learn
-    nothing.
+    With a warm-up of 10,000 steps, a run of 500 never reaches its peak rate, and only its poor loss shows
+    it. If a decay to zero ends after a tenth of the run, the other nine tenths learn nothing.
 
     ## Example
     ```yaml
@@ -59,25 +58,25 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         f"learning rate {plan.learning_rate_first.value:.3g} at the start, "
         f"{plan.learning_rate_middle.value:.3g} in the middle, {plan.learning_rate_last.value:.3g} at the end"
     )
-    for found in (
-        *_of_the_percents(run),
-        *_of_the_warmup(run, plan.schedule),
-        *_of_the_end(run, plan.schedule),
+    for violation in (
+        *_percent_violations(run),
+        *_warmup_violations(run, plan.schedule),
+        *_decay_violations(run, plan.schedule),
     ):
-        yield replace(found, message=f"{found.message}; {rates}")
+        yield replace(violation, message=f"{violation.message}; {rates}")
 
 
-def _of_the_percents(run: ResolvedRun) -> Violations:
+def _percent_violations(run: ResolvedRun) -> Violations:
     scheduler, max_steps = run.config.scheduler, run.config.trainer.max_steps
     for name, percent in (("warmup", scheduler.warmup_percent), ("decay", scheduler.decay_percent)):
         if percent is not None and 0 < percent < 1:
             path = f"scheduler.{name}_percent"
-            message = f"{percent:g} percent of {max_steps:,} steps are {max_steps * percent / 100:,.0f}"
-            hint = f"write {100 * percent:g} if a share was meant, else scheduler.{name}_steps"
+            message = f"{path} {percent:g} of {max_steps:,} steps is {max_steps * percent / 100:,.0f} steps"
+            hint = f"set {path} to {100 * percent:g} if a fraction was meant, else use scheduler.{name}_steps"
             yield Violation(path, message, hint, Severity.WARN)
 
 
-def _of_the_warmup(run: ResolvedRun, schedule: Schedule) -> Violations:
+def _warmup_violations(run: ResolvedRun, schedule: Schedule) -> Violations:
     max_steps, steps = run.config.trainer.max_steps, schedule.warmup_steps
     is_counted = run.config.scheduler.warmup_percent is None
     path = "scheduler.warmup_steps" if is_counted else "scheduler.warmup_percent"
@@ -88,40 +87,42 @@ def _of_the_warmup(run: ResolvedRun, schedule: Schedule) -> Violations:
         yield Violation(path, taken, hint)
         return
     if steps > LONGEST_WARMUP * max_steps:
-        yield Violation(path, taken, f"{hint}; twice that is much", Severity.WARN)
+        yield Violation(path, taken, f"{hint}; twice that is a long warm-up", Severity.WARN)
     first = min(schedule.decay_start, schedule.decay_end)
     if first < steps:
-        what = "starts" if schedule.decay_start < steps else "ends"
-        message = f"the decay {what} at step {first:,}, inside the warm-up"
-        yield Violation(path, message, "let warm-up and decay add up to the schedule's steps or less")
+        edge = "starts" if schedule.decay_start < steps else "ends"
+        message = f"the decay {edge} at step {first:,}, during the warm-up (which ends at {steps:,})"
+        yield Violation(path, message, "shorten scheduler.warmup_steps or scheduler.decay_steps")
 
 
-def _of_the_end(run: ResolvedRun, schedule: Schedule) -> Violations:
+def _decay_violations(run: ResolvedRun, schedule: Schedule) -> Violations:
     path, max_steps = "scheduler.total_steps", run.config.trainer.max_steps
-    hint = "leave it null: it follows trainer.max_steps"
+    hint = f"remove {path}: it follows trainer.max_steps"
     if schedule.decay_end > max_steps:
-        message = f"the floor is reached at step {schedule.decay_end:,}, after the end at {max_steps:,}"
+        message = f"the decay ends at step {schedule.decay_end:,}, after the last step ({max_steps:,})"
         yield Violation(path, message, hint)
         return
     steps, is_zero = max_steps - max(schedule.decay_end, schedule.warmup_steps), schedule.floor < ZERO_FLOOR
     if steps > (MOST_AT_ZERO if is_zero else MOST_AT_FLOOR) * max_steps:
-        message = f"{steps:,} of {max_steps:,} steps lie behind the decay, at {schedule.floor:g} of the peak"
+        message = (
+            f"{steps:,} of {max_steps:,} steps come after the decay, at {schedule.floor:g} of the peak rate"
+        )
         yield Violation(path, message, hint, None if is_zero else Severity.WARN)
 
 
 @rule("SCH004", "evaluation-never-due", severity=Severity.WARN, level=Level.STATIC)
 def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation or logging cadence, or a trace, beyond the end of the run.
+    """An evaluation, logging or trace interval that is longer than the run.
 
     ## What it does
-    Warns where `trainer.eval_steps` is above `trainer.max_steps`. 0 asks for the final evaluation only
-    and says so. In a production run it warns likewise of `trainer.logging_steps`. It warns of
-    `trainer.profile_steps` and `trainer.memory_snapshot_step` that the run never reaches, and of a profile of
+    Warns if `trainer.eval_steps` is above `trainer.max_steps`; 0 explicitly requests only the final
+    evaluation. In a production run, warns likewise about `trainer.logging_steps`. Warns about
+    `trainer.profile_steps` and `trainer.memory_snapshot_step` beyond the last step, and about profiling
     more than 100 steps.
 
     ## Why is this bad?
-    Somebody wanted to see a curve and will see one point. Heartbeats tell no loss and no speed before the
-    first line of metrics, and nothing that wears a run down is looked for.
+    The expected curve will have a single point. Before the first line of metrics, heartbeats have no loss
+    and no throughput, and degradation is not detected.
 
     ## Example
     ```yaml
@@ -141,36 +142,37 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     if trainer.eval_steps > trainer.max_steps:
         yield Violation(
             "trainer.eval_steps",
-            f"evaluation every {trainer.eval_steps:,} steps never comes due in {trainer.max_steps:,}",
-            "lower it, or set it to 0 for the final one only",
+            f"trainer.eval_steps {trainer.eval_steps:,} exceeds trainer.max_steps {trainer.max_steps:,}",
+            "lower trainer.eval_steps, or set it to 0 for the final evaluation only",
         )
     if run.is_production and trainer.logging_steps > trainer.max_steps:
         yield Violation(
             "trainer.logging_steps",
-            f"a line of metrics every {trainer.logging_steps:,} steps never comes due in "
+            f"trainer.logging_steps {trainer.logging_steps:,} exceeds trainer.max_steps "
             f"{trainer.max_steps:,}",
-            "lower it: a line costs milliseconds",
+            "lower trainer.logging_steps: a line costs milliseconds",
         )
-    yield from _of_traces(trainer)
+    yield from _trace_violations(trainer)
 
 
-def _of_traces(trainer: TrainerConfig) -> Violations:
+def _trace_violations(trainer: TrainerConfig) -> Violations:
     first, last = trainer.profile_steps or (1, 1)
     if not first <= last <= trainer.max_steps:
         yield Violation(
             "trainer.profile_steps",
-            f"no step is profiled: {first:,} to {last:,} is not a range within {trainer.max_steps:,} steps",
-            "set the first and the last step to profile, such as [20, 22]",
+            f"no step is profiled: [{first:,}, {last:,}] is not a range within {trainer.max_steps:,} steps",
+            "set trainer.profile_steps to the first and last step to profile, e.g. [20, 22]",
         )
     elif last - first >= MOST_PROFILED:
         yield Violation(
             "trainer.profile_steps",
-            f"{last - first + 1:,} steps are profiled (limit {MOST_PROFILED}): events stay in host memory",
-            "profile fewer steps: three show what repeats",
+            f"{last - first + 1:,} steps are profiled (limit {MOST_PROFILED}); host memory holds all events",
+            "shorten trainer.profile_steps: three steps are enough",
         )
     if (trainer.memory_snapshot_step or 0) > trainer.max_steps:
         yield Violation(
             "trainer.memory_snapshot_step",
-            f"step {trainer.memory_snapshot_step:,} is never reached in {trainer.max_steps:,} steps",
-            "lower memory_snapshot_step",
+            f"memory_snapshot_step {trainer.memory_snapshot_step:,} exceeds trainer.max_steps "
+            f"{trainer.max_steps:,}",
+            "lower trainer.memory_snapshot_step",
         )

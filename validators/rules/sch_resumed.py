@@ -1,4 +1,4 @@
-"""SCH, the part that compares a checkpoint's schedule with that of the run that resumes from it."""
+"""SCH: learning rate before and after a resume."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from validators.rule import Violations, rule
 from validators.rules.ckp_host import why_not_resumed
 
 SAME_RATE = 0.01
-"""Relative. A smaller change moves no loss curve."""
+"""Relative. A smaller change has no visible effect on a loss curve."""
 
 
 @rule(
@@ -25,14 +25,14 @@ SAME_RATE = 0.01
     inapplicable=why_not_resumed,
 )
 def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A resumed run whose learning rate jumps at the checkpoint.
+    """A learning rate that jumps when the run resumes.
 
     ## What it does
-    Compares the learning rate of the first resumed step under the schedule that the checkpoint was saved with
-    and under the schedule of this run. Warns of a difference above 1 %.
+    Compares the learning rate of the first resumed step under the schedule of the checkpoint
+    and under the schedule of this run. Warns about a difference above 1 %.
 
     ## Why is this bad?
-    A schedule that follows `trainer.max_steps` changes at every step when that is raised. A run that had
+    A schedule that follows `trainer.max_steps` changes at every step when that key is raised. A run that had
     decayed to its floor resumes at many times that rate, without a warm-up: the loss rises, and the gain of
     the decay is lost.
 
@@ -44,7 +44,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ## Use instead
     ```yaml
     model:
-      pretrained_checkpoint: runs/first/checkpoints/700   # a new run with a warm-up of its own
+      pretrained_checkpoint: runs/first/checkpoints/700   # a new run with its own warm-up
     ```
     """
     resume = facts.resume
@@ -58,6 +58,6 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             "trainer.resume_from_checkpoint",
             f"the learning rate of step {resume.step + 1:,} changes from {before:.3g} (the checkpoint's "
             f"schedule) to {now:.3g} (this run's, with decay to step {plan.schedule.decay_end:,})",
-            "restore trainer.max_steps, section scheduler and optimizer.lr of the checkpoint, or start a new "
-            "run from its weights: model.pretrained_checkpoint",
+            "restore trainer.max_steps, the scheduler section and optimizer.lr of the checkpoint, or set "
+            "model.pretrained_checkpoint to start a new run from its weights",
         )

@@ -1,21 +1,22 @@
-"""TEL: what a run tells of itself, and who watches it."""
+"""TEL: accuracy of the heartbeat, and hang detection from outside the process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from neobert.plan import Plan
+from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_rehearsal import TelemetryFacts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsed import NEEDS, measured, rehearsal_of
+from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
 MIB_PER_GIB = 1024
 DRIVER_TOLERANCE = 0.05
 DRIVER_SLACK_MIB = 256
-"""Modules that were loaded after the context was measured: more than 5 % only of a toy."""
+"""Modules loaded after the context was measured: above 5 % only for tiny models."""
 SYSTEM_TOLERANCE = 0.03
 NUMBER = ("int", "float")
 FIELDS = {
@@ -45,22 +46,22 @@ FIELDS = {
     "work_at_risk_min": NUMBER,
     "eta_s": (*NUMBER, "null"),
 }
-HINT = "units stand in names: _mib is bytes // 2**20, _gib is _mib / 1024 (neobert.training.telemetry.memory)"
+HINT = "report this as a bug: _mib is bytes // 2**20, _gib is _mib / 1024 (telemetry/memory.py)"
 
 
 @rule("TEL001", "telemetry-not-true", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def telemetry_not_true(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Heartbeats that lack a field, mix units, or say another size than the driver does.
+    """A heartbeat with missing fields, wrong units, or memory that differs from the driver's figures.
 
     ## What it does
-    Checks every field of the rehearsal's heartbeat and its type, that `_gib` is `_mib` / 1024, that what the
-    allocator holds and the device's context together are within 5 % of what the driver counts for the
-    process, and the process's memory within 3 % of what the operating system counts. Where a driver does not
-    count by process, and others came to the device or left it meanwhile, it is unknown.
+    Checks every field of the rehearsal's heartbeat and its type, that `_gib` is `_mib` / 1024, that the
+    allocator's reserved memory plus the device context are within 5 % of the driver's figure for the
+    process, and that process memory is within 3 % of the operating system's figure. Unknown if the driver
+    does not report memory per process while other processes start or stop on the device.
 
     ## Why is this bad?
-    MiB under the label GB made 21 GiB look like a card that is full, and hid for a day that the run was a
-    toy.
+    MiB labelled as GB once made 21 GiB look like a full GPU, and hid for a day that the run was
+    tiny.
 
     ## Example
     ```text
@@ -72,86 +73,88 @@ def telemetry_not_true(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     "gpu_mem_alloc_mib": 21504, "gpu_mem_alloc_gib": 21.0
     ```
     """
-    found = rehearsal_of(facts)
-    told = measured(found.telemetry, facts, "the heartbeat")
-    faults = [*_schema(told), *_units(told), *_system(told)]
-    if found.device == "cuda":
-        context_mib = measured(found.memory, facts, "memory of the device").context_mib
-        faults += _driver(told, context_mib)
+    rehearsal = rehearsal_of(facts)
+    telemetry = measured(rehearsal.telemetry, facts, "the heartbeat")
+    faults = [*_schema(telemetry), *_units(telemetry), *_system(telemetry)]
+    if rehearsal.device == "cuda":
+        context_mib = measured(rehearsal.memory, facts, "device memory").context_mib
+        faults += _driver(telemetry, context_mib)
     yield from (Violation("trainer.logging_steps", fault, HINT) for fault in faults)
-    if found.device == "cuda" and told.driver_mib is None and not faults:
-        raise CannotTellError(told.driver_reason or "the driver did not say what the rehearsal took")
+    if rehearsal.device == "cuda" and telemetry.driver_mib is None and not faults:
+        raise CannotTellError(telemetry.driver_reason or "the driver did not report the rehearsal's memory")
 
 
-def _schema(told: TelemetryFacts) -> Iterator[str]:
+def _schema(telemetry: TelemetryFacts) -> Iterator[str]:
     for name, kinds in FIELDS.items():
-        kind = told.fields.get(name, "missing")
+        kind = telemetry.fields.get(name, "missing")
         if kind not in kinds:
-            yield f"the heartbeat's {name} is {kind}, and not {' or '.join(kinds)}"
+            yield f"the heartbeat's {name} is {kind}, not {' or '.join(kinds)}"
 
 
-def _units(told: TelemetryFacts) -> Iterator[str]:
+def _units(telemetry: TelemetryFacts) -> Iterator[str]:
     pairs = {
-        "gpu_mem_alloc": (told.gpu_mem_alloc_mib, told.gpu_mem_alloc_gib),
-        "gpu_mem_reserved": (told.gpu_mem_reserved_mib, told.gpu_mem_reserved_gib),
+        "gpu_mem_alloc": (telemetry.gpu_mem_alloc_mib, telemetry.gpu_mem_alloc_gib),
+        "gpu_mem_reserved": (telemetry.gpu_mem_reserved_mib, telemetry.gpu_mem_reserved_gib),
     }
     for name, (mib, gib) in pairs.items():
         if (mib is None) != (gib is None) or (mib is not None and gib != mib / MIB_PER_GIB):
-            yield f"{name}_mib is {mib} and {name}_gib is {gib}"
+            yield f"{name}_mib is {mib}, but {name}_gib is {gib}"
 
 
-def _driver(told: TelemetryFacts, context_mib: int) -> Iterator[str]:
-    if told.gpu_mem_reserved_mib is None:
-        yield "the heartbeat says nothing of the device's memory"
+def _driver(telemetry: TelemetryFacts, context_mib: int) -> Iterator[str]:
+    if telemetry.gpu_mem_reserved_mib is None:
+        yield "the heartbeat has no device memory"
         return
-    said = told.gpu_mem_reserved_mib + context_mib
-    if told.driver_mib is None:
+    reported = telemetry.gpu_mem_reserved_mib + context_mib
+    if telemetry.driver_mib is None:
         return
-    slack = max(DRIVER_TOLERANCE * told.driver_mib, DRIVER_SLACK_MIB)
-    if abs(said - told.driver_mib) > slack:
+    slack = max(DRIVER_TOLERANCE * telemetry.driver_mib, DRIVER_SLACK_MIB)
+    if abs(reported - telemetry.driver_mib) > slack:
         yield (
-            f"the allocator and the context hold {said:,.0f} MiB by the heartbeat, and "
-            f"{told.driver_mib:,} MiB by the driver"
+            f"device memory is {reported:,.0f} MiB in the heartbeat (allocator and context), but "
+            f"{telemetry.driver_mib:,} MiB in the driver"
         )
 
 
-def _system(told: TelemetryFacts) -> Iterator[str]:
-    if abs(told.host_rss_mib / told.system_rss_mib - 1) > SYSTEM_TOLERANCE:
+def _system(telemetry: TelemetryFacts) -> Iterator[str]:
+    if abs(telemetry.host_rss_mib / telemetry.system_rss_mib - 1) > SYSTEM_TOLERANCE:
         yield (
-            f"the process holds {told.host_rss_mib:,.0f} MiB by the heartbeat, and "
-            f"{told.system_rss_mib:,.0f} MiB by the operating system"
+            f"process memory is {telemetry.host_rss_mib:,.0f} MiB in the heartbeat, but "
+            f"{telemetry.system_rss_mib:,.0f} MiB in the operating system"
         )
 
 
 @rule("TEL002", "stall-goes-unnoticed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that stands still, and nobody outside of it notices or can end it.
+    """A hang that is not detected, or cannot be ended, from outside the process.
 
     ## What it does
-    Has a child of the rehearsal stand still, watches it from the launcher's process with the watchdog that
-    a run has, in seconds where a run is given minutes, and asks that the stall is noticed within twice its
-    budget and that no process of the child is left afterwards.
+    Makes a child of the rehearsal hang, watches it from the launcher's process with the run's own watchdog
+    (with a timeout of seconds instead of minutes), and requires that the hang is detected within twice its
+    timeout and that no process of the child survives.
 
     ## Why is this bad?
-    A hung collective or a dead disk stops a run without an error. Whatever watches from inside the process
+    A hung collective or a dead disk stops a run without an error. A monitor inside the process
     hangs with it, and the GPUs are paid for until somebody looks.
 
     ## Example
     ```text
-    a watchdog thread that needs the interpreter's lock
+    a watchdog thread that needs the GIL
     ```
 
     ## Use instead
     ```text
-    progress on disk, watched by the process that started the run
+    progress on disk, watched by the process that launched the run
     ```
     """
-    found = measured(rehearsal_of(facts).watchdog, facts, "a stalled child")
-    hint = "look at the file system under trainer.output_dir: heartbeats are watched there"
-    if found.detected_s is None or found.detected_s > 2 * found.budget_s:
-        when = "never" if found.detected_s is None else f"after {found.detected_s:.1f} s"
-        message = f"a stall was noticed {when}; {found.budget_s:g} s are its budget"
+    watchdog = measured(rehearsal_of(facts).watchdog, facts, "a hung child")
+    hint = "check the file system of trainer.output_dir, where heartbeats are written"
+    if watchdog.detected_s is None or watchdog.detected_s > 2 * watchdog.budget_s:
+        when = "never" if watchdog.detected_s is None else f"after {watchdog.detected_s:.1f} s"
+        message = f"a hang was detected {when} (timeout {watchdog.budget_s:g} s)"
         yield Violation("trainer.logging_steps", message, hint)
-    if found.survivors:
-        message = f"{found.survivors} processes of a stalled child could not be killed"
-        yield Violation("trainer.logging_steps", message, "a process that hangs in the driver: see GPU004")
+    if watchdog.survivors:
+        message = f"{counted(watchdog.survivors, 'process', 'processes')} of a hung child could not be killed"
+        yield Violation(
+            "trainer.logging_steps", message, "check for a process that hangs in the driver: GPU004"
+        )

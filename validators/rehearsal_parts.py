@@ -1,0 +1,57 @@
+"""Access to the parts of a rehearsal, and the measurements that replace estimates of the plan."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from neobert.plan import Measured, Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.facts_rehearsal import RehearsalFacts
+from validators.rule import CannotTellError
+
+NEEDS = ("rehearsal",)
+
+Part = TypeVar("Part")
+
+
+def rehearsal_of(facts: Facts) -> RehearsalFacts:
+    """Return the rehearsal of a rule that lists it in its needs."""
+    assert facts.rehearsal is not None
+    return facts.rehearsal
+
+
+def measured(part: Part | None, facts: Facts, name: str) -> Part:
+    """Return a part of the rehearsal. Raises CannotTellError if the rehearsal ended before it."""
+    if part is None:
+        raise CannotTellError(
+            f"{name} was not measured{f': {reason}' if (reason := cut_short(facts)) else ''}"
+        )
+    return part
+
+
+def cut_short(facts: Facts) -> str:
+    """Return why the rehearsal ended early; empty if it did not."""
+    rehearsal = rehearsal_of(facts)
+    if rehearsal.out_of_memory:
+        return "the device ran out of memory"
+    return "the loss diverged" if rehearsal.diverged else ""
+
+
+def no_gpu_is_required(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a predicate's signature
+    """Return why GPU measurements do not apply; empty if the profile requires a GPU."""
+    if run.device == "cuda":
+        return ""
+    return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
+
+
+def measurement(facts: Facts) -> Measured | None:
+    """Return the measurements that replace the plan's estimates; None if there are none."""
+    rehearsal = facts.rehearsal
+    if rehearsal is None or (rehearsal.speed is None and rehearsal.memory is None):
+        return None
+    return Measured(
+        step_time_s=None if rehearsal.speed is None else rehearsal.speed.step_time_s,
+        memory_mib=None if rehearsal.memory is None else float(rehearsal.memory.peak_mib),
+        source=f"a rehearsal on {rehearsal.device_name}",
+    )
