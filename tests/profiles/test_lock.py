@@ -71,9 +71,9 @@ def test_a_pin_that_is_missing_is_no_pin_that_fits(copied: Path) -> None:
     locked = json.loads(copied.read_text())
     del locked["a100-prod"]
     copied.write_text(json.dumps(locked))
-    assert (said_of("a100-prod"), said_of("h100-prod")) == (["a100-prod has no pin"], [])
+    assert (said_of("a100-prod"), said_of("h100-prod")) == (["a100-prod has no pin in profiles.lock"], [])
     copied.unlink()
-    assert said_of("h100-prod") == ["h100-prod has no pin"]
+    assert said_of("h100-prod") == ["h100-prod has no pin in profiles.lock"]
 
 
 def test_a_new_profile_among_the_shipped_ones_needs_its_pin(
@@ -85,7 +85,7 @@ def test_a_new_profile_among_the_shipped_ones_needs_its_pin(
     monkeypatch.setattr(lock, "SHIPPED", shipped)
     text = "about: {name: new-prod, kind: production, intent: x}\nextends: a100-prod\n"
     (shipped / "production" / "new-prod.yaml").write_text(text)
-    assert said_of("new-prod") == ["new-prod has no pin"]
+    assert said_of("new-prod") == ["new-prod has no pin in profiles.lock"]
     assert lock.main(["--write"]) == 0
     assert said_of("new-prod") == []
     monkeypatch.setattr(inherit, "SHIPPED", tmp_path / "elsewhere")

@@ -56,7 +56,7 @@ def test_a_profile_of_ones_own_is_found_and_builds_on_a_shipped_one(write: Write
 
 def test_a_name_that_is_shipped_cannot_be_taken(write: Write) -> None:
     write("a100-prod.yaml", MINE.replace("mine", "a100-prod"))
-    with pytest.raises(ProjectError, match="a100-prod is taken by"):
+    with pytest.raises(ProjectError, match="a100-prod is already used by"):
         load_profile("a100-prod")
 
 
@@ -88,7 +88,7 @@ def test_a_search_path_that_leads_nowhere_is_told(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("NEOBERT_PROFILE_PATH", f"{tmp_path}:{tmp_path / 'gone'}")
     with pytest.raises(ProjectError) as caught:
         resolve_run("quite-my-own")
-    assert f"NEOBERT_PROFILE_PATH names {tmp_path / 'gone'}, and" in caught.value.hint
+    assert f"NEOBERT_PROFILE_PATH names {tmp_path / 'gone'}, which does not exist" in caught.value.hint
 
 
 def test_an_unknown_profile_in_a_run_file_is_placed(run_file) -> None:
@@ -102,7 +102,7 @@ def test_an_unknown_profile_in_a_run_file_is_placed(run_file) -> None:
 def test_a_circle_of_profiles_is_listed(write: Write) -> None:
     for name, base in (("a", "b"), ("b", "c"), ("c", "b")):
         write(f"{name}.yaml", f"about: {{name: {name}, kind: smoke, intent: x}}\nextends: {base}\n")
-    with pytest.raises(ProjectError, match="in a circle: b -> c -> b") as caught:
+    with pytest.raises(ProjectError, match="circular inheritance of profiles: b -> c -> b") as caught:
         load_profile("a")
     assert caught.value.exit_code == 2
     assert Path(caught.value.place).name == "c.yaml:2:10"
@@ -164,7 +164,7 @@ def test_a_run_file_and_the_option_must_agree(run_file) -> None:
     with pytest.raises(ProjectError) as caught:
         resolve_run("a100-prod", [path])
     assert caught.value.place == f"{path}:1:10"
-    assert "'cpu-demo', and --profile names 'a100-prod'" in caught.value.message
+    assert "'cpu-demo', but --profile sets 'a100-prod'" in caught.value.message
     assert caught.value.exit_code == 2
 
 
@@ -176,7 +176,7 @@ def test_a_run_file_that_names_no_profile_takes_the_options(run_file) -> None:
 
 def test_two_run_files_must_agree_too(run_file) -> None:
     files = [run_file("profile: cpu-demo\n", "a.yaml"), run_file("profile: a100-prod\n", "b.yaml")]
-    with pytest.raises(ProjectError, match=r"a\.yaml:1:10 names 'cpu-demo'"):
+    with pytest.raises(ProjectError, match=r"a\.yaml:1:10 sets 'cpu-demo'"):
         resolve_run(None, files)
 
 
@@ -233,7 +233,7 @@ def test_a_profile_file_resolves_to_the_profile(write: Write) -> None:
     assert run.profile == load_profile("mine")
     assert (run.config.trainer.max_steps, run.config.seed) == (7, 4)
     assert run.source_file == str(path)
-    with pytest.raises(ProjectError, match="stands alone") as caught:
+    with pytest.raises(ProjectError, match="cannot be combined") as caught:
         resolve_run("cpu-demo", [path])
     assert caught.value.hint == "write profile: mine in a run file"
 

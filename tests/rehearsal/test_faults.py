@@ -245,4 +245,4 @@ def test_another_kernel_than_was_resolved(rehearsal, monkeypatch):
     monkeypatch.setattr(pretraining, "resolve_step_kernels", claims)
     found = rehearsal()
     assert found.failed == {"ATT002"}
-    assert "torch_varlen was resolved, and sdpa ran in block 0" in found.message("ATT002")
+    assert "torch_varlen was resolved, but sdpa ran in block 0" in found.message("ATT002")

@@ -132,7 +132,7 @@ ROWS: list[Row] = [
      "facts.data.reason", "", "a.txt: Permission denied", "is empty"),
     ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "no tokenizer"),
     ("DAT001", {"facts.data.weights": "runs/a"},
-     "facts.data.weights_reason", "it holds none", "", "start from the weights of runs/a: it holds none"),
+     "facts.data.weights_reason", "it holds none", "", "start from the weights in runs/a: it holds none"),
     ("GPU001", {}, "facts.gpus", [], [GPU], "0 GPUs visible (1 needed)"),
     ("GPU001", {}, "facts.gpus.0.name", "NVIDIA A10", "NVIDIA A100-PCIE-80GB", "is not the required A100"),
     ("GPU001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 7.5"),
@@ -209,7 +209,7 @@ ROWS: list[Row] = [
     ("CKP004", {"facts.disk.reservation": "unsupported"},
      "profile", "a100-prod", "cpu-demo", "quota not checked"),
     ("HST003", TWO_PROCESSES, "facts.host.shm_free_mib", 127, 128, "/dev/shm"),
-    ("HST003", TWO_PROCESSES, "facts.host.cpu_count", 1, 2, "2 threads"),
+    ("HST003", TWO_PROCESSES, "facts.host.cpu_count", 1, 2, "2 data-loader threads"),
     ("HST003", {"profile": "cpu-demo", "measured.memory_mib": 900},
      "facts.host.ram_available_mib", 999, 1000, "host memory"),
     ("HST004", {"config.wandb.enabled": True}, "facts.tracker.is_installed", False, True, "not installed"),
@@ -444,4 +444,4 @@ def test_an_old_driver_is_excused_only_by_a_device_that_computes(trial, judge_si
 def test_a_disk_without_room_is_told_of_once(judge_situation):
     full = {"facts.disk.free_mib": 20236, "facts.disk.reservation": "refused"}
     (finding,) = judge_situation(full).of("CKP004")
-    assert "are needed" in finding.message
+    assert "checkpoints need" in finding.message

@@ -152,7 +152,7 @@ def test_an_expired_waiver_lifts_nothing(judge_situation):
 
 @pytest.mark.parametrize(
     ("code", "fragment"),
-    [("BUD002", "lifts nothing"), ("MOD002", "is refused"), ("ZZZ999", "names an unknown rule")],
+    [("BUD002", "has no effect"), ("MOD002", "is rejected"), ("ZZZ999", "names an unknown rule")],
 )
 def test_a_waiver_that_does_nothing_is_a_finding(code, fragment, judge_situation):
     (found,) = judge_situation({"config.waivers": [WAIVER | {"code": code}]}).of("CFG009")

@@ -93,7 +93,7 @@ def test_the_steps_that_are_advised_fit_with_their_evaluations(every: int) -> No
 def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
     fewer = f"trainer.max_steps={max_steps}"
     (one,) = found("BUD001", run_of(fewer, profile="a100-prod"))
-    times = float(one.hint.split("take ")[1].split(" times")[0].replace(",", ""))
+    times = float(one.hint.split("use ")[1].split(" times")[0].replace(",", ""))
     tokens = plan_run(run_of(fewer, profile="a100-prod")).tokens_per_parameter.value
     assert found("BUD001", run_of(fewer, profile="a100-prod"), tokens_per_parameter=tokens * times) == []
     assert found("BUD001", run_of(fewer, profile="a100-prod"), tokens_per_parameter=tokens * (times - 0.1))

@@ -116,7 +116,7 @@ def test_a_smoke_profile_is_told_in_minutes() -> None:
         ({}, []),
         ({"kind": "base"}, ["is a base for other profiles"]),
         ({"is_locked": False}, ["differs from its pin in profiles.lock"]),
-        ({"is_locked": False, "is_pinned": False}, ["a100-prod has no pin"]),
+        ({"is_locked": False, "is_pinned": False}, ["a100-prod has no pin in profiles.lock"]),
         ({"is_locked": False, "is_shipped": False}, ["differs from its pin in profiles.lock"]),
         ({"is_locked": False, "is_pinned": False, "is_shipped": False}, []),
         ({"kind": "base", "is_locked": False, "is_pinned": False}, ["is a base for other profiles"]),
@@ -181,8 +181,8 @@ def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s: float, hint: 
 @pytest.mark.parametrize(
     ("eval_steps", "hint"),
     [
-        (0, "set trainer.eval_steps to 1000, as trainer.save_steps, or to a divisor of it"),
-        (2000, "set trainer.eval_steps to 1000, as trainer.save_steps, or to a divisor of it"),
+        (0, "set trainer.eval_steps to 1000, the value of trainer.save_steps, or a divisor of it"),
+        (2000, "set trainer.eval_steps to 1000, the value of trainer.save_steps, or a divisor of it"),
         (300, "set trainer.save_steps to 900, a multiple of trainer.eval_steps"),
         (999, "set trainer.save_steps to 999, a multiple of trainer.eval_steps"),
     ],

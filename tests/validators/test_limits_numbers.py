@@ -35,8 +35,8 @@ def test_one_batch_is_learned(last: float, count: int) -> None:
 @pytest.mark.parametrize(
     ("overrides", "path", "rate"),
     [
-        (("optimizer.lr=3",), "optimizer.lr", "at 3 "),
-        (("optimizer.muon_lr=2", "optimizer.lr=1e-3"), "optimizer.muon_lr", "at 2 "),
+        (("optimizer.lr=3",), "optimizer.lr", "optimizer.lr 3 "),
+        (("optimizer.muon_lr=2", "optimizer.lr=1e-3"), "optimizer.muon_lr", "optimizer.muon_lr 2 "),
     ],
 )
 def test_the_rate_that_moves_too_much_is_named(overrides: tuple[str, ...], path: str, rate: str) -> None:
@@ -96,4 +96,4 @@ def test_rotations_at_the_limit_are_right() -> None:
         rotation = replace(paths[0].probes.rotation, largest_error=error)
         path = replace(paths[0], probes=replace(paths[0].probes, rotation=rotation))
         said = [one.message for one in found("NUM002", run_of(), with_facts("numerics", paths=(path,)))]
-        assert len([message for message in said if "computed in fp32" in message]) == count
+        assert len([message for message in said if "reached by fp32" in message]) == count

@@ -100,7 +100,7 @@ def test_who_sent_what_is_wrong(senders: tuple[int, ...], said: str) -> None:
     assert said in one.message
 
 
-@pytest.mark.parametrize(("missed", "said"), [((), "missed nobody"), ((0,), "missed rank 0")])
+@pytest.mark.parametrize(("missed", "said"), [((), "reported no rank"), ((0,), "reported rank 0")])
 def test_the_drill_names_whom_it_missed(missed: tuple[int, ...], said: str) -> None:
     (one,) = found("DST004", TWO, with_facts("distributed", drill_absent=missed))
     assert said in one.message

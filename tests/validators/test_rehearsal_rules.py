@@ -108,7 +108,7 @@ def test_the_floor_is_one_percent_or_half_of_what_is_expected(mfu, expected, cou
 def test_a_run_without_a_profile_has_the_hard_floor():
     bare = replace(RUN, profile=None)
     assert said("PRF001", with_part("speed", mfu=0.0101), bare) == []
-    assert "1.0% is the least" in said("PRF001", with_part("speed", mfu=0.009), bare)[0]
+    assert "at least 1.0%, the minimum" in said("PRF001", with_part("speed", mfu=0.009), bare)[0]
 
 
 @pytest.mark.parametrize(("rate", "count"), [(75_600, 0), (75_599, 1), (92_399, 0), (92_401, 1)])
@@ -200,7 +200,7 @@ def test_blocks_of_one_graph_say_it_once():
 
 def test_a_named_kernel_is_the_one_that_is_resolved():
     facts = with_part("attention", resolved="torch_varlen", ran=("torch_varlen",))
-    assert said("ATT002", facts) == ["flash_attn_varlen is asked for, and torch_varlen was resolved"]
+    assert said("ATT002", facts) == ["flash_attn_varlen was requested, but torch_varlen was resolved"]
     assert said("ATT002", facts, overridden("model.attn_backend=auto")) == []
     assert said("ATT002", facts, overridden("model.attn_backend=torch_varlen")) == []
 
@@ -240,7 +240,7 @@ def test_a_resume_goes_on_as_it_was(number, device, changes, count):
 def test_one_resume_is_not_two():
     once = replace(FACTS, rehearsal=replace(FOUND, resumes=FOUND.resumes[:1]))
     for code in ("CKP006", "CKP009"):
-        with pytest.raises(CannotTellError, match="resumed 1 times; 2 are needed"):
+        with pytest.raises(CannotTellError, match="resumed 1 time"):
             said(code, once)
 
 
@@ -275,7 +275,7 @@ def test_the_rate_of_a_step(factor, count):
 
 
 def test_a_gradient_of_nothing_is_unknown():
-    with pytest.raises(CannotTellError, match="no gradient"):
+    with pytest.raises(CannotTellError, match="no finite gradient"):
         said("SCH003", with_part("accumulation", relative_difference=None))
 
 

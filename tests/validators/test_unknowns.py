@@ -29,7 +29,7 @@ NO_TOKENIZER = {"facts.inspection.refusal.code": "TOK001"}
 ROWS: list[tuple[str, dict[str, Any], str]] = [
     *[(code, ABSENT, "rank 1 did not start") for code in ("DST002", "DST003", "DST005", "DST006")],
     *[
-        (code, TWO | {"facts.distributed.backend": "gloo"}, "met on processors")
+        (code, TWO | {"facts.distributed.backend": "gloo"}, "ran on CPUs")
         for code in ("DST002", "DST003", "DST005", "DST006")
     ],
     ("DST002", TWO | {"facts.distributed.collectives": []}, "no collective was run"),
@@ -44,7 +44,7 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("DAT014", UNREACHED | HUB_TEXT | NO_TEXT, "DAT001: nobody answers; data: was not probed"),
     ("DAT014", UNREACHED | HUB_TOKENIZER | NO_TOKENIZER, "TOK001: nobody answers; data: was not probed"),
     ("DAT003", {f"{PREPARED}.sampled_microbatches": 0}, "fewer microbatches than ranks"),
-    ("DAT004", {f"{PREPARED}.epochs": None}, "length of the text is not known"),
+    ("DAT004", {f"{PREPARED}.epochs": None}, "size of the data is unknown"),
     ("NUM006", {f"{PREPARED}.num_maskable": 0}, "no token of the sample can be masked"),
 ]
 
