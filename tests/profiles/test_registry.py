@@ -106,7 +106,7 @@ def test_a_circle_of_profiles_is_listed(write: Write) -> None:
         load_profile("a")
     assert caught.value.exit_code == 2
     assert Path(caught.value.place).name == "c.yaml:2:10"
-    assert "outside it" in caught.value.hint
+    assert "`extends:`" in caught.value.hint
 
 
 def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:

@@ -27,7 +27,7 @@ def test_a_run_without_a_profile_needs_a_gpu_a_process() -> None:
     assert [one.message for one in found("GPU001", run)] == ["1 GPU visible (2 needed)"]
     assert found("GPU001", run_of(profile=None)) == []
     (one,) = found("GPU001", run_of("distributed.nnodes=1"), replace(FACTS, gpus=()))
-    assert one.message == "0 GPUs visible, 1 needed"
+    assert one.message == "0 GPUs visible (1 needed)"
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def _far_below_profile(plan: Plan, name: str, profile: RunConfig) -> Violations:
         if value < PROFILE_SHARE * expected:
             yield Violation(
                 path,
-                f"{value:,} {noun} is less than a quarter of the {expected:,} of {name}",
+                f"{value:,} {noun}, less than a quarter of the {expected:,} of {name}",
                 f"keep the size of {name}, or set profile to one for this size",
             )
 
