@@ -31,7 +31,7 @@ from neobert.train import leave, read_config, unexpected
 from neobert.training.guards.recompiles import CompilationWatch
 from neobert.training.loop.assembly import build_trainer
 from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
-from neobert.training.loop.hooks import Hook
+from neobert.training.loop.hooks import Hook, Stage, StepReport
 from neobert.training.loop.session import make_reproducible, peak_flops, refuse_other_world
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_hooks, run_step
@@ -57,7 +57,7 @@ class Arm:
         task = build_task(config, prepared, self._world, is_fresh=True)
         self.trainer = build_trainer(config, folder, self._world, task, Signals(), None)
         self._fingerprint = prepared.fingerprint
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Mapping[str, Any]] = []
         self._hooks = self._new_hooks()
 
     def describe(self) -> dict[str, Any]:
@@ -132,16 +132,21 @@ class Arm:
         every = self.trainer.config.trainer.logging_steps
         watch = CompilationWatch(self.trainer.progress.step)
         return [
-            Hook(name="logging", act=watch, every=int(self.trainer.config.trainer.torch_compile)),
-            Hook(name="garbage", act=Collector(), every=every),
-            Hook(name="logging", act=TrainingLog(self.trainer, None), every=every),
-            Hook(name="logging", act=self._close_row, every=1),
+            Hook(
+                name="logging",
+                act=watch,
+                stage=Stage.CHECK,
+                every=int(self.trainer.config.trainer.torch_compile),
+            ),
+            Hook(name="garbage", act=Collector(), stage=Stage.CHECK, every=every),
+            Hook(name="logging", act=TrainingLog(self.trainer, None), stage=Stage.MEASURE, every=every),
+            Hook(name="logging", act=self._close_row, stage=Stage.RECORD, every=1),
         ]
 
-    def _close_row(self, trainer: Trainer) -> None:
-        row, trainer.progress.row = trainer.progress.row, None
-        if row is not None and len(row) > 1:
-            self._rows.append(row)
+    def _close_row(self, trainer: Trainer, report: StepReport) -> None:
+        trainer.progress.row = None
+        if len(report.metrics) > 1:
+            self._rows.append(report.metrics)
 
     def _peak(self) -> float:
         with self.resting():

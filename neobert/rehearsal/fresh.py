@@ -26,7 +26,7 @@ from neobert.rehearsal.trials import (
     wait_for_checkpoint,
 )
 from neobert.runfiles.phases import SAVE
-from neobert.training.loop.hooks import Hook
+from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import read_rows
 from neobert.training.telemetry.memory import BYTES_PER_MIB, memory_fields
@@ -65,7 +65,7 @@ class Fresh:
         self.trace = Trace(trainer)
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
-    def look(self, trainer: Trainer) -> None:
+    def look(self, trainer: Trainer, _report: StepReport) -> None:
         """Note a step; at the last one, hand over."""
         step, script = trainer.progress.step, self.script
         if step % script.compared == 0:

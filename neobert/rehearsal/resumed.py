@@ -10,7 +10,7 @@ from neobert.rehearsal.fresh import Finish, Say
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import WorstCase, wait_for_checkpoint
-from neobert.training.loop.hooks import Hook
+from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.state.trainer import Trainer
 
 
@@ -35,7 +35,7 @@ class Resumed:
         self.trace.start()
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
-    def look(self, trainer: Trainer) -> None:
+    def look(self, trainer: Trainer, _report: StepReport) -> None:
         """Note a step; at the last one, wait for its checkpoint and hand over."""
         step = trainer.progress.step
         if step == self.start:

@@ -38,7 +38,7 @@ def train_until(run_dir: Path, step: int, *acts: Callable[[], Any]) -> int:
     """Run a session in this process, and do something to it when a step is done, and after the next ones."""
     config = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
 
-    def meddle(trainer: Any) -> None:
+    def meddle(trainer: Any, _report: Any) -> None:
         if step <= trainer.progress.step < step + len(acts):
             acts[trainer.progress.step - step]()
 

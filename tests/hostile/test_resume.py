@@ -188,9 +188,9 @@ def test_a_cache_that_is_removed_while_training_costs_nothing(folder, resume, mo
     """Scratch disks are purged: the text is in memory maps by then, and checkpoints need the tokenizer."""
     first_step = TrainingLog.__call__
 
-    def purge(log, trainer):
+    def purge(log, trainer, report):
         shutil.rmtree(folder / "cache", ignore_errors=True)
-        first_step(log, trainer)
+        return first_step(log, trainer, report)
 
     monkeypatch.setattr(TrainingLog, "__call__", purge)
     for steps in (8, 10):  # the second launch prepares the text again, as a restart does

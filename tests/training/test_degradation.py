@@ -41,9 +41,9 @@ def observe():
         for number, line in enumerate(lines, 1):
             trainer.recompiles, trainer.read_retries = line.get("recompiles"), line.get("retries")
             trainer.task.attention_ran = {0: line.get("ran", "sdpa")}
-            watch(trainer)
+            watch(trainer, None)
             try:
-                watch.enforce(trainer)
+                watch.enforce(trainer, None)
             except StopRequested:
                 return trainer, number
         return trainer, None

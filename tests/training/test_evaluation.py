@@ -35,7 +35,7 @@ def trainer_over(batches) -> Trainer:
         add_up=lambda tensor: tensor,
     )
     return SimpleNamespace(
-        progress=SimpleNamespace(row={"step": 4}),
+        progress=SimpleNamespace(step=4),
         world=alone,
         module=Scores(),
         signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),
@@ -51,10 +51,10 @@ def trainer_over(batches) -> Trainer:
 
 def test_the_mean_is_over_all_targets():
     trainer = trainer_over([(6.0, 1, 2), (3.0, 1, 4)])
-    evaluate(trainer)
-    assert trainer.progress.row["eval/loss"] == pytest.approx(1.5)
-    assert trainer.progress.row["eval/accuracy"] == pytest.approx(1 / 3)
-    assert "eval loss 1.5000" in describe(trainer.progress.row, 8, METRICS)
+    row = evaluate(trainer) | {"step": 4}
+    assert row["eval/loss"] == pytest.approx(1.5)
+    assert row["eval/accuracy"] == pytest.approx(1 / 3)
+    assert "eval loss 1.5000" in describe(row, 8, METRICS)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_a_perplexity_beyond_every_number_is_null(loss, expected):
 @pytest.mark.parametrize("batches", [[], [(0.0, 0, 0)]])
 def test_without_a_target_there_is_no_loss(batches):
     trainer = trainer_over(batches)
-    evaluate(trainer)
-    assert trainer.progress.row["eval/loss"] is None
-    assert trainer.progress.row["eval/accuracy"] is None
-    assert "eval has no target to predict" in describe(trainer.progress.row, 8, METRICS)
+    row = evaluate(trainer) | {"step": 4}
+    assert row["eval/loss"] is None
+    assert row["eval/accuracy"] is None
+    assert "eval has no target to predict" in describe(row, 8, METRICS)
 
 
 def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
@@ -86,8 +86,7 @@ def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
 def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplog):
     """Training goes on: its own guard judges it, and a line of JSON has no such number."""
     trainer = trainer_over([(loss_sum, 1, 4)])
-    evaluate(trainer)
-    row = trainer.progress.row
+    row = evaluate(trainer) | {"step": 4}
     assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
     assert "the evaluation's loss is not finite" in caplog.text
     assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, METRICS)

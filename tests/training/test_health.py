@@ -19,6 +19,7 @@ from neobert.training.guards.health import (
     SUSTAINED_LINES,
     HealthWatch,
 )
+from neobert.training.loop.hooks import StepReport
 
 MIB = 2**20
 
@@ -37,13 +38,13 @@ def observe(monkeypatch):
         watch = HealthWatch()
         for line in lines:
             told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None} | line
-            trainer.reading = SimpleNamespace(tokens_per_second=told["speed"], grad_norm=told["norm"])
-            reserved, retries = told["reserved"], told["retries"]
-            monkeypatch.setattr(health, "gpu_bytes", lambda _, it=reserved: (None, it, None))
-            monkeypatch.setattr(
-                health, "allocator_fields", lambda _, it=retries: {"memory/alloc_retries": it}
-            )
-            watch(trainer)
+            monkeypatch.setattr(health, "gpu_bytes", lambda _, it=told["reserved"]: (None, it, None))
+            metrics = {
+                "train/tokens_per_sec": told["speed"],
+                "train/grad_norm": told["norm"],
+                "memory/alloc_retries": told["retries"],
+            }
+            watch(trainer, StepReport(0, metrics))
         return dict(trainer.warnings)
 
     return run

@@ -225,7 +225,7 @@ def test_the_collector_runs_between_steps_only():
         knot = tie()
         make_garbage()
         assert knot() is not None
-        Collector()(None)
+        Collector()(None, None)
         assert knot() is None
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
@@ -234,10 +234,10 @@ def test_the_collector_runs_between_steps_only():
 def test_what_the_first_steps_built_is_set_aside_once():
     with collecting_between_steps():
         collector, compiled = Collector(), Knot()
-        collector(None)
+        collector(None, None)
         assert all(compiled is not each for each in gc.get_objects())
         later = Knot()
-        collector(None)
+        collector(None, None)
         assert any(later is each for each in gc.get_objects())
 
 
@@ -265,7 +265,7 @@ def test_training_leaves_no_tensor_in_a_cycle(make_run, run, monkeypatch):
     """Garbage that waits for the collector holds no memory of the device."""
     found = []
 
-    def look(trainer):
+    def look(trainer, _report):
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         gc.set_debug(0)

@@ -35,9 +35,9 @@ def observe(tmp_path, first_step, last_step, steps, error=None):
         trainer = SimpleNamespace(
             progress=SimpleNamespace(step=step), run_dir=tmp_path, world=SimpleNamespace(rank=1)
         )
-        trace.stop(trainer)
+        trace.stop(trainer, None)
         noted.append(step)
-        trace.start(trainer)
+        trace.start(trainer, None)
     trace.close()
     return noted
 

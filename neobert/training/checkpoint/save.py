@@ -36,6 +36,7 @@ from neobert.training.checkpoint.snapshot import Layout, Snapshot
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.guards.replicas import compare_replicas
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -79,11 +80,9 @@ class Saver:
         in_flight = None if self._draft is None else self._draft.step
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
-    def follow(self, trainer: Trainer) -> None:
+    def follow(self, trainer: Trainer, report: StepReport) -> None:
         """Take note of what was evaluated, and of a save that has ended. Raises what the writer raised."""
-        progress = trainer.progress
-        if progress.row is not None:
-            self._judge(trainer, _finite_evaluations(progress.row))
+        self._judge(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
             self._is_reserved = True

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.guards.warnings import warn
+from neobert.training.loop.hooks import StepReport
 from neobert.training.loop.signals import StopRequested
 from neobert.training.loop.task import Task
 from neobert.training.state.trainer import Trainer
@@ -32,14 +33,14 @@ def count_fallbacks(task: Task) -> int:
 
 
 class DegradationWatch:
-    """A hook for logging steps, on all ranks, before the one that reads the meters."""
+    """A hook for logging steps, on all ranks: updates the counters, and warns of those that grew."""
 
     def __init__(self) -> None:
         self._totals = dict.fromkeys(COUNTERS, 0)
         self._has_grown = {name: deque[bool](maxlen=WINDOW_LINES) for name in COUNTERS}
 
-    def __call__(self, trainer: Trainer) -> None:
-        """Update the trainer's counters, add them up over the ranks, and warn of those that grew."""
+    def __call__(self, trainer: Trainer, _report: StepReport) -> None:
+        """Update this rank's counters, and warn of those that grew, added up over the ranks."""
         trainer.kernel_fallbacks += count_fallbacks(trainer.task)
         trainer.read_retries = trainer.task.read_retries()
         own = [trainer.recompiles, trainer.kernel_fallbacks, trainer.read_retries]
@@ -51,11 +52,8 @@ class DegradationWatch:
             if grown > 0:
                 warn(trainer, name, f"{name} grew by {grown} to {total}")
 
-    def enforce(self, trainer: Trainer) -> None:
-        """Request a stop of all ranks where a counter keeps growing. Raises `StopRequested`.
-
-        A hook for logging steps, after those that write: the step's line is on disk by then.
-        """
+    def enforce(self, trainer: Trainer, _report: StepReport) -> None:
+        """Raise `StopRequested` on all ranks where a counter keeps growing. A hook of the last stage."""
         if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
             trainer.failure = _error(trainer.progress.step, growing)
             raise StopRequested

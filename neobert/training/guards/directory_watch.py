@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from neobert.runfiles.location import HALT, current_path, deleted_error, moved_error
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -25,7 +26,11 @@ class DirectoryWatch:
     def __init__(self, run_dir: Path, descriptor: int) -> None:
         self._run_dir, self._descriptor = run_dir, descriptor
 
-    def __call__(self, trainer: Trainer) -> None:
+    def __call__(self, trainer: Trainer, _report: StepReport) -> None:
+        """Check after a step."""
+        self.check(trainer)
+
+    def check(self, trainer: Trainer) -> None:
         """Have the run stop where its directory says so. Raises `ProjectError` when the directory is gone."""
         if not trainer.world.is_main:
             return

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from statistics import median
+from typing import Any
 
 from neobert.training.guards.warnings import warn
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.memory import allocator_fields, gpu_bytes
+from neobert.training.telemetry.memory import gpu_bytes
 
 SLOW, FAST, CREEP, RETRIES, NO_GRADIENT = (
     "slow_tokens", "fast_tokens", "reserved_memory_creep", "allocator_retries", "zero_gradient"
@@ -23,7 +25,7 @@ CREEP_SHARE = 1.1
 
 
 class HealthWatch:
-    """A hook for logging steps, behind the one that reads the meters."""
+    """A hook for logging steps: compares a line with those before it."""
 
     def __init__(self) -> None:
         self._num_lines = 0
@@ -32,21 +34,21 @@ class HealthWatch:
         self._reserved: int | None = None
         self._retries = 0
 
-    def __call__(self, trainer: Trainer) -> None:
-        """Warn, and add to `trainer.warnings`, which the heartbeat repeats."""
-        for name, message in self.judge(trainer):
+    def __call__(self, trainer: Trainer, report: StepReport) -> None:
+        """Warn of what the line shows."""
+        reserved_bytes = gpu_bytes(trainer.world.device)[1]
+        for name, message in self.judge(report.metrics, reserved_bytes):
             warn(trainer, name, message)
 
-    def judge(self, trainer: Trainer) -> Iterator[tuple[str, str]]:
-        """Yield what this line shows, by name and in words."""
+    def judge(self, metrics: Mapping[str, Any], reserved_bytes: int | None) -> Iterator[tuple[str, str]]:
+        """Yield the name and the message of each warning."""
         self._num_lines += 1
-        reading, device = trainer.reading, trainer.world.device
-        if reading.grad_norm == 0:
+        if metrics.get("train/grad_norm") == 0:
             yield NO_GRADIENT, "the gradient is zero: nothing is learned"
-        yield from self._judge_retries(allocator_fields(device)["memory/alloc_retries"])
+        yield from self._judge_retries(metrics.get("memory/alloc_retries"))
         if self._num_lines > SETTLING_LINES:
-            yield from self._judge_speed(reading.tokens_per_second)
-            yield from self._judge_reserved(gpu_bytes(device)[1])
+            yield from self._judge_speed(metrics.get("train/tokens_per_sec"))
+            yield from self._judge_reserved(reserved_bytes)
 
     def _judge_speed(self, speed: float | None) -> Iterator[tuple[str, str]]:
         if speed is None:

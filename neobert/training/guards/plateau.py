@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from neobert.training.guards.warnings import warn
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
 PLATEAU = "loss_plateau"
@@ -41,7 +42,7 @@ class Mean:
 
 
 class PlateauWatch:
-    """A hook for logging steps, after the one that reads the meters. It compares the halves of a stretch.
+    """A hook for logging steps that compares the halves of a stretch.
 
     A stretch has 1,000 steps, a quarter of the steps done, or 16 lines, whichever is longest. It is a plateau
     if the mean loss of its later half is above a fall as steps ** -0.0095, by more than two standard errors.
@@ -52,9 +53,9 @@ class PlateauWatch:
         self._first_step: int | None = None
         self._halves = Mean(), Mean()
 
-    def __call__(self, trainer: Trainer) -> None:
-        """Warn at the end of a flat stretch, and add to `trainer.warnings`, which the heartbeat repeats."""
-        message = self.judge(trainer.progress.step, trainer.reading.loss)
+    def __call__(self, trainer: Trainer, report: StepReport) -> None:
+        """Warn at the end of a flat stretch."""
+        message = self.judge(report.step, report.metrics.get("train/loss"))
         if message:
             warn(trainer, PLATEAU, message)
 

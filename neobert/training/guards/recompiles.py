@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torch._dynamo.utils import counters, get_compilation_metrics
 
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class CompilationWatch:
         self._settled_step = first_step + WARM_UP_STEPS
         self._log = CompilationLog()
 
-    def __call__(self, trainer: Trainer) -> None:
+    def __call__(self, trainer: Trainer, _report: StepReport) -> None:
         """Add to `trainer.recompiles`, which the heartbeat repeats."""
         step, compiled = trainer.progress.step, self._log.take()
         late = compiled if step > self._settled_step else []

@@ -16,16 +16,17 @@ from neobert.training.state.trainer import Trainer
 log = logging.getLogger(__name__)
 
 
-def evaluate(trainer: Trainer) -> None:
-    """Add the task's metrics to the step's row, where the task has an evaluation. Its order is fixed.
+def evaluate(trainer: Trainer) -> dict[str, float | None]:
+    """Return the task's metrics; none where the task has no evaluation. Its order is fixed.
 
     A metric is None where the split has no target for it, or where it is not finite: that is logged, and
     training goes on, which has a guard of its own.
-    Raises `StopRequested` on all ranks where one was asked to stop; nothing is added then.
+    Raises `StopRequested` on all ranks if any rank received a stop request.
     """
-    row, evaluation = trainer.progress.row, trainer.task.evaluation
-    if row is None or evaluation is None:
-        return
+    evaluation = trainer.task.evaluation
+    if evaluation is None:
+        return {}
+    found: dict[str, float | None] = {}
     started_s = time.perf_counter()
     metrics = trainer.task.metrics()
     _score(trainer, metrics, _batches(trainer, iter(evaluation())))
@@ -33,10 +34,11 @@ def evaluate(trainer: Trainer) -> None:
         is_number = value is None or math.isfinite(value)
         if not is_number:
             metric = name.removeprefix("eval/")
-            log.warning("step %d: the evaluation's %s is not finite: %s", row["step"], metric, value)
-        row[name] = value if is_number else None
+            step = trainer.progress.step
+            log.warning("step %d: the evaluation's %s is not finite: %s", step, metric, value)
+        found[name] = value if is_number else None
     trainer.evaluation_s = time.perf_counter() - started_s
-    row["time/evaluation_ms"] = trainer.evaluation_s * 1000
+    return found | {"time/evaluation_ms": trainer.evaluation_s * 1000}
 
 
 def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:

@@ -11,6 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
 
@@ -39,7 +40,7 @@ class Collector:
     def __init__(self) -> None:
         self._has_set_aside = False
 
-    def __call__(self, _trainer: Trainer) -> None:
+    def __call__(self, _trainer: Trainer, _report: StepReport) -> None:
         """Collect."""
         gc.collect()
         if not self._has_set_aside:

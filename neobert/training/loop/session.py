@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ from neobert.training.guards.recompiles import CompilationWatch
 from neobert.training.loop.assembly import Start, build_trainer, choose_start
 from neobert.training.loop.evaluation import evaluate
 from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
-from neobert.training.loop.hooks import Hook
+from neobert.training.loop.hooks import Hook, Stage, StepReport
 from neobert.training.loop.signals import Signals, StopRequested
 from neobert.training.loop.steps import fit
 from neobert.training.state.trainer import Trainer
@@ -204,7 +205,8 @@ def train(
     trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
 ) -> bool:
     """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
-    directory(trainer)  # preparing text takes minutes, and what is opened next would create a second tree
+    # Preparing text takes minutes: if the directory was moved meanwhile, opening files would recreate it.
+    directory.check(trainer)
     with telemetry(trainer) as line:
         heartbeat.beat(trainer, START)
         saver = Saver(trainer, line.sync)
@@ -229,51 +231,56 @@ def train(
 def build_hooks(
     trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver, directory: DirectoryWatch
 ) -> list[Hook]:
-    """List what happens after steps. The line is written before the checkpoint that follows from it."""
+    """List the run's own hooks. Their stages order them: see `Stage`."""
     every = trainer.config.trainer
 
-    def announce_evaluation(trainer: Trainer) -> None:
-        if trainer.task.evaluation is not None:
-            heartbeat.beat(trainer, EVALUATION)
-            evaluate(trainer)
+    def announce_evaluation(trainer: Trainer, _report: StepReport) -> Mapping[str, Any]:
+        if trainer.task.evaluation is None:
+            return {}
+        heartbeat.beat(trainer, EVALUATION)
+        return evaluate(trainer)
 
-    def follow(trainer: Trainer) -> None:
-        saver.follow(trainer)
+    def follow(trainer: Trainer, report: StepReport) -> None:
+        saver.follow(trainer, report)
         if saver.writes_s:
             trainer.pulse.learn(SAVE, saver.writes_s[-1])
 
+    def announce(trainer: Trainer, _report: StepReport) -> None:
+        heartbeat.beat(trainer, STEP)
+
+    def begin_save(trainer: Trainer, _report: StepReport) -> None:
+        save(trainer, heartbeat, saver, directory)
+
+    logged = partial(Hook, name="logging", every=every.logging_steps)
     degradation = DegradationWatch()
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
-        Hook(name="checkpoint", act=directory, every=1),
-        *(Hook(name="logging", act=watch, every=1) for watch in watches),
-        Hook(name="garbage", act=Collector(), every=every.logging_steps),
-        Hook(name="logging", act=degradation, every=every.logging_steps),
-        Hook(name="logging", act=TrainingLog(trainer, peak_flops(trainer)), every=every.logging_steps),
-        Hook(name="logging", act=PlateauWatch(every.logging_steps), every=every.logging_steps),
-        Hook(name="logging", act=HealthWatch(), every=every.logging_steps),
-        Hook(name="evaluation", act=announce_evaluation, every=every.eval_steps, at_start=True),
-        Hook(name="checkpoint", act=follow, every=1, at_start=True),
-        Hook(name="logging", act=line, every=1, at_start=True),
+        Hook(name="checkpoint", act=directory, stage=Stage.CHECK, every=1),
+        *(Hook(name="logging", act=watch, stage=Stage.CHECK, every=1) for watch in watches),
+        Hook(name="garbage", act=Collector(), stage=Stage.CHECK, every=every.logging_steps),
+        logged(act=degradation, stage=Stage.COUNT),
+        logged(act=TrainingLog(trainer, peak_flops(trainer)), stage=Stage.MEASURE),
         Hook(
-            name="logging",
-            act=partial(heartbeat.beat, phase=STEP),
-            every=every.logging_steps,
+            name="evaluation",
+            act=announce_evaluation,
+            stage=Stage.EVALUATE,
+            every=every.eval_steps,
             at_start=True,
         ),
-        Hook(name="logging", act=degradation.enforce, every=every.logging_steps, at_end=False),
-        Hook(
-            name="checkpoint",
-            act=partial(save, heartbeat=heartbeat, saver=saver, directory=directory),
-            every=every.save_steps,
-        ),
+        Hook(name="logging", act=line, stage=Stage.RECORD, every=1, at_start=True),
+        logged(act=PlateauWatch(every.logging_steps), stage=Stage.REACT),
+        logged(act=HealthWatch(), stage=Stage.REACT),
+        Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
+        logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
+        Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),
+        logged(act=degradation.enforce, stage=Stage.LAST, at_end=False),
     ]
 
 
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
     """Begin to save this step, unless it is saved. Its history is made durable before it is published."""
     if saver.is_due(trainer):
-        directory(trainer)
+        directory.check(trainer)
         heartbeat.beat(trainer, SAVE)
         saver.begin(trainer)
 

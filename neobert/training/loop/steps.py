@@ -10,7 +10,7 @@ from torch.nn.utils import clip_grads_with_norm_
 
 from neobert.optim import step_unless
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, FIRST_STEPS, STEP
-from neobert.training.loop.hooks import Hook
+from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested
 from neobert.training.loop.task import Batch
 from neobert.training.state.trainer import Trainer
@@ -36,11 +36,18 @@ def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 
 
 def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
-    """Run what is due at this step, in order."""
-    for hook in hooks:
-        if hook.is_due(trainer.progress.step, trainer.max_steps):
+    """Run what is due at this step, stage by stage, and add what it measures to the step's line.
+
+    The line is state: one that a stop leaves open is saved, and the next session completes it without
+    replacing what was measured.
+    """
+    step, row = trainer.progress.step, trainer.progress.row or {}
+    report = StepReport(step, row)
+    for hook in sorted(hooks, key=lambda hook: hook.stage):
+        if hook.is_due(step, trainer.max_steps):
             with trainer.stopwatch.pause(hook.name):
-                hook.act(trainer)
+                for name, value in (hook.act(trainer, report) or {}).items():
+                    row.setdefault(name, value)
 
 
 def run_step(trainer: Trainer) -> None:

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one line a logging step, and whatever was evaluated at the same step in the same line."""
+"""Training metrics, and the one writer of a step's line: to metrics.jsonl, the trackers and the log."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.optim.qk_clip import QKClip
 from neobert.tasks import Metric, metrics_of
 from neobert.trackers.background import BackgroundTracker
+from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Reading, Trainer
 from neobert.training.telemetry.jsonl_writer import Journal
 from neobert.training.telemetry.memory import allocator_fields
@@ -37,23 +38,22 @@ class TrainingLog:
         self._note(trainer)
         trainer.stopwatch.read()  # setting up is no training
 
-    def __call__(self, trainer: Trainer) -> None:
-        """Add the training fields to the step's line, unless it was an earlier session that trained it."""
-        progress, row = trainer.progress, trainer.progress.row
-        if row is None or progress.step == self._step:
-            return
+    def __call__(self, trainer: Trainer, report: StepReport) -> dict[str, float | None]:
+        """Return the training metrics; none for a step that an earlier session trained and measured."""
+        if report.step == self._step:
+            return {}
         weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
         trainer.guard.check()
         self._check_targets(trainer)
-        loss, grad_norm = progress.loss.take(), float(trainer.last_grad_norm)
+        loss, grad_norm = trainer.progress.loss.take(), float(trainer.last_grad_norm)
         times = trainer.stopwatch.read()
         trainer.reading = self._reading(trainer, times, loss, grad_norm)
-        row |= (
+        self._note(trainer)
+        return (
             fields(trainer, float(weight_norm))
             | self._times(times, trainer.reading)
             | allocator_fields(trainer.world.device)
         )
-        self._note(trainer)
 
     def _note(self, trainer: Trainer) -> None:
         """Remember what the next line is counted from."""
@@ -134,16 +134,16 @@ def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
 
 
 class MetricsLine:
-    """Writer of a step's line: to metrics.jsonl, the trackers and the log, if there is anything in it."""
+    """The only writer of lines. A line with nothing but its step is not written."""
 
     def __init__(self, journal: Journal | None, trackers: Sequence[BackgroundTracker]) -> None:
         self._journal = journal
         self._trackers = trackers
 
-    def __call__(self, trainer: Trainer) -> None:
+    def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Write the line on rank 0, and close it on all."""
-        row, trainer.progress.row = trainer.progress.row, None
-        if row is None or len(row) == 1:
+        row, trainer.progress.row = report.metrics, None
+        if len(row) == 1:
             return
         log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
         if self._journal is not None:
@@ -157,7 +157,7 @@ class MetricsLine:
             self._journal.sync()
 
 
-def describe(row: dict[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
+def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
     """Put a line into words for people."""
     words = [f"step {row['step']}/{max_steps}"]
     if LOSS in row:

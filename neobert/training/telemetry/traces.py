@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
-from neobert.training.loop.hooks import Hook
+from neobert.training.loop.hooks import Hook, Stage, StepReport
 from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -75,13 +76,13 @@ class Trace:
         self._name, self._new_recorder = name, new_recorder
         self._recorder: Recorder | None = None
 
-    def start(self, trainer: Trainer) -> None:
+    def start(self, trainer: Trainer, _report: StepReport) -> None:
         """Begin to record before the first step, as the last hook of the step before it."""
         if trainer.progress.step == self._first_step - 1:
             self._recorder = self._new_recorder()
             self._recorder.begin()
 
-    def stop(self, trainer: Trainer) -> None:
+    def stop(self, trainer: Trainer, _report: StepReport) -> None:
         """Write the trace after the last step, as its first hook."""
         if trainer.progress.step == self._last_step and self._recorder is not None:
             self._end(trainer.run_dir / FOLDER / self._name.format(rank=trainer.world.rank))
@@ -112,10 +113,11 @@ def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
     """Put the hooks of the traces that the config asks for around the others, for the length of the block."""
     traces = [*requested(trainer)]
     try:
+        hook = partial(Hook, name="profile", every=1)
         yield [
-            *(Hook(name="profile", act=trace.stop, every=1) for trace in traces),
+            *(hook(act=trace.stop, stage=Stage.CHECK) for trace in traces),
             *hooks,
-            *(Hook(name="profile", act=trace.start, every=1, at_start=True) for trace in traces),
+            *(hook(act=trace.start, stage=Stage.LAST, at_start=True) for trace in traces),
         ]
     finally:
         for trace in traces:
