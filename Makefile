@@ -64,6 +64,7 @@ format: setup-dev ## Rewrite the sources in the project's style
 docs: setup-dev ## Write the generated pages and the JSON Schema anew
 	$(BIN)/python -m validators.pages > docs/rules.md
 	$(BIN)/neobert-launch schema > docs/neobert.schema.json
+	cp neobert/kernel_table.py neobert/model/kernel_table.py
 
 bench: setup-dev ## Useful tokens per second against transformers.Trainer on padded rows, on this CPU
 	$(BIN)/python benchmarks/against_transformers.py

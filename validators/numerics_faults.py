@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from neobert.kernel_table import ATTENTION
 from neobert.plurals import counted
 from validators.facts_num import (
     IsolationFacts,
@@ -22,7 +23,7 @@ MAX_ERROR_RATIO = 2.0
 ROTATION_ERROR = 2.0**-10
 ROTATION_ERROR_PER_POSITION = 2.0**-22
 # Their backward pass accumulates the gradient of the queries with atomics, in the order of block completion.
-ATOMIC_GRADIENTS = ("flash_attn_4", "flash_attn_3", "flash_attn_2", "torch_varlen", "sdpa")
+ATOMIC_GRADIENTS = [name for name, kernel in ATTENTION.items() if not kernel.is_deterministic]
 MOST_NAMED = 2
 
 Faults = Iterator[str]

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from launcher.io.shadowed_modules import PROJECT_ROOT, find_shadowed
 from launcher.probes.probe import Subject
+from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts import SoftwareFacts
 
 DISTRIBUTIONS = (
-    "accelerate", "annotated-types", "datasets", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels",
-    "liger-kernel", "neobert-launch", "numpy", "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml",
-    "quack-kernels", "rich", "safetensors", "tokenizers", "torch", "torchao", "trackio", "transformers",
-    "triton", "typer", "wandb",
+    "accelerate", "annotated-types", "datasets", "kernels", "neobert-launch", "numpy", "nvidia-ml-py",
+    "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers", "torch", "torchao",
+    "trackio", "transformers", "typer", "wandb", *(package.name for package in OPTIONAL_PACKAGES),
 )  # fmt: skip
 PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"
 TORCH, TORCH_VERSION_FILE = "torch", "torch/version.py"

@@ -17,12 +17,14 @@ from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import Subject, UnsupportedError
 from launcher.process.trainer_process import child_environment
 from neobert.config import to_dict
+from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_gpu import GpuLoadFacts
 from validators.facts_run import ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
 
 PYTHON = (sys.executable, "-P", "-m")
 LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
-OPTIONAL_MODULES = ("flash_attn", "flash_attn_interface", "liger_kernel", "quack", "triton")
+# Only the first part of a name: looking for a submodule would import its package into the launcher.
+OPTIONAL_MODULES = sorted({package.module.partition(".")[0] for package in OPTIONAL_PACKAGES})
 
 
 def probe_imports(subject: Subject) -> ImportFacts:

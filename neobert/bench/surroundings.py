@@ -8,18 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from neobert import __version__
+from neobert.kernel_table import OPTIONAL_PACKAGES
 from neobert.plurals import counted
 
-PACKAGES = (
-    "torch",
-    "triton",
-    "transformers",
-    "accelerate",
-    "quack-kernels",
-    "flash-attn",
-    "flash-attn-4",
-    "liger-kernel",
-)
+PACKAGES = ("torch", "transformers", "accelerate", *(package.name for package in OPTIONAL_PACKAGES))
 
 
 def versions() -> dict[str, str]:

@@ -21,19 +21,16 @@ from neobert.export.weights import WEIGHTS
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
-MODELING_FILES = (
-    "attention.py",
-    "backends.py",
-    "configuration_neobert.py",
-    "flash4.py",
-    "flex.py",
-    "layers.py",
-    "modeling_neobert.py",
-    "pooling.py",
-    "pretrained.py",
-    "record.py",
-    "rotary.py",
+OF_THIS_PROJECT = ("__init__.py", "build.py")
+MODELING_FILES = tuple(
+    sorted(
+        file.name
+        for file in Path(model_package.__file__).parent.glob("*.py")
+        if file.name not in OF_THIS_PROJECT
+    )
 )
+"""The files of `neobert/model` that a checkpoint holds; those left out need the rest of the project."""
+
 SETTINGS = "tokenizer_config.json"
 TOKENIZER_FILES = (
     "tokenizer.json",

@@ -5,11 +5,11 @@ rotation, residual addition, the sums of squares of the next norm, SwiGLU and bo
 epilogues (`neobert.kernels.epilogues`), attention rotates its gradient back on the way out. The residual
 stream keeps its reciprocal root mean square beside it: a block takes (x, rstd) and returns the next pair.
 
-Needs quack-kernels and a Hopper card or newer. Weights keep the published names and layouts; gradients come
-out in the weights' dtype, summed in float32.
+`neobert.kernel_table` says what it needs: heads of 64, because the rotation's epilogue covers a head's
+queries, keys and values in one tile of 192 columns, and a Hopper card, for which the tiles were chosen.
+Weights keep the published names and layouts; gradients come out in the weights' dtype, summed in float32.
 """
 
-import importlib.util
 from typing import Any, NamedTuple
 
 import torch
@@ -17,24 +17,6 @@ from torch import Tensor
 
 from neobert.kernels import attention, flash4, products
 from neobert.kernels.folding import NUM_PARTIALS, finish_gains, fold, unfold
-
-HEAD_DIM = 64
-"""The rotation's epilogue covers a head's queries, keys and values in one tile of 192 columns."""
-
-
-def why_not(hidden_size: int, num_heads: int, inner_size: int, dtype: torch.dtype) -> str | None:
-    """Say why the fused block cannot run here, or None where it can. Touches the CUDA device."""
-    if importlib.util.find_spec("quack") is None or importlib.util.find_spec("triton") is None:
-        return "the packages quack-kernels and triton are not both installed"
-    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9:
-        return "there is no Hopper card (compute capability 9.0), for which its tiles are chosen"
-    if dtype != torch.bfloat16:
-        return f"it computes in bfloat16, and this is {dtype}"
-    if hidden_size != HEAD_DIM * num_heads:
-        return f"it is written for heads of {HEAD_DIM}, and these are {hidden_size / num_heads:g}"
-    if hidden_size % 64 or inner_size % 64:
-        return f"hidden ({hidden_size}) and intermediate ({inner_size}) sizes must divide by 64"
-    return None
 
 
 class Weights(NamedTuple):

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backends import check_varlen, load_varlen_kernel
-from .flex import attend_in_documents, document_mask
+from .backends import HALF_TYPES, LOADED, check_tensors, load_attention
 from .record import note_kernel
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -84,28 +83,22 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
     Segments of length zero are allowed anywhere. backend: a kernel's name from `backends.choose_backend`.
     """
     cu_seqlens = cu_seqlens.to(torch.int32)
-    if backend == "sdpa":
-        return _segmented_sdpa(segment_lengths(cu_seqlens, max_seqlen, num_tokens))
-    if backend == "flex":
-        return _flex(cu_seqlens, num_tokens)
-    kernel = load_varlen_kernel(backend)
+    is_varlen = load_attention(backend)
+    kernel = LOADED[backend]
+    if not is_varlen:
+        kernel = kernel(cu_seqlens, max_seqlen, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        check_varlen(backend, q.device.type, q.dtype)
         note_kernel(backend)
+        if not is_varlen:
+            return kernel(q, k, v)
+        # These kernels read device memory unchecked: a tensor of the host or of another type would end the
+        # process. Only the comparison is traced; the message is built outside of the graph.
+        if q.device.type != "cuda" or q.dtype not in HALF_TYPES:
+            check_tensors(backend, q.device.type, q.dtype)
         context = kernel(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
         # Some releases of FlashAttention 3 return the log-sum-exps as well.
         return context[0] if isinstance(context, tuple) else context
-
-    return attend
-
-
-def _flex(cu_seqlens: Tensor, num_tokens: int) -> Attend:
-    mask = document_mask(cu_seqlens, num_tokens)
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel("flex")
-        return attend_in_documents(mask, q, k, v)
 
     return attend
 
@@ -122,11 +115,11 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
     return [length for length in lengths if length]
 
 
-def _segmented_sdpa(lengths: list[int]) -> Attend:
+def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
     """Attend one segment at a time. Splitting, not slicing: its backward is one concatenation."""
+    lengths = segment_lengths(cu_seqlens, max_seqlen, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel("sdpa")
         parts = zip(*(x.transpose(0, 1).split(lengths, dim=1) for x in (q, k, v)), strict=True)
         outs = [F.scaled_dot_product_attention(*(x[None] for x in part))[0] for part in parts]
         return torch.cat([out.transpose(0, 1) for out in outs])

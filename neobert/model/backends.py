@@ -1,220 +1,140 @@
-"""What each kernel needs, and which attention kernel runs over packed input. Copied into every checkpoint."""
+"""Choice and import of the attention kernel for packed input. Copied into every checkpoint.
+
+`kernel_table` says what each kernel needs; here torch is asked what this process has.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 
+from .kernel_table import (
+    ATTENTION,
+    ATTENTION_CHOICES,
+    BLOCKS,
+    AttentionKernel,
+    Environment,
+    Gpu,
+    Kernel,
+    attention_named,
+    install_line,
+)
+
 HALF_TYPES = (torch.bfloat16, torch.float16)
-HEAD_MULTIPLE = 8
-VARLEN_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
 
 
 class BackendError(ValueError):
-    """An attention or kernel backend that cannot run here. `hint` says what would make it run."""
+    """A kernel that cannot run here. `hint` is the edit or command that helps."""
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message} {hint}")
+        super().__init__(f"{message}: {hint}")
         self.message = message
         self.hint = hint
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A kernel's name, and why it was taken."""
+    """A kernel's name, and the reason why it was chosen."""
 
     name: str
     reason: str
 
 
-class Limits(NamedTuple):
-    """What a varlen kernel runs on: major compute capabilities from and to, channels of a head."""
-
-    first_major: int
-    last_major: int
-    largest_head: int
-
-
-VARLEN = {
-    "flash_attn_4": Limits(9, 10, 128),
-    "flash_attn_3": Limits(9, 9, 256),
-    "flash_attn_2": Limits(8, 12, 256),
-    "torch_varlen": Limits(8, 12, 256),
-}
-"""All of them take CUDA, bf16 or fp16, and heads of a multiple of 8."""
-
-FLASH = ("flash_attn_4", "flash_attn_3", "flash_attn_2")
-CHOICES = {"auto": tuple(VARLEN), "flash_attn_varlen": FLASH}
-"""Names that stand for several kernels, in the order in which they are tried."""
+def this_environment(device_type: str, dtype: torch.dtype, head_size: float | None = None) -> Environment:
+    """Describe this process's device ("cuda" or "cpu"), the compute type and the head size in channels."""
+    gpus: tuple[Gpu, ...] = ()
+    if device_type == "cuda" and torch.cuda.is_available():
+        gpus = (Gpu("this GPU", torch.cuda.get_device_capability()),)
+    return Environment(device_type, str(dtype).removeprefix("torch."), head_size, gpus)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where attention is to run: "cuda" or "cpu", the compute type, channels of a head, compute capability.
+def choose_backend(requested: str, environment: Environment) -> Backend:
+    """Choose the kernel for packed runs; raise `BackendError` if the requested one cannot run.
 
-    The capability is None where there is no card to ask; it then stands in nothing's way.
+    `flash_attn_varlen` is the newest FlashAttention that is installed and runs here; `auto` is that, else
+    torch's own varlen kernel, else SDPA.
     """
-
-    device_type: str
-    dtype: torch.dtype
-    head_size: int = 64
-    capability: tuple[int, int] | None = None
-
-
-def this_place(device_type: str, dtype: torch.dtype, head_size: int) -> Place:
-    """Describe this process's device."""
-    has_card = device_type == "cuda" and torch.cuda.is_available()
-    return Place(device_type, dtype, head_size, torch.cuda.get_device_capability() if has_card else None)
-
-
-def choose_backend(requested: str, place: Place) -> Backend:
-    """Take the kernel for packed runs; raise `BackendError` where what was named cannot run.
-
-    `flash_attn_varlen` is the newest FlashAttention that is installed and legal; `auto` that, else torch's
-    own varlen kernel, else SDPA.
-    """
-    if requested == "sdpa":
-        return Backend("sdpa", "asked for; one SDPA call a segment")
-    if requested not in CHOICES:
-        check_kernel(requested, place)
-        return Backend(requested, f"asked for, and it runs on {place.device_type} in {_short(place.dtype)}")
+    kernels = attention_named(requested)
+    if not kernels:
+        raise BackendError(
+            f"attn_backend {requested!r} does not exist", f"use {', '.join(ATTENTION_CHOICES)}"
+        )
     errors: list[BackendError] = []
-    for name in CHOICES[requested]:
+    for kernel in kernels:
         try:
-            check_kernel(name, place, requested)
+            check_kernel(kernel, environment)
         except BackendError as error:
             errors.append(error)
         else:
-            reasons = dict.fromkeys(error.message for error in errors)
-            return Backend(name, " ".join([f"{requested}: {name} runs here.", *reasons]))
-    return _sdpa_or_raise(requested, errors)
-
-
-def _sdpa_or_raise(requested: str, errors: list[BackendError]) -> Backend:
-    messages = list(dict.fromkeys(error.message for error in errors))
+            return Backend(kernel.name, "; ".join([f"{requested}: it runs here", *_messages(errors)]))
     if requested != "auto":
-        raise BackendError(" ".join(messages), errors[-1].hint)
-    return Backend("sdpa", " ".join(["auto: one SDPA call a segment.", *messages]))
+        raise BackendError("; ".join(_messages(errors)), errors[-1].hint)
+    return Backend("sdpa", "; ".join(["auto: one SDPA call per segment", *_messages(errors)]))
 
 
-def check_kernel(name: str, place: Place, requested: str = "") -> None:
-    """Raise `BackendError` unless the kernel is legal on this device, type and head, and imports.
+def _messages(errors: list[BackendError]) -> list[str]:
+    return [error.message for error in errors]
 
-    requested: the name in the configuration where it stands for several kernels.
+
+def check_kernel(kernel: AttentionKernel, environment: Environment) -> None:
+    """Raise `BackendError` unless the kernel runs on this device, type and head, and its package imports."""
+    _refuse(kernel, environment)
+    import_kernel(kernel)
+
+
+def _refuse(kernel: Kernel, environment: Environment) -> None:
+    obstacle = kernel.obstacle(environment)
+    if obstacle is not None:
+        raise BackendError(*obstacle)
+
+
+def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
+    """Import a kernel's function, or raise `BackendError`.
+
+    The package itself is imported first: a file of this folder that wraps a kernel imports without it.
     """
-    if name == "flex":
-        _check_flex(place.device_type)
-    elif name in VARLEN:
-        check_varlen(requested if requested in CHOICES else name, place.device_type, place.dtype)
-        _check_limits(name, place)
-        load_varlen_kernel(name)
-    else:
-        known = ", ".join((*CHOICES, *VARLEN, "flex", "sdpa"))
-        raise BackendError(f"There is no attn_backend {name!r}.", f"There are {known}.")
-
-
-def check_varlen(backend: str, device_type: str, dtype: torch.dtype) -> None:
-    """Raise `BackendError` unless device and compute type are what the varlen kernels take."""
-    name = "The varlen kernels need" if backend == "auto" else f"{backend} needs"
-    if device_type != "cuda":
-        raise BackendError(
-            f"{name} a CUDA device, and this is {device_type}.", "Use attn_backend sdpa or auto there."
-        )
-    if dtype not in HALF_TYPES:
-        raise BackendError(
-            f"{name} bf16 or fp16, and this is {_short(dtype)}.",
-            "Use mixed_precision bf16, or attn_backend sdpa.",
-        )
-
-
-def _check_limits(name: str, place: Place) -> None:
-    limits, way_out = VARLEN[name], "Use attn_backend auto, which takes what runs."
-    if place.head_size % HEAD_MULTIPLE or place.head_size > limits.largest_head:
-        raise BackendError(
-            f"{name} takes heads of a multiple of {HEAD_MULTIPLE} up to {limits.largest_head}, "
-            f"not {place.head_size}.",
-            way_out,
-        )
-    if place.capability and not limits.first_major <= place.capability[0] <= limits.last_major:
-        major, minor = place.capability
-        raise BackendError(f"{name} does not run on compute capability {major}.{minor}.", way_out)
-
-
-def _check_flex(device_type: str) -> None:
-    if device_type != "cuda":
-        raise BackendError(
-            f"flex needs a CUDA device, and this is {device_type}, where flex_attention has no gradient.",
-            "Use attn_backend sdpa or auto there.",
-        )
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def load_varlen_kernel(name: str) -> Callable[..., Any]:
-    """Import a kernel that is called as (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)."""
-    return {
-        "flash_attn_4": _load_flash_attn_4,
-        "flash_attn_3": _load_flash_attn_3,
-        "flash_attn_2": _load_flash_attn_2,
-        "torch_varlen": _load_torch_varlen,
-    }[name]()
-
-
-def _load_flash_attn_4() -> Callable[..., Any]:
+    module, _, name = kernel.loader.partition(":")
     try:
-        from flash_attn.cute import interface  # noqa: F401
-
-        from .flash4 import flash4_varlen
-    except ImportError as error:
-        raise _not_installed("flash_attn_4", "flash-attn-4", error, "'flash-attn-4>=4.0.0b1'") from error
-    return flash4_varlen
-
-
-def _load_flash_attn_3() -> Callable[..., Any]:
-    try:
-        from flash_attn_interface import flash_attn_varlen_func
-    except ImportError as error:
-        raise _not_installed("flash_attn_3", "flash-attn-3", error, "flash-attn-3") from error
-    return flash_attn_varlen_func  # type: ignore[no-any-return]
-
-
-def _load_flash_attn_2() -> Callable[..., Any]:
-    try:
-        from flash_attn import flash_attn_varlen_func
-    except ImportError as error:
-        raise _not_installed(
-            "flash_attn_2", "flash-attn", error, "--no-build-isolation 'flash-attn>=2.8'"
+        # flex also runs uncompiled, without Triton: on a CPU, and in a graph of another compiler.
+        for package in kernel.packages if kernel.program != "compiled" else ():
+            import_module(package.module)
+        function = getattr(import_module(module, __package__), name)
+    except (ImportError, AttributeError) as error:
+        package = kernel.packages[0]
+        raise BackendError(
+            f"{kernel.name} needs {package.name}, which does not import ({error})",
+            f"{install_line(package)}, or set attn_backend to auto",
         ) from error
-    return flash_attn_varlen_func  # type: ignore[no-any-return]
-
-
-def _not_installed(name: str, package: str, error: ImportError, source: str) -> BackendError:
-    return BackendError(
-        f"{name} needs {package}, which does not import ({error}).",
-        f"pip install {source}, or use attn_backend torch_varlen.",
-    )
-
-
-def _load_torch_varlen() -> Callable[..., Any]:
-    """Find torch's own kernel. Releases differ in its later arguments, so only the first seven are used."""
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError as error:
+    # Releases differ in their later arguments, so only the first ones are given, by position.
+    names = tuple(inspect.signature(function).parameters)[: len(kernel.arguments)]
+    if kernel.arguments and names != kernel.arguments:
         raise BackendError(
-            f"torch {torch.__version__} has no torch.nn.attention.varlen.", "It came with torch 2.10."
-        ) from error
-    if tuple(inspect.signature(varlen_attn).parameters)[:7] != VARLEN_ARGUMENTS:
-        raise BackendError(
-            f"varlen_attn of torch {torch.__version__} takes arguments that this version does not know.",
-            "Use attn_backend flash_attn_varlen or sdpa.",
+            f"{kernel.name} of this release takes the arguments {', '.join(names)}, which are not supported",
+            "set attn_backend to another kernel",
         )
-    return varlen_attn
+    return function  # type: ignore[no-any-return]
+
+
+LOADED: dict[str, Callable[..., Any]] = {}
+"""Functions of the kernels that were loaded, by name."""
+
+
+# A compiler that traces this would follow the imports; as a constant it runs while the graph is traced.
+@torch.compiler.assume_constant_result
+def load_attention(name: str) -> bool:
+    """Put a kernel's function into `LOADED`; return whether it is the varlen kernel itself."""
+    LOADED[name] = import_kernel(ATTENTION[name])
+    return ATTENTION[name].is_varlen
+
+
+def check_tensors(name: str, device_type: str, dtype: torch.dtype) -> None:
+    """Raise `BackendError` if the kernel does not take tensors of this device and type."""
+    _refuse(ATTENTION[name], this_environment(device_type, dtype))
 
 
 class LigerFunctions(NamedTuple):
@@ -231,17 +151,13 @@ def load_liger() -> LigerFunctions:
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
     except ImportError as error:
         raise BackendError(
-            f"kernel_backend liger needs the package liger-kernel, which does not import ({error}).",
-            "pip install 'liger-kernel>=0.8', or use kernel_backend torch.",
+            f"liger needs liger-kernel, which does not import ({error})",
+            f"{install_line(BLOCKS['liger'].packages[0])}, or set kernel_backend to torch",
         ) from error
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)
 
 
-def check_liger(device_type: str) -> None:
+def check_liger(device_type: str, dtype: torch.dtype) -> None:
     """Raise `BackendError` unless liger's norm and activation run on this device."""
-    if device_type != "cuda":
-        raise BackendError(
-            f"kernel_backend liger needs a CUDA device, and this is {device_type}.",
-            "Use kernel_backend torch or auto there.",
-        )
+    _refuse(BLOCKS["liger"], this_environment(device_type, dtype))
     load_liger()

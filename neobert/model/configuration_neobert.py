@@ -6,9 +6,12 @@ from typing import Any
 
 from transformers import PretrainedConfig
 
-FLASH_KERNELS = ("flash_attn_4", "flash_attn_3", "flash_attn_2")
-ATTENTION_BACKENDS = ("auto", "flash_attn_varlen", *FLASH_KERNELS, "torch_varlen", "flex", "sdpa")
-KERNEL_BACKENDS = ("torch", "liger")
+from .kernel_table import ATTENTION, ATTENTION_CHOICES, BLOCKS
+
+ATTENTION_BACKENDS = tuple(
+    dict.fromkeys([*ATTENTION_CHOICES, *(name for name, kernel in ATTENTION.items() if kernel.loader)])
+)
+KERNEL_BACKENDS = tuple(name for name, kernel in reversed(BLOCKS.items()) if not kernel.replaces_blocks)
 ACTIVATIONS = ("swiglu", "gelu")
 POOLINGS = ("avg", "cls", "max")
 AUTO_MAP = {

@@ -67,11 +67,20 @@ def _shapes_of_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tenso
     )
 
 
-def attend_in_documents(mask: BlockMask, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attend under the mask: [T, N, H] each."""
-    q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-    context: Tensor = _program()(q, k, v, block_mask=mask)
-    return context[0].transpose(0, 1)
+def flex_in_documents(
+    cu_seqlens: Tensor,
+    max_seqlen: int,  # noqa: ARG001
+    num_tokens: int,
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Attend within documents: q, k, v [T, N, H] to the context, under one mask for all blocks."""
+    mask = document_mask(cu_seqlens, num_tokens)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        context: Tensor = _program()(q, k, v, block_mask=mask)
+        return context[0].transpose(0, 1)
+
+    return attend
 
 
 def _program() -> Callable[..., Any]:

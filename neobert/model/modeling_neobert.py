@@ -23,10 +23,13 @@ from .attention import (
     padded_attention,
     positions_in_segments,
 )
-from .backends import CHOICES, choose_backend, this_place
+from .backends import choose_backend, this_environment
 from .configuration_neobert import NeoBERTConfig
-from .flash4 import flash4_varlen  # noqa: F401  older transformers copy the files named here, and no others
-from .flex import document_mask  # noqa: F401
+
+# Older transformers copy the files that are named here, and no others: the kernels that the table loads, too.
+from .flash4 import flash4_varlen  # noqa: F401
+from .flex import flex_in_documents  # noqa: F401
+from .kernel_table import ATTENTION
 from .layers import EncoderBlock, build_norm
 from .pooling import pool
 from .pretrained import NeoBERTPreTrainedModel
@@ -125,13 +128,13 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return [state[None] for state in states] if is_row else states
 
     def _backend(self, x: Tensor) -> str:
-        """Name the kernel for packed runs: the one asked for, or of several the one for this device."""
-        asked = str(self.config.attn_backend)
-        if asked not in CHOICES:
-            return asked
+        """Name the kernel for packed runs: the configured one, or of several the one for this device."""
+        requested = str(self.config.attn_backend)
+        if requested in ATTENTION:
+            return requested
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-        return choose_backend(asked, this_place(device, dtype, self.config.dim_head)).name
+        return choose_backend(requested, this_environment(device, dtype, self.config.dim_head)).name
 
     def _run_blocks(
         self, x: Tensor, position_ids: Tensor | None, attend: Attend, keeps: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.kernel_table import ATTENTION
 from neobert.model import NeoBERTLMHead
 from neobert.objectives.capacity import target_capacity
 from neobert.objectives.masked_lm import MaskedLMObjective
@@ -57,10 +58,10 @@ def _compile(
         else:
             objective.compile_blocks(backend)
         return
-    if kernels.attention == "sdpa":
+    if ATTENTION[kernels.attention].program == "loop":
         raise ProjectError(
             "ATT001",
-            f"packed sdpa is a loop over documents, and no graph to compile ({kernels.reason})",
+            f"packed {kernels.attention} runs once per document and cannot be compiled ({kernels.reason})",
             "set trainer.torch_compile to false, or run in bf16 on a CUDA device with attn_backend auto",
             "trainer.torch_compile",
         )

@@ -7,6 +7,8 @@ Shapes: T packed tokens, M rows that are decoded, D hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -41,11 +43,11 @@ class KernelObjective(MaskedLMObjective):
         self, model: NeoBERTLMHead, kernels: StepKernels, capacity: int, eval_capacity: int | None = None
     ) -> None:
         super().__init__(model, True, capacity, eval_capacity)
-        step = fused_step if kernels.name == "fused" else triton_step
-        self.is_fused = kernels.name == "fused"
-        self.uses_flash4 = kernels.attention == "flash_attn_4"
+        self.blocks = BLOCK_STEPS[kernels.name]
+        self.attention = kernels.attention
         self._embed = Region(model.model.encoder, self._embedded)
-        self._steps = [Region(block, partial(step, block)) for block in model.model.transformer_encoder]
+        blocks = model.model.transformer_encoder
+        self._steps = [Region(block, partial(self.blocks.step, block)) for block in blocks]
 
     def compile_regions(self, backend: str) -> None:
         """Compile embedding, blocks and loss by themselves."""
@@ -68,7 +70,8 @@ class KernelObjective(MaskedLMObjective):
     def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return the residual stream [T, D]; its norm is left to the rows that are decoded."""
         config = self.model.config
-        longest = inputs["max_seqlen"] if self.uses_flash4 else 0
+        # Only FlashAttention 4 takes the length of the longest segment; 0 selects this project's attention.
+        longest = inputs["max_seqlen"] if self.attention == "flash_attn_4" else 0
         heads, eps = config.num_attention_heads, config.norm_eps
         with torch.autocast(inputs["input_ids"].device.type, enabled=False):
             stream, rotary, segments = self._embed(
@@ -76,22 +79,20 @@ class KernelObjective(MaskedLMObjective):
             )
             for number, step in enumerate(self._steps):
                 enter_layer(number)
-                note_kernel("flash_attn_4" if longest else "triton_packed")
+                note_kernel(self.attention)
                 stream = step(stream, rotary, segments, longest, heads, eps)
-            return stream[0] if self.is_fused else stream[0] + stream[1]
+            return self.blocks.finish(stream)
 
     def _embedded(
         self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, max_seqlen: int
     ) -> tuple[Stream, Tensor, Tensor]:
         """Return what every block takes: the first residual stream, the table of angles, the segments."""
         config = self.model.config
-        angles = torch.float16 if self.is_fused else torch.float32
-        rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, angles)
+        rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, self.blocks.angles)
         num_tokens = position_ids.shape[0]
         segments = cu_seqlens if max_seqlen else attention_tiles(cu_seqlens, num_tokens, BLOCK)
         x = self.look_up(input_ids).to(COMPUTE)
-        beside = row_rstd(x.detach(), config.norm_eps) if self.is_fused else None
-        return (x, beside), rotary, segments
+        return self.blocks.start(x, config.norm_eps), rotary, segments
 
     def _normed(self, hidden: Tensor) -> Tensor:
         norm = self.model.model.layer_norm
@@ -144,6 +145,42 @@ def triton_step(
     attended = _attend(_product(normed, weights.qkv), rotary, segments, max_seqlen, num_heads)
     x, normed = add_rms_norm(x, _product(attended, weights.wo), weights.ffn_norm, eps)
     return x, swiglu_down(_product(normed, weights.w12), weights.w3.to(COMPUTE))
+
+
+@dataclass(frozen=True)
+class BlockSteps:
+    """One kind of blocks over packed tokens.
+
+    Attributes:
+        angles: type of the rotary table.
+        start: turns embeddings [T, D] and the norms' epsilon into the first stream.
+        step: runs one block, as `fused_step` does.
+        finish: turns the last stream into the residual stream [T, D].
+    """
+
+    angles: torch.dtype
+    start: Callable[[Tensor, float], Stream]
+    step: Callable[..., Stream]
+    finish: Callable[[Stream], Tensor]
+
+
+def _with_rstd(x: Tensor, eps: float) -> Stream:
+    # Detached: the gradient through a norm is part of the backward pass of the block that reads it.
+    return x, row_rstd(x.detach(), eps)
+
+
+def _add_branch(stream: Stream) -> Tensor:
+    x, branch = stream
+    assert branch is not None, "a block has run"
+    return x + branch
+
+
+BLOCK_STEPS = {
+    # quack reads the angles in the type of the products, and fp16 holds cosines more exactly than bf16.
+    "fused": BlockSteps(torch.float16, _with_rstd, fused_step, lambda stream: stream[0]),
+    "triton": BlockSteps(torch.float32, lambda x, _: (x, None), triton_step, _add_branch),
+}
+"""By the names of `neobert.kernel_table.BLOCKS` that replace the model's blocks."""
 
 
 def block_weights(block: EncoderBlock) -> Weights:

@@ -1,7 +1,6 @@
-"""Which kernels run a training step: the one place that decides it, once and with a reason.
+"""Choice of the kernels of a training step, made once per run, with the reason.
 
-The blocks run on the model's own modules, or on this project's kernels. What each attention kernel needs
-stands in `neobert.model.backends`, which travels with the weights.
+`neobert.kernel_table` says what each kernel needs; here this process says what it has.
 """
 
 from __future__ import annotations
@@ -13,23 +12,16 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.families.neobert.spec import feed_forward_width
-from neobert.install_hints import INSTALL
-from neobert.kernels.fused_block import why_not
+from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
 from neobert.model.backends import (
     Backend,
     BackendError,
-    check_kernel,
     check_liger,
     choose_backend,
-    this_place,
+    import_kernel,
+    this_environment,
 )
-from neobert.plan.kernels import HEAD_SIZE, LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
-
-HINTS = {
-    "fused": f"{INSTALL['fused']} on a Hopper card, or set model.kernel_backend to auto",
-    "triton": "set model.kernel_backend to auto, torch or liger",
-}
+from neobert.plan.kernels import block_obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +53,52 @@ class StepKernels:
 def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype) -> StepKernels:
     """Choose for this device ("cpu", "cuda") and compute type. Nothing else chooses for a run.
 
-    Raises `ProjectError` ATT001 where what was named cannot run; nothing is swapped silently.
+    Raises `ProjectError` ATT001 if a kernel that the config names cannot run; no other is taken instead.
     """
     requested = config.model.kernel_backend
     packed = _resolve_attention(config, device_type, dtype)
-    if requested in OWN_KERNELS:
-        obstacle = obstacle_to(requested, config, device_type, dtype)
-        if obstacle:
-            message = f"kernel_backend {requested} cannot run this: {obstacle}"
-            raise ProjectError("ATT001", message, HINTS[requested], "model.kernel_backend")
-        return _own_kernels(requested, config, packed.name, "asked for")
     reasons: list[str] = []
-    for name in OWN_KERNELS if requested == "auto" else ():
-        obstacle = obstacle_to(name, config, device_type, dtype)
-        if not obstacle:
-            return _own_kernels(name, config, packed.name, "; ".join(["auto: it runs here", *reasons]))
-        reasons.append(f"not {name}: {obstacle}")
-    modules = resolve_modules(requested, device_type, config.trainer.torch_compile)
+    for name in OWN_KERNELS if requested == "auto" else {requested} & {*OWN_KERNELS}:
+        error = block_error(name, config, device_type, dtype)
+        if error is None:
+            reason = "; ".join(["auto: it runs here" if requested == "auto" else "as configured", *reasons])
+            return _own_kernels(name, config, packed.name, reason)
+        if requested != "auto":
+            raise _refusal(error, "model.kernel_backend")
+        reasons.append(error.message)
+    modules = resolve_modules(requested, device_type, dtype, config.trainer.torch_compile)
     attention = packed if config.datacollator.pack_sequences else Backend("sdpa", "padded rows")
     reason = "; ".join([f"kernels {modules.reason}", *reasons, f"attention {attention.reason}"])
     return StepKernels(modules.name, attention.name, packed.name, reason)
 
 
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> Backend:
-    """Name the kernel for packed runs of the model's own modules, and why."""
+    """Choose the kernel for packed runs of the model's own modules."""
     model = config.model
-    place = this_place(device_type, dtype, model.hidden_size // model.num_attention_heads)
+    environment = this_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
     try:
-        return choose_backend(model.attn_backend, place)
+        return choose_backend(model.attn_backend, environment)
     except BackendError as error:
         raise _refusal(error, "model.attn_backend") from error
 
 
-def resolve_modules(requested: str, device_type: str, is_compiled: bool) -> Backend:
-    """Name the norm and activation kernels of the model's own modules, liger or torch, and why.
+def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, is_compiled: bool) -> Backend:
+    """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
     Under torch.compile auto leaves liger out: on an H200 a compiled step took 142 ms with it, 124 without.
     """
     if requested == "torch":
-        return Backend("torch", "asked for")
-    if requested == "auto" and is_compiled:
+        return Backend("torch", "as configured")
+    if requested == "auto" and is_compiled and not BLOCKS["liger"].compiles:
         return Backend("torch", "auto: torch.compile fuses norms and activations, and liger's would stop it")
     try:
-        check_liger(device_type)
+        check_liger(device_type, dtype)
     except BackendError as error:
         if requested == "liger":
             raise _refusal(error, "model.kernel_backend") from error
         return Backend("torch", f"auto: {error.message}")
-    asked = "asked for" if requested == "liger" else "auto"
-    return Backend("liger", f"{asked}: it imports, on {device_type}")
+    chosen = "as configured" if requested == "liger" else "auto"
+    return Backend("liger", f"{chosen}: it imports, on {device_type}")
 
 
 def _refusal(error: BackendError, key: str) -> ProjectError:
@@ -117,42 +106,43 @@ def _refusal(error: BackendError, key: str) -> ProjectError:
 
 
 def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
-    attention, why = _own_attention(config.datacollator.max_length or config.dataset.max_seq_length)
-    return StepKernels(name, attention, model_attention, f"{reason}; attention {attention}: {why}")
+    attention = choose_block_attention(config.datacollator.max_length or config.dataset.max_seq_length)
+    why = f"attention {attention.name}: {attention.reason}"
+    return StepKernels(name, attention.name, model_attention, f"{reason}; {why}")
 
 
-def _own_attention(row_length: int) -> tuple[str, str]:
-    """Name the attention of this project's blocks, and why."""
-    if row_length <= LONG_ROWS:
-        return "triton_packed", f"rows of {row_length}, and no more than {LONG_ROWS}"
-    obstacle = obstacle_to_flash4()
-    if obstacle:
-        return "triton_packed", f"rows of {row_length}, and not flash_attn_4: {obstacle}"
-    return "flash_attn_4", f"rows of {row_length}"
+def choose_block_attention(row_length: int) -> Backend:
+    """Choose the attention of this project's blocks for rows of this many tokens."""
+    reasons = [f"rows of {row_length} tokens"]
+    for kernel in block_attention(row_length):
+        error = block_attention_error(kernel)
+        if error is None:
+            return Backend(kernel.name, "; ".join(reasons))
+        reasons.append(error.message)
+    raise AssertionError("an attention kernel of the blocks needs more than the blocks")
 
 
-def obstacle_to_flash4() -> str:
-    """Say what keeps FlashAttention 4 from running in this project's blocks; empty where nothing does."""
+def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
+    """Return why an attention kernel cannot run in this project's blocks, or None."""
+    environment = this_environment("cuda", torch.bfloat16, BLOCKS[OWN_KERNELS[0]].largest_head)
+    obstacle = kernel.obstacle(environment, _is_missing)
+    if obstacle is not None:
+        return BackendError(*obstacle)
     try:
-        check_kernel("flash_attn_4", this_place("cuda", torch.bfloat16, HEAD_SIZE))
+        # A package can be installed and not import, for example after an update of torch.
+        if kernel.loader:
+            import_kernel(kernel)
     except BackendError as error:
-        return error.message
-    return ""
+        return error
+    return None
 
 
-def obstacle_to(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> str:
-    """Say what keeps these kernels from running; empty where nothing does."""
-    obstacle = obstacle_to_own_kernels(config)
-    if obstacle:
-        return obstacle
-    if device_type != "cuda":
-        return f"it needs a CUDA device, and this is {device_type}"
-    if dtype != torch.bfloat16:
-        return f"it computes in bf16, and this is {str(dtype).removeprefix('torch.')}"
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed"
-    if name == "triton":
-        return ""
-    model = config.model
-    width = feed_forward_width(model)
-    return why_not(model.hidden_size, model.num_attention_heads, width, dtype) or ""
+def block_error(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> BackendError | None:
+    """Return why this project's kernels of the blocks cannot run a config here, or None."""
+    obstacle = block_obstacle(BLOCKS[name], config, this_environment(device_type, dtype), _is_missing)
+    return None if obstacle is None else BackendError(*obstacle)
+
+
+def _is_missing(package: Package) -> bool:
+    """Return whether a package is not installed; it is imported only when a kernel first runs."""
+    return importlib.util.find_spec(package.module.partition(".")[0]) is None

@@ -22,7 +22,7 @@ CPU_CORES = 2
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One GPU model: peaks in FLOP/s, bandwidth in bytes/s, memory in GiB."""
+    """One GPU model: peaks in FLOP/s, bandwidth in bytes/s, memory in GiB, CUDA compute capability."""
 
     name: str
     bf16_flops: float
@@ -30,21 +30,22 @@ class Card:
     fp32_flops: float
     bytes_per_s: float
     memory_gib: float
+    capability: tuple[int, int]
 
 
 CARDS = (
-    Card("B200", 2250 * TERA, 1125 * TERA, 75 * TERA, 8.0 * TERA, 180),
-    Card("H200", 989 * TERA, 494 * TERA, 67 * TERA, 4.8 * TERA, 140),
-    Card("H100", 989 * TERA, 494 * TERA, 67 * TERA, 3.35 * TERA, 80),
-    Card("A100", 312 * TERA, 156 * TERA, 19.5 * TERA, 2.04 * TERA, 80),
-    Card("L40S", 362 * TERA, 183 * TERA, 91.6 * TERA, 0.864 * TERA, 48),
-    Card("L40", 181 * TERA, 90.5 * TERA, 90.5 * TERA, 0.864 * TERA, 48),
-    Card("A40", 149.7 * TERA, 74.8 * TERA, 37.4 * TERA, 0.696 * TERA, 48),
-    Card("A30", 165 * TERA, 82 * TERA, 10.3 * TERA, 0.933 * TERA, 24),
-    Card("A10", 125 * TERA, 62.5 * TERA, 31.2 * TERA, 0.6 * TERA, 24),
-    Card("L4", 121 * TERA, 60 * TERA, 30.3 * TERA, 0.3 * TERA, 24),
-    Card("RTX 4090", 165 * TERA, 82.6 * TERA, 82.6 * TERA, 1.01 * TERA, 24),
-    Card("RTX 3090", 71 * TERA, 35.6 * TERA, 35.6 * TERA, 0.936 * TERA, 24),
+    Card("B200", 2250 * TERA, 1125 * TERA, 75 * TERA, 8.0 * TERA, 180, (10, 0)),
+    Card("H200", 989 * TERA, 494 * TERA, 67 * TERA, 4.8 * TERA, 140, (9, 0)),
+    Card("H100", 989 * TERA, 494 * TERA, 67 * TERA, 3.35 * TERA, 80, (9, 0)),
+    Card("A100", 312 * TERA, 156 * TERA, 19.5 * TERA, 2.04 * TERA, 80, (8, 0)),
+    Card("L40S", 362 * TERA, 183 * TERA, 91.6 * TERA, 0.864 * TERA, 48, (8, 9)),
+    Card("L40", 181 * TERA, 90.5 * TERA, 90.5 * TERA, 0.864 * TERA, 48, (8, 9)),
+    Card("A40", 149.7 * TERA, 74.8 * TERA, 37.4 * TERA, 0.696 * TERA, 48, (8, 6)),
+    Card("A30", 165 * TERA, 82 * TERA, 10.3 * TERA, 0.933 * TERA, 24, (8, 0)),
+    Card("A10", 125 * TERA, 62.5 * TERA, 31.2 * TERA, 0.6 * TERA, 24, (8, 6)),
+    Card("L4", 121 * TERA, 60 * TERA, 30.3 * TERA, 0.3 * TERA, 24, (8, 9)),
+    Card("RTX 4090", 165 * TERA, 82.6 * TERA, 82.6 * TERA, 1.01 * TERA, 24, (8, 9)),
+    Card("RTX 3090", 71 * TERA, 35.6 * TERA, 35.6 * TERA, 0.936 * TERA, 24, (8, 6)),
 )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from neobert.config.schema import RunConfig
 from neobert.families.shape import BF16_BYTES, FP32_BYTES, ModelShape
 from neobert.families.table import longest_row
+from neobert.kernel_table import OWN_KERNELS
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.flops import MEAN_DOCUMENT_TOKENS
 from neobert.plan.hardware import Assumptions
-from neobert.plan.kernels import OWN_KERNELS, exchange_overlaps
+from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.moments import optimizer_values
 from neobert.plan.units import mib
 from neobert.tasks import spec_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.model.backends import BackendError, choose_backend, this_place
+from neobert.model.backends import BackendError, choose_backend, this_environment
 from neobert.model.record import recording
 from neobert.objectives.step_kernels import resolve_modules
 
@@ -243,7 +243,7 @@ def test_recomputation_gives_the_same_output(recompute):
 
 
 def here(dtype: torch.dtype = torch.bfloat16):
-    return this_place("cuda", dtype, 64)
+    return this_environment("cuda", dtype, 64)
 
 
 def test_auto_resolves_to_a_kernel():
@@ -273,7 +273,7 @@ def test_a_model_on_the_meta_device_materialises_on_cuda():
 
 @pytest.mark.skipif(not is_installed("liger_kernel"), reason="needs liger-kernel")
 def test_liger_computes_what_torch_computes():
-    assert resolve_modules("auto", "cuda", False).name == "liger"
+    assert resolve_modules("auto", "cuda", torch.bfloat16, False).name == "liger"
     run = make_run()
     golden = _logits_and_gradients(make_model(), run)
     allowed = _errors(_logits_and_gradients(bf16_model("torch_varlen"), on_cuda(run)), golden)

@@ -224,10 +224,10 @@ def test_fused_block(flash4):
     from neobert.kernels.fused_block import Weights, encoder_block
     from neobert.kernels.products import row_rstd
     from neobert.kernels.tiles import attention_tiles, rotary_table
-    from neobert.objectives.step_kernels import obstacle_to_flash4
+    from tests.gpu.obstacles import flash4_obstacle
 
-    if flash4 and obstacle_to_flash4():
-        pytest.skip(obstacle_to_flash4())
+    if flash4 and flash4_obstacle():
+        pytest.skip(flash4_obstacle())
     size, inner, heads = 768, 2048, 12
     cu, positions = packed()
     rotary = rotary_table(positions, 64, THETA)

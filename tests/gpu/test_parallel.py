@@ -16,15 +16,11 @@ import pytest
 import torch
 
 from neobert.config import digest, from_dict, to_dict
-from neobert.kernels.fused_block import why_not
 from neobert.receipt import Receipt, utc_now, write_receipt
+from tests.gpu.obstacles import fused_obstacle
 
 HIDDEN, HEADS, INTERMEDIATE, MICROBATCHES = 768, 12, 3072, 4
 SCRIPT = Path(__file__).parent / "parallel_ranks.py"
-
-
-def fused_obstacle() -> str | None:
-    return why_not(HIDDEN, HEADS, 2 * INTERMEDIATE // 3, torch.bfloat16)
 
 
 FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from neobert.kernels.fused_block import why_not
 from neobert.parallel import world
 from profiles.registry import resolve_run
+from tests.gpu.obstacles import fused_obstacle
 from tests.rehearsal.conftest import judge_rehearsal, rehearsal, text
 from validators.finding import Level
 
@@ -101,7 +101,7 @@ def test_the_production_shape_is_rehearsed_in_minutes(tmp_path):
     """On an H200, with text that every Python carries: no rule of the rehearsal fails."""
     if "H200" not in torch.cuda.get_device_name():
         pytest.skip("needs an H200")
-    kernels = "auto" if why_not(768, 12, 2048, torch.bfloat16) else "fused"
+    kernels = "auto" if fused_obstacle() else "fused"
     keys = (*PYTHON_DOCS, f"model.kernel_backend={kernels}", f"dataset.cache_dir={tmp_path / 'cache'}")
     overrides = [word for key in keys for word in ("--set", key)]
     kept = Path(os.environ.get("NEOBERT_GPU_REPORTS", tmp_path))

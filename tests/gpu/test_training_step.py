@@ -12,25 +12,20 @@ from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
 from neobert.kernels.embedding import embedding
-from neobert.kernels.fused_block import why_not
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, StepKernels, resolve_step_kernels
 from neobert.objectives.capacity import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
-from neobert.objectives.step_kernels import obstacle_to_flash4
 from neobert.optim import build_optimizer
 from neobert.parallel import World
 from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.training.loop.session import assemble, run_session
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
+from tests.gpu.obstacles import flash4_obstacle, fused_obstacle
 
 HIDDEN, HEADS, INTERMEDIATE, VOCAB, TOKENS, SLOTS = 768, 12, 3072, 1024, 2048, 48
 MASKED = 0.2
-
-
-def fused_obstacle() -> str | None:
-    return why_not(HIDDEN, HEADS, 2 * INTERMEDIATE // 3, torch.bfloat16)
 
 
 FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))
@@ -113,8 +108,8 @@ def test_losses_are_those_of_eager_fp32(name):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_flash_attention_4_gives_the_losses_of_this_projects_attention(name):
-    if obstacle_to_flash4():
-        pytest.skip(obstacle_to_flash4())
+    if flash4_obstacle():
+        pytest.skip(flash4_obstacle())
     wanted = losses(make_objective(name), 3, torch.bfloat16)
     seen = losses(make_objective(name, "flash_attn_4"), 3, torch.bfloat16)
     assert seen == pytest.approx(wanted, rel=0.002)

@@ -17,7 +17,6 @@ from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.data.batches import microbatch
 from neobert.kernels import attention as own_attention
-from neobert.kernels.fused_block import why_not
 from neobert.model import modeling_neobert
 from neobert.objectives import MaskedLMObjective, packed_encoder
 from neobert.probes.hardware import rates
@@ -40,15 +39,16 @@ pytestmark = [
 ]
 
 
-def fused_obstacle() -> str | None:
-    return why_not(HIDDEN, HEADS, 2 * INTERMEDIATE // 3, torch.bfloat16)
-
-
 WITHOUT_TRITON = importlib.util.find_spec("triton") is None
 KERNELS = [
     "torch",
     pytest.param("triton", marks=pytest.mark.skipif(WITHOUT_TRITON, reason="needs triton")),
-    pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper")),
+    pytest.param(
+        "fused",
+        marks=pytest.mark.skipif(
+            "fused_obstacle(HIDDEN, HEADS, INTERMEDIATE)", reason="needs quack on Hopper"
+        ),
+    ),
 ]
 
 

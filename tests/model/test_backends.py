@@ -8,23 +8,17 @@ import types
 import pytest
 import torch
 
-from neobert.model.backends import (
-    FLASH,
-    VARLEN,
-    BackendError,
-    Place,
-    choose_backend,
-    load_varlen_kernel,
-)
-from neobert.plan.kernels import VARLEN_LIMITS
+from neobert.model.backends import BackendError, choose_backend, import_kernel
+from neobert.model.kernel_table import ATTENTION, Environment, Gpu, attention_named
 
-BF16 = torch.bfloat16
+BF16, FP32 = "bfloat16", "float32"
+FLASH = [kernel.name for kernel in attention_named("flash_attn_varlen")]
 HOPPER, AMPERE, TURING = (9, 0), (8, 0), (7, 5)
-CPU = Place("cpu", BF16)
+CPU = Environment("cpu", BF16)
 
 
 def card(capability=HOPPER, head_size=64, dtype=BF16):
-    return Place("cuda", dtype, head_size, capability)
+    return Environment("cuda", dtype, head_size, (Gpu("this GPU", capability),))
 
 
 @pytest.fixture
@@ -38,39 +32,44 @@ def install(monkeypatch):
             return module
 
         two = {"flash_attn_varlen_func": lambda *_: None} if 2 in releases else {}
-        cute = package("flash_attn.cute", interface=None) if 4 in releases else None
+        cute = package("flash_attn.cute", __path__=[]) if 4 in releases else None
+        interface = package("flash_attn.cute.interface") if 4 in releases else None
         three = package("flash_attn_interface", flash_attn_varlen_func=lambda *_: None)
         monkeypatch.setitem(
-            sys.modules, "flash_attn", package("flash_attn", **two) if {2, 4} & {*releases} else None
+            sys.modules,
+            "flash_attn",
+            package("flash_attn", __path__=[], **two) if {2, 4} & {*releases} else None,
         )
         monkeypatch.setitem(sys.modules, "flash_attn.cute", cute)
+        monkeypatch.setitem(sys.modules, "flash_attn.cute.interface", interface)
         monkeypatch.setitem(sys.modules, "flash_attn_interface", three if 3 in releases else None)
 
     return pretend
 
 
 def test_auto_on_a_cpu_is_sdpa_and_says_why():
-    backend = choose_backend("auto", Place("cpu", torch.float32))
+    backend = choose_backend("auto", Environment("cpu", FP32))
     assert backend.name == "sdpa"
-    assert "need a CUDA device, and this is cpu" in backend.reason
+    assert "torch_varlen needs CUDA, but the run uses the CPU" in backend.reason
 
 
 @pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen", "flex", *FLASH])
 def test_a_named_kernel_fails_on_a_cpu(name):
-    with pytest.raises(BackendError, match=f"{name} needs a CUDA device, and this is cpu"):
+    member = attention_named(name)[0].name
+    with pytest.raises(BackendError, match=f"{member} needs CUDA, but the run uses the CPU"):
         choose_backend(name, CPU)
 
 
 @pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen"])
 def test_a_named_kernel_fails_in_fp32(name, install):
     install(2)
-    with pytest.raises(BackendError, match="bf16 or fp16, and this is float32"):
-        choose_backend(name, card(dtype=torch.float32))
+    with pytest.raises(BackendError, match="needs bfloat16 or float16, but the run computes in float32"):
+        choose_backend(name, card(dtype=FP32))
 
 
 def test_a_missing_flash_attention_names_every_release_and_an_install_line(install):
     install()
-    with pytest.raises(BackendError, match=r"flash-attn-4,.*flash-attn-3,.*flash-attn, which") as caught:
+    with pytest.raises(BackendError, match=r"flash-attn-4, .*flash-attn-3, .*flash-attn, which") as caught:
         choose_backend("flash_attn_varlen", card())
     assert "pip install --no-build-isolation 'flash-attn>=2.8'" in caught.value.hint
 
@@ -98,9 +97,9 @@ def test_the_newest_flash_attention_that_is_there_and_legal_is_taken(
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        (card(head_size=60), "heads of a multiple of 8 up to 256, not 60"),
-        (card(head_size=264), "not 264"),
-        (card(TURING), "flash_attn_2 does not run on compute capability 7.5"),
+        (card(head_size=60), "head size in multiples of 8 up to 256, but the model's is 60"),
+        (card(head_size=264), "model's is 264"),
+        (card(TURING), "flash_attn_2 needs compute capability 8.x to 12.x, but this GPU has 7.5"),
     ],
 )
 def test_what_no_flash_attention_takes_is_said(install, place, said):
@@ -114,23 +113,23 @@ def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):
     install()
     backend = choose_backend("auto", card())
     assert backend.name == "torch_varlen"
-    assert "torch_varlen runs here" in backend.reason
+    assert "it runs here" in backend.reason
     assert "flash-attn, which does not import" in backend.reason
 
 
 def test_auto_on_cuda_in_fp32_is_sdpa():
-    assert choose_backend("auto", card(dtype=torch.float32)).name == "sdpa"
+    assert choose_backend("auto", card(dtype=FP32)).name == "sdpa"
 
 
 def test_flex_is_taken_where_it_is_named_in_any_type():
-    assert choose_backend("flex", card(dtype=torch.float32)).name == "flex"
+    assert choose_backend("flex", card(dtype=FP32)).name == "flex"
 
 
 def test_a_varlen_attn_of_another_signature_is_not_called(monkeypatch):
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     monkeypatch.setattr(varlen, "varlen_attn", lambda query, key, value, lengths: query)
-    with pytest.raises(BackendError, match="arguments that this version does not know"):
-        load_varlen_kernel("torch_varlen")
+    with pytest.raises(BackendError, match="takes the arguments query, key, value, lengths"):
+        import_kernel(ATTENTION["torch_varlen"])
 
 
 def test_sdpa_is_taken_wherever_it_is_named():
@@ -143,14 +142,10 @@ def test_unknown_names_are_refused():
     assert "flash_attn_varlen" in caught.value.hint
 
 
-def test_the_rules_know_the_same_limits():
-    assert {name: tuple(limits) for name, limits in VARLEN.items()} == VARLEN_LIMITS
-
-
 @pytest.mark.parametrize("name", ["flash_attn_varlen", "flash_attn_2", "torch_varlen"])
 def test_a_model_that_names_a_kernel_does_not_swap_it(make_model, pack, name, install):
     install(2)
-    with pytest.raises(ValueError, match="needs a CUDA device"):
+    with pytest.raises(ValueError, match="needs CUDA"):
         make_model(attn_backend=name)(**pack((5, 4)).inputs())
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import types
 
 import pytest
 import torch
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.model import NeoBERTLMHead, backends, build_model_config
+from neobert.kernel_table import ATTENTION, attention_named
+from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import step_kernels
 from neobert.objectives.build import build_objective
 from neobert.objectives.step_kernels import (
-    obstacle_to,
-    obstacle_to_flash4,
+    block_attention_error,
+    block_error,
     resolve_modules,
     resolve_step_kernels,
 )
-from neobert.plan.kernels import obstacle_to_own_kernels
 
 BF16 = torch.bfloat16
 
@@ -30,16 +31,19 @@ def config(**sections):
 
 @pytest.fixture
 def on_a_gpu(monkeypatch):
-    """Pretend to have a device with every package but the ones named."""
+    """Pretend to have a Hopper card with every package but the ones named."""
 
-    def pretend(*missing: str, fused_obstacle: str | None = None) -> None:
-        found = importlib.util.find_spec
+    def pretend(*missing: str, capability: tuple[int, int] = (9, 0)) -> None:
+        find_spec, ours = importlib.util.find_spec, ("triton", "quack")
 
         def find(name, *rest):
-            return None if name in missing else (found("json") if name == "triton" else found(name, *rest))
+            return (
+                None if name in missing else (find_spec("json") if name in ours else find_spec(name, *rest))
+            )
 
         monkeypatch.setattr(importlib.util, "find_spec", find)
-        monkeypatch.setattr(step_kernels, "why_not", lambda *_: fused_obstacle)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
 
     return pretend
 
@@ -48,49 +52,57 @@ def test_a_cpu_runs_torch_and_says_why():
     kernels = resolve_step_kernels(config(), "cpu", torch.float32)
     assert (kernels.name, kernels.attention, kernels.modules) == ("torch", "sdpa", "torch")
     assert not kernels.replace_blocks
-    assert "not fused: it needs a CUDA device, and this is cpu" in kernels.reason
+    assert "fused needs CUDA, but the run uses the CPU" in kernels.reason
 
 
 def test_auto_prefers_fused_then_triton(on_a_gpu):
     on_a_gpu()
     kernels = resolve_step_kernels(config(), "cuda", BF16)
     assert (kernels.name, kernels.attention, kernels.modules) == ("fused", "triton_packed", "torch")
-    on_a_gpu(fused_obstacle="there is no Hopper card")
+    on_a_gpu(capability=(8, 0))
     kernels = resolve_step_kernels(config(), "cuda", BF16)
     assert (kernels.name, kernels.attention) == ("triton", "triton_packed")
-    assert "not fused: there is no Hopper card" in kernels.reason
+    assert "fused needs compute capability 9.x, but this GPU has 8.0" in kernels.reason
 
 
 def test_without_triton_auto_is_torch(on_a_gpu):
     on_a_gpu("triton")
     kernels = resolve_step_kernels(config(), "cuda", BF16)
     assert not kernels.replace_blocks
-    assert "not triton: the package triton is not installed" in kernels.reason
+    assert "triton needs triton, which is not installed" in kernels.reason
 
 
 @pytest.mark.parametrize(("length", "attention"), [(1024, "triton_packed"), (4096, "flash_attn_4")])
 def test_long_rows_take_flash_attention_4_where_it_is(on_a_gpu, monkeypatch, length, attention):
     on_a_gpu()
-    monkeypatch.setattr(step_kernels, "obstacle_to_flash4", lambda: "")
+    flash4 = {"flash_attn.cute.interface", "flash_attn.cute", "flash_attn"}
+    for name in flash4:
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    spec = importlib.util.find_spec("json")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: spec)
     long = config(dataset={"max_seq_length": length}, model={"max_position_embeddings": length})
     assert resolve_step_kernels(long, "cuda", BF16).attention == attention
-    monkeypatch.setattr(step_kernels, "obstacle_to_flash4", lambda: "it is not installed")
+    for name in flash4:
+        monkeypatch.setitem(sys.modules, name, None)
     assert resolve_step_kernels(long, "cuda", BF16).attention == "triton_packed"
 
 
 @pytest.mark.parametrize(
     ("capability", "runs"), [((8, 0), False), ((9, 0), True), ((10, 0), True), ((12, 0), False)]
 )
-def test_flash_attention_4_is_held_to_the_cards_that_it_is_made_for(monkeypatch, capability, runs):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    monkeypatch.setattr(backends, "load_varlen_kernel", lambda _: None)
-    assert (obstacle_to_flash4() == "") == runs
+def test_flash_attention_4_is_held_to_the_cards_that_it_is_made_for(on_a_gpu, monkeypatch, capability, runs):
+    on_a_gpu(capability=capability)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: types)
+    monkeypatch.setattr(step_kernels, "import_kernel", lambda _: None)
+    assert (block_attention_error(ATTENTION["flash_attn_4"]) is None) == runs
 
 
-def test_flash_attention_4_that_does_not_import_does_not_run(monkeypatch):
+def test_flash_attention_4_that_does_not_import_does_not_run(on_a_gpu, monkeypatch):
+    on_a_gpu()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: types)
     monkeypatch.setitem(sys.modules, "flash_attn", None)
-    assert "flash_attn_4 needs flash-attn-4, which does not import" in obstacle_to_flash4()
+    error = block_attention_error(ATTENTION["flash_attn_4"])
+    assert "flash_attn_4 needs flash-attn-4, which does not import" in error.message
 
 
 def test_padded_rows_go_through_sdpa_whatever_runs_packed_ones(on_a_gpu):
@@ -106,7 +118,7 @@ def test_asked_for_and_impossible_is_an_error_with_a_way_out(name):
     with pytest.raises(ProjectError) as caught:
         resolve_step_kernels(config(model={"kernel_backend": name}), "cpu", torch.float32)
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
-    assert "it needs a CUDA device" in caught.value.message
+    assert f"{name} needs CUDA" in caught.value.message
     assert "model.kernel_backend" in caught.value.hint
 
 
@@ -115,8 +127,9 @@ def test_attention_that_cannot_run_is_refused_at_its_key(kernel):
     with pytest.raises(ProjectError) as caught:
         resolve_step_kernels(config(model={"attn_backend": kernel}), "cpu", BF16)
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.attn_backend")
-    assert caught.value.message == f"{kernel} needs a CUDA device, and this is cpu" + (
-        ", where flex_attention has no gradient." if kernel == "flex" else "."
+    members = [member.name for member in attention_named(kernel)]
+    assert caught.value.message == "; ".join(
+        f"{name} needs CUDA, but the run uses the CPU" for name in members
     )
 
 
@@ -124,7 +137,7 @@ def test_flex_runs_the_models_own_blocks(on_a_gpu):
     on_a_gpu()
     kernels = resolve_step_kernels(config(model={"attn_backend": "flex"}), "cuda", BF16)
     assert (kernels.attention, kernels.replace_blocks) == ("flex", False)
-    assert "it needs model.attn_backend: auto" in kernels.reason
+    assert "triton needs model.attn_backend: auto" in kernels.reason
 
 
 def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_why(on_a_gpu, monkeypatch):
@@ -133,12 +146,12 @@ def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_w
         monkeypatch.setitem(sys.modules, name, None)
     kernels = resolve_step_kernels(config(), "cuda", BF16)
     assert kernels.attention == "torch_varlen"
-    assert "auto: torch_varlen runs here" in kernels.reason
+    assert "auto: it runs here" in kernels.reason
     assert "flash-attn, which does not import" in kernels.reason
 
 
 def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
-    on_a_gpu(fused_obstacle="the packages quack-kernels and triton are not both installed")
+    on_a_gpu("quack")
     with pytest.raises(ProjectError) as caught:
         resolve_step_kernels(config(model={"kernel_backend": "fused"}), "cuda", BF16)
     assert "quack-kernels" in caught.value.message
@@ -160,17 +173,25 @@ def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
 def test_what_the_kernels_do_not_do_is_named(on_a_gpu, section, key, value):
     on_a_gpu()
     asked = config(**{section: {key: value}})
-    assert f"it needs {section}.{key}:" in obstacle_to_own_kernels(asked)
+    for name in ("fused", "triton"):
+        assert f"{name} needs {section}.{key}:" in block_error(name, asked, "cuda", BF16).message
     assert not resolve_step_kernels(asked, "cuda", BF16).replace_blocks
 
 
 def test_other_heads_and_other_types_are_named(on_a_gpu):
     on_a_gpu()
-    assert "heads of 64, and these are 96" in obstacle_to_own_kernels(
-        config(model={"num_attention_heads": 8})
+    wide = config(model={"num_attention_heads": 8})
+    assert (
+        block_error("fused", wide, "cuda", BF16).message
+        == "fused needs a head size of 64, but the model's is 96"
     )
-    assert "bf16, and this is float32" in obstacle_to("triton", config(), "cuda", torch.float32)
-    assert obstacle_to("triton", config(), "cuda", BF16) == ""
+    assert (
+        "needs bfloat16, but the run computes in float32"
+        in block_error("triton", config(), "cuda", torch.float32).message
+    )
+    assert block_error("triton", config(), "cuda", BF16) is None
+    narrow = config(model={"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 100})
+    assert "widths that 64 divides, not 72" in block_error("fused", narrow, "cuda", BF16).message
 
 
 def test_compiling_packed_sdpa_is_refused_before_the_first_step():
@@ -181,21 +202,21 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
     with pytest.raises(ProjectError) as caught:
         build_objective(asked, model, kernels, "cpu")
     assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
-    assert "sdpa is a loop over documents" in caught.value.message
+    assert "packed sdpa runs once per document" in caught.value.message
 
 
 def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
-    with pytest.raises(ProjectError, match="needs a CUDA device") as caught:
-        resolve_modules("liger", "cpu", False)
+    with pytest.raises(ProjectError, match="needs CUDA") as caught:
+        resolve_modules("liger", "cpu", BF16, False)
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
-    auto = resolve_modules("auto", "cpu", False)
+    auto = resolve_modules("auto", "cpu", BF16, False)
     assert auto.name == "torch"
-    assert "needs a CUDA device" in auto.reason
-    assert resolve_modules("torch", "cuda", False).name == "torch"
+    assert "needs CUDA" in auto.reason
+    assert resolve_modules("torch", "cuda", BF16, False).name == "torch"
 
 
 def test_auto_leaves_liger_out_of_a_compiled_step():
-    compiled = resolve_modules("auto", "cuda", True)
+    compiled = resolve_modules("auto", "cuda", BF16, True)
     assert compiled.name == "torch"
     assert "torch.compile" in compiled.reason
 
@@ -203,7 +224,7 @@ def test_auto_leaves_liger_out_of_a_compiled_step():
 def test_missing_liger_on_cuda(monkeypatch):
     for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert resolve_modules("auto", "cuda", False).name == "torch"
+    assert resolve_modules("auto", "cuda", BF16, False).name == "torch"
     with pytest.raises(ProjectError) as caught:
-        resolve_modules("liger", "cuda", False)
+        resolve_modules("liger", "cuda", BF16, False)
     assert "pip install 'liger-kernel>=0.8'" in caught.value.hint

@@ -218,8 +218,8 @@ def test_own_kernels_keep_less_and_score_in_chunks():
 @pytest.mark.parametrize(
     ("gpu", "changes", "kernels", "attention", "said"),
     [
-        ("H200", {}, "fused", "triton_packed", "triton where quack-kernels is missing"),
-        ("A100", {}, "triton", "triton_packed", "fused is made for Hopper"),
+        ("H200", {}, "fused", "triton_packed", "with triton and quack-kernels"),
+        ("A100", {}, "triton", "triton_packed", "fused needs compute capability 9.x"),
         ("H200", {"dataset": DatasetConfig(max_seq_length=4096)}, "fused", "flash_attn_4", "auto on H200"),
         ("A100", {"dataset": DatasetConfig(max_seq_length=4096)}, "triton", "triton_packed", "auto on A100"),
         ("B200", {"dataset": DatasetConfig(max_seq_length=4096)}, "triton", "flash_attn_4", "auto on B200"),
@@ -232,7 +232,13 @@ def test_own_kernels_keep_less_and_score_in_chunks():
         ),
         ("H200", {"model": ModelConfig(kernel_backend="torch")}, "torch", "torch_varlen", "as given"),
         ("H200", {"model": ModelConfig(attn_backend="flex")}, "torch", "flex", "attn_backend: auto"),
-        ("H200", trainer(mixed_precision="fp32"), "torch", "sdpa", "it computes in bf16"),
+        (
+            "H200",
+            trainer(mixed_precision="fp32"),
+            "torch",
+            "sdpa",
+            "needs bfloat16, but the run computes in float32",
+        ),
         (
             "H200",
             trainer(gradient_checkpointing=True),
@@ -240,7 +246,7 @@ def test_own_kernels_keep_less_and_score_in_chunks():
             "torch_varlen",
             "gradient_checkpointing: false",
         ),
-        (None, {}, "torch", "sdpa", "it needs a CUDA device"),
+        (None, {}, "torch", "sdpa", "needs CUDA"),
     ],
 )
 def test_the_kernels_are_named_with_a_reason(gpu, changes, kernels, attention, said):

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from neobert.kernel_table import ATTENTION, AttentionKernel
 from tests.validators.judging import FACTS, found, run_of
 from validators.facts import Facts
 from validators.finding import Severity
 from validators.planning import plan_run
 from validators.rule import RULES, CannotTellError
 from validators.rules import prf
-from validators.rules.att import VARLEN_LIMITS, kernel_problem
-from validators.rules.att_kernels import LONG_ROWS
+from validators.rules.att import attention_obstacle
 
+LONG_ROWS = 2048
 AUTO = ("model.attn_backend=auto", "model.kernel_backend=auto")
 EVERYTHING = {"torch": "2.13", "triton": "3.6", "quack-kernels": "0.6", "flash-attn": "2.8"}
 
@@ -29,15 +30,15 @@ def gpus(*majors: int) -> Any:
     return tuple(replace(FACTS.gpus[0], compute_capability=(major, 0)) for major in majors)
 
 
-@pytest.mark.parametrize("kernel", VARLEN_LIMITS)
-def test_a_kernel_runs_from_its_first_card_to_its_last(kernel: str) -> None:
-    first, last, _ = VARLEN_LIMITS[kernel]
+@pytest.mark.parametrize("kernel", [kernel for kernel in ATTENTION.values() if kernel.majors])
+def test_a_kernel_runs_from_its_first_card_to_its_last(kernel: AttentionKernel) -> None:
+    first, last = kernel.majors
     packages = {"flash-attn-4": "4.0", "flash-attn-3": "3.0", **EVERYTHING}
     here = replace(FACTS, software=replace(FACTS.software, packages=packages))
     legal = {
         major
         for major in range(first - 2, last + 3)
-        if not kernel_problem(run_of(), replace(here, gpus=gpus(major)), kernel)
+        if not attention_obstacle(run_of(), replace(here, gpus=gpus(major)), kernel)
     }
     assert legal == set(range(first, last + 1))
 

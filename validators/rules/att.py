@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from neobert.install_hints import INSTALL
+from collections.abc import Callable
+from dataclasses import replace
+
+from neobert.kernel_table import BLOCKS, AttentionKernel, Environment, Gpu, Obstacle, Package, attention_named
 from neobert.plan import Plan
-from neobert.plan.kernels import VARLEN_LIMITS
+from neobert.plan.kernels import environment_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_gpu import GpuFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
-HOPPER = 9
-HEAD_MULTIPLE = 8
-PACKAGES = {
-    "flash_attn_4": "flash-attn-4",
-    "flash_attn_3": "flash-attn-3",
-    "flash_attn_2": "flash-attn",
-    "torch_varlen": "torch",
-}
-VARLEN = {
-    "flash_attn_varlen": tuple(PACKAGES)[:3],
-    "torch_varlen": ("torch_varlen",),
-    "auto": tuple(PACKAGES),
-}
 PATH = "model.attn_backend"
-FIXES = {
-    "auto": "install the package of one kernel, or set model.attn_backend to sdpa",
-    "flash_attn_varlen": f"{INSTALL['flash']}, or set model.attn_backend to auto or torch_varlen",
-    "torch_varlen": "set model.attn_backend to auto, or to sdpa in a smoke run",
-    "flex": "pip install triton, or set model.attn_backend to auto",
-}
+BLOCKS_PATH = "model.kernel_backend"
 
 
 def _device(run: ResolvedRun) -> str:
@@ -72,16 +56,13 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     if attention is not None and attention.has_mask_with_packing:
         message = "packed microbatches come with an attention mask, so documents attend to their neighbours"
         yield Violation("datacollator.pack_sequences", message, "pass cu_seqlens to the kernel and no mask")
-    backend = run.config.model.attn_backend
-    if backend not in ("flash_attn_varlen", "torch_varlen", "flex"):
-        return
-    if _device(run) == "cpu":
-        hint = "set model.attn_backend to auto or sdpa"
-        yield Violation(PATH, f"{backend} needs CUDA, but the run uses the CPU", hint)
-    elif backend != "flex" and run.config.trainer.mixed_precision != "bf16":
-        precision = run.config.trainer.mixed_precision
-        hint = "set trainer.mixed_precision to bf16"
-        yield Violation(PATH, f"{backend} needs bf16, but trainer.mixed_precision is {precision}", hint)
+    named = run.config.model.attn_backend
+    environment = environment_of(run.config, _device(run))._replace(head_size=None)
+    # Kernels that one value stands for share device and type, so the message can name that value.
+    kernels = [replace(kernel, name=named) for kernel in attention_named(named)]
+    obstacles = [each for kernel in kernels if (each := kernel.obstacle(environment)) is not None]
+    if named != "auto" and len(obstacles) == len(kernels):
+        yield Violation(PATH, obstacles[0].message, obstacles[0].hint)
 
 
 @rule("ATT004", "flash-off", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
@@ -111,17 +92,17 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       attn_backend: auto
     ```
     """
-    is_packed = run.config.datacollator.pack_sequences
-    if _device(run) == "cuda" and is_packed and run.config.model.attn_backend == "sdpa":
-        yield Violation(
-            PATH,
-            "sdpa runs packed documents one call at a time, without flash attention",
-            "set model.attn_backend to auto, flash_attn_varlen, torch_varlen or flex",
-        )
+    is_packed, named = run.config.datacollator.pack_sequences, run.config.model.attn_backend
+    is_loop = all(kernel.program == "loop" for kernel in attention_named(named))
+    if _device(run) == "cuda" and is_packed and is_loop:
+        message = f"{named} runs packed documents one call at a time, without flash attention"
+        yield Violation(PATH, message, "set model.attn_backend to auto")
 
 
-def _requests_no_kernel(run: ResolvedRun, plan: Plan) -> str:
-    return "sdpa runs on every device" if run.config.model.attn_backend == "sdpa" else ""
+def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
+    named = run.config.model.attn_backend
+    runs_anywhere = any(not kernel.needs_cuda for kernel in attention_named(named))
+    return f"{named} runs on every device" if runs_anywhere else ""
 
 
 @rule(
@@ -130,7 +111,7 @@ def _requests_no_kernel(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.FAIL,
     level=Level.GPU,
     needs=("gpus", "software"),
-    inapplicable=_requests_no_kernel,
+    inapplicable=_runs_anywhere,
 )
 def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An attention kernel that is not installed or not supported on these GPUs.
@@ -155,50 +136,34 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     pip install --no-build-isolation 'flash-attn>=2.8', or model.attn_backend: torch_varlen
     ```
     """
-    backend = run.config.model.attn_backend
-    fused_problem = _problem_with_fused(facts) if run.config.model.kernel_backend == "fused" else ""
-    if fused_problem:
-        hint = f"{INSTALL['fused']} on a Hopper GPU, or set model.kernel_backend to auto"
-        yield Violation("model.kernel_backend", f"fused cannot run here: {fused_problem}", hint)
-    if backend == "flex":
-        problems = [] if "triton" in installed(facts) else ["flex needs triton, which is not installed"]
-    else:
-        problems = [kernel_problem(run, facts, kernel) for kernel in VARLEN[backend]]
-    is_judged = run.is_production or backend != "auto"
-    if is_judged and problems and all(problems):
-        reasons = "; ".join(dict.fromkeys(problems))
-        yield Violation(PATH, f"{backend} cannot run here: {reasons}", FIXES[backend])
+    model = run.config.model
+    blocks = BLOCKS.get(model.kernel_backend)
+    if blocks is not None and blocks.replaces_blocks:
+        obstacle = blocks.obstacle(installed_environment(run, facts), is_missing(facts))
+        if obstacle is not None:
+            yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
+    kernels = attention_named(model.attn_backend)
+    obstacles = [each for kernel in kernels if (each := attention_obstacle(run, facts, kernel)) is not None]
+    is_judged = run.is_production or model.attn_backend != "auto"
+    if is_judged and len(obstacles) == len(kernels):
+        messages = "; ".join(dict.fromkeys(each.message for each in obstacles))
+        yield Violation(PATH, messages, obstacles[-1].hint)
 
 
-def _problem_with_fused(facts: Facts) -> str:
-    """Return why the fused blocks cannot run; empty if they can."""
-    if "quack-kernels" not in installed(facts):
-        return "fused needs quack-kernels, which is not installed"
-    other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] != HOPPER), None)
-    return f"fused needs compute capability 9.0: {_describe(other)}" if other else ""
+def installed_environment(run: ResolvedRun, facts: Facts) -> Environment:
+    """Describe the run's GPUs as the facts report them."""
+    gpus = facts.gpus or ()
+    known = tuple(Gpu(f"GPU {gpu.index} ({gpu.name})", gpu.compute_capability) for gpu in gpus)
+    return environment_of(run.config, "cuda", known)
 
 
-def installed(facts: Facts) -> set[str]:
-    """Return the names of the installed distributions, normalized as package indexes do."""
-    return {name.lower().replace("_", "-") for name in facts.software.packages} if facts.software else set()
+def is_missing(facts: Facts) -> Callable[[Package], bool]:
+    """Return a test for packages that the facts do not report as installed."""
+    packages = facts.software.packages if facts.software else {}
+    installed = {name.lower().replace("_", "-") for name in packages}
+    return lambda package: package.name not in installed
 
 
-def kernel_problem(run: ResolvedRun, facts: Facts, kernel: str) -> str:
-    """Return why an attention kernel cannot run; empty if it can."""
-    model, package = run.config.model, PACKAGES[kernel]
-    first_major, last_major, largest_head = VARLEN_LIMITS[kernel]
-    head_size = model.hidden_size // model.num_attention_heads
-    supported = range(first_major, last_major + 1)
-    other = next((gpu for gpu in facts.gpus or () if gpu.compute_capability[0] not in supported), None)
-    if package not in installed(facts):
-        return f"{kernel} needs {package}, which is not installed"
-    if run.config.trainer.mixed_precision != "bf16":
-        return f"{kernel} needs bf16, but trainer.mixed_precision is {run.config.trainer.mixed_precision}"
-    if head_size % HEAD_MULTIPLE or head_size > largest_head:
-        limit = f"multiples of {HEAD_MULTIPLE} up to {largest_head}"
-        return f"{kernel} needs a head size in {limit}, but the model's is {head_size}"
-    return f"{kernel} needs compute capability {first_major}.0: {_describe(other)}" if other else ""
-
-
-def _describe(gpu: GpuFacts) -> str:
-    return f"GPU {gpu.index} ({gpu.name}) has {gpu.compute_capability[0]}.{gpu.compute_capability[1]}"
+def attention_obstacle(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> Obstacle | None:
+    """Return why an attention kernel cannot run on the machine of these facts, or None."""
+    return kernel.obstacle(installed_environment(run, facts), is_missing(facts))

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from neobert.install_hints import INSTALL
+from neobert.kernel_table import (
+    BLOCKS,
+    OWN_KERNELS,
+    TORCH,
+    Kernel,
+    Obstacle,
+    attention_named,
+    block_attention,
+)
 from neobert.plan import Plan
-from neobert.plan.kernels import LONG_ROWS, OWN_KERNELS, obstacle_to_own_kernels
+from neobert.plan.kernels import block_obstacle, environment_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.att import HOPPER, PATH, VARLEN, installed, kernel_problem
+from validators.rules.att import (
+    BLOCKS_PATH,
+    PATH,
+    attention_obstacle,
+    installed_environment,
+    is_missing,
+)
 
-KERNELS = "model.kernel_backend"
 COMPILE = "trainer.torch_compile"
 
 
-def _runs_on_cpu(run: ResolvedRun) -> bool:
-    return run.device == "cpu"
+def _device(run: ResolvedRun) -> str:
+    """Return the run's device; a run without a profile is given the benefit of the doubt."""
+    return "cpu" if run.device == "cpu" else "cuda"
 
 
 def _requests_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:
@@ -58,15 +72,11 @@ def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       attn_backend: auto
     ```
     """
-    requested, precision = run.config.model.kernel_backend, run.config.trainer.mixed_precision
-    problem = obstacle_to_own_kernels(run.config)
-    if not problem and precision != "bf16":
-        problem = f"needs trainer.mixed_precision bf16, not {precision}"
-    if not problem and _runs_on_cpu(run):
-        problem = "needs CUDA, but the run uses the CPU"
-    if requested in OWN_KERNELS and problem:
-        hint = "set model.kernel_backend to auto, or change the key named above"
-        yield Violation(KERNELS, f"{requested} does not support this config: {problem}", hint)
+    named = run.config.model.kernel_backend
+    if named in OWN_KERNELS:
+        obstacle = block_obstacle(BLOCKS[named], run.config, environment_of(run.config, _device(run)))
+        if obstacle is not None:
+            yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
 
 
 @rule("ATT006", "compiled-loop", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
@@ -97,9 +107,10 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       torch_compile: true
     ```
     """
-    config = run.config
-    requested, is_half = config.model.attn_backend, config.trainer.mixed_precision == "bf16"
-    is_loop = requested == "sdpa" or _runs_on_cpu(run) or (requested != "flex" and not is_half)
+    config, environment = run.config, environment_of(run.config, _device(run))
+    kernels = attention_named(config.model.attn_backend)
+    usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
+    is_loop = all(kernel.program == "loop" for kernel in usable)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
         yield Violation(
             COMPILE,
@@ -145,36 +156,58 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     pip install triton
     ```
     """
-    config, has = run.config, installed(facts)
-    is_half, is_hopper = config.trainer.mixed_precision == "bf16", _is_hopper(facts)
-    requested = config.model.kernel_backend
-    if not is_half:
+    config = run.config
+    if config.trainer.mixed_precision != "bf16":
         return
-    runs_own = requested in OWN_KERNELS or (requested == "auto" and not obstacle_to_own_kernels(config))
-    if runs_own and requested == "auto" and "triton" not in has:
-        runs_own = False
-        yield Violation(
-            KERNELS, "auto will run torch's modules: triton is not installed", "pip install triton"
-        )
-    elif runs_own and requested == "auto" and is_hopper and "quack-kernels" not in has:
-        message = "auto will run the triton kernels, not fused: quack-kernels is not installed"
-        yield Violation(KERNELS, message, INSTALL["fused"])
+    named = config.model.kernel_backend
+    usable = [name for name in OWN_KERNELS if not _block_obstacle(run, facts, name)]
+    if named == "auto":
+        yield from _slower_blocks(run, facts, usable)
     if config.model.attn_backend == "auto":
-        yield from _slower_attention(run, plan, facts, runs_own=runs_own)
+        runs_own = bool(usable) if named == "auto" else named in OWN_KERNELS
+        yield from _slower_block_attention(run, plan, facts) if runs_own else _slower_attention(run, facts)
 
 
-def _slower_attention(run: ResolvedRun, plan: Plan, facts: Facts, *, runs_own: bool) -> Violations:
+def _block_obstacle(run: ResolvedRun, facts: Facts, name: str) -> Obstacle | None:
+    """Return why this project's blocks cannot run on the machine of these facts, or None."""
+    return block_obstacle(BLOCKS[name], run.config, installed_environment(run, facts), is_missing(facts))
+
+
+def _lacks_packages_only(facts: Facts, kernel: Kernel, without_packages: Obstacle | None) -> bool:
+    """Return whether these GPUs are known to support a kernel, so that installing something helps."""
+    return without_packages is None and bool(facts.gpus or kernel.majors is None)
+
+
+def _slower_blocks(run: ResolvedRun, facts: Facts, usable: list[str]) -> Violations:
+    for name in OWN_KERNELS:
+        obstacle = _block_obstacle(run, facts, name)
+        if obstacle is None:
+            return
+        elsewhere = block_obstacle(BLOCKS[name], run.config, installed_environment(run, facts))
+        if _lacks_packages_only(facts, BLOCKS[name], elsewhere):
+            taken = usable[0] if usable else "torch"
+            yield Violation(BLOCKS_PATH, f"auto will run {taken}: {obstacle.message}", obstacle.hint)
+            return
+
+
+def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     length = plan.max_length.value
-    if runs_own:
-        if length > LONG_ROWS and _is_hopper(facts) and "flash-attn-4" not in installed(facts):
-            message = f"rows of {length:,} tokens will run on triton_packed: flash-attn-4 is not installed"
-            yield Violation(PATH, message, INSTALL["fused"])
+    best, other, *_ = block_attention(length)
+    obstacle = attention_obstacle(run, facts, best)
+    elsewhere = best.obstacle(installed_environment(run, facts))
+    if obstacle is not None and _lacks_packages_only(facts, best, elsewhere):
+        message = f"rows of {length:,} tokens will run on {other.name}: {obstacle.message}"
+        yield Violation(PATH, message, obstacle.hint)
+
+
+def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
+    obstacles: list[Obstacle] = []
+    for kernel in attention_named("auto"):
+        obstacle = attention_obstacle(run, facts, kernel)
+        if obstacle is not None:
+            obstacles.append(obstacle)
+            continue
+        if kernel.packages == (TORCH,) and obstacles:
+            messages = "; ".join(each.message for each in obstacles)
+            yield Violation(PATH, f"auto will run {kernel.name}: {messages}", obstacles[-1].hint)
         return
-    problems = [kernel_problem(run, facts, kernel) for kernel in VARLEN["flash_attn_varlen"]]
-    if all(problems) and not kernel_problem(run, facts, "torch_varlen"):
-        message = f"auto will run torch_varlen: {'; '.join(problems)}"
-        yield Violation(PATH, message, f"{INSTALL['flash']}, or set model.attn_backend to torch_varlen")
-
-
-def _is_hopper(facts: Facts) -> bool:
-    return bool(facts.gpus) and all(gpu.compute_capability[0] == HOPPER for gpu in facts.gpus or ())

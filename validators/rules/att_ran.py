@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -9,14 +10,7 @@ from validators.facts_rehearsal import DispatchFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.att import PATH, VARLEN
-
-EXPECTED = {
-    "flash_attn_varlen": VARLEN["flash_attn_varlen"],
-    "torch_varlen": ("torch_varlen",),
-    "flex": ("flex",),
-    "sdpa": ("sdpa",),
-}
+from validators.rules.att import PATH
 
 
 @rule("ATT002", "other-attention-ran", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
@@ -51,9 +45,9 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     if silent and not run.config.trainer.torch_compile:
         raise CannotTellError(f"{_blocks(silent)} did not report the attention kernel")
     requested = run.config.model.attn_backend
-    expected = EXPECTED.get(requested)
-    is_own = plan.kernels.value in ("triton", "fused")
-    if expected is not None and not is_own and dispatch.resolved not in expected:
+    expected = [kernel.name for kernel in attention_named(requested)]
+    is_own = plan.kernels.value in OWN_KERNELS
+    if requested != "auto" and not is_own and dispatch.resolved not in expected:
         message = f"{requested} was requested, but {dispatch.resolved} was resolved"
         yield Violation(PATH, message, "set model.attn_backend to auto, or to a kernel that runs here")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from neobert.install_hints import INSTALL
+from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.trackers.table import TRACKERS, requested
@@ -29,10 +29,7 @@ OLDEST = {
     "transformers": "5.17",
 }
 OLDEST_KERNELS = {
-    "flash-attn": ("2.8", INSTALL["flash"]),
-    "flash-attn-4": ("4.0.0", INSTALL["fused"]),
-    "liger-kernel": ("0.8", INSTALL["liger"]),
-    "quack-kernels": ("0.6", INSTALL["fused"]),
+    package.name: (package.oldest, install_line(package)) for package in OPTIONAL_PACKAGES if package.oldest
 }
 """Optional packages with kernels: checked if installed and if the run trains on a GPU."""
 SHM_MIB_PER_PROCESS = 64

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from neobert.config.schema import RunConfig
 from neobert.families.table import requested_kernels, with_kernels
+from neobert.kernel_table import OWN_KERNELS
 from neobert.plan import Plan, build_plan
-from neobert.plan.kernels import OWN_KERNELS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

@@ -7,8 +7,8 @@ from dataclasses import replace
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import initial_weights, requested_kernels, requested_rows
+from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
-from neobert.plan.kernels import OWN_KERNELS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -17,8 +17,6 @@ from validators.thresholds import MEMORY_SHARE
 
 PROFILE_SHARE = 0.25
 IDLE_MEMORY_SHARE = 0.5
-FLASH_HEAD_MULTIPLE = 8
-FLASH_HEAD_LARGEST = 256
 CHECKPOINTING = "trainer.gradient_checkpointing"
 
 
@@ -135,11 +133,11 @@ def _heads(shape: ModelShape, *, on_gpu: bool) -> Violations:
     if shape.positions == "rotary" and size % 2:
         hint = "change model.hidden_size or model.num_attention_heads to make hidden_size / heads even"
         yield Violation(path, f"head size {size} is odd, but rotary positions need pairs", hint)
-    if on_gpu and (size % FLASH_HEAD_MULTIPLE or size > FLASH_HEAD_LARGEST):
-        limit = f"a multiple of {FLASH_HEAD_MULTIPLE} up to {FLASH_HEAD_LARGEST}"
+    kernels = attention_named("auto")
+    if on_gpu and not any(kernel.takes_head(size) for kernel in kernels):
         yield Violation(
             path,
-            f"head size {size} is not supported by the attention kernels ({limit})",
+            f"head size {size} is not supported by {', '.join(kernel.name for kernel in kernels)}",
             f"set {path} for a head size of 64 or 128, which the kernels are tuned for",
         )
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from neobert.config.schema.fields import (
     STRICT,
@@ -13,6 +13,14 @@ from neobert.config.schema.fields import (
     PositiveInt,
     key,
 )
+from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES
+
+if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
+    AttentionChoice = str
+    BlockChoice = str
+else:
+    AttentionChoice = Literal[ATTENTION_CHOICES]
+    BlockChoice = Literal[BLOCK_CHOICES]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +51,14 @@ class ModelConfig:
     )
     embedding_init_range: PositiveFloat = key(0.02, "Embeddings start uniform in plus or minus this.")
     decoder_init_range: PositiveFloat = key(0.02, "Linear layers start uniform in plus or minus this.")
-    attn_backend: Literal["auto", "flash_attn_varlen", "torch_varlen", "flex", "sdpa"] = key(
+    attn_backend: AttentionChoice = key(
         "auto",
         "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently. "
         "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is "
         "torch's flex_attention with a mask of documents.",
         affects="machine",
     )
-    kernel_backend: Literal["auto", "torch", "liger", "triton", "fused"] = key(
+    kernel_backend: BlockChoice = key(
         "auto",
         "Kernels of the blocks. auto takes, for packed bf16 training on CUDA with attn_backend auto, fused "
         "(quack-kernels, Hopper), else triton; elsewhere liger where it is installed, else torch.",

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from neobert.config.schema import ModelConfig
 from neobert.families.shape import Kept, ModelShape, ParameterCount
+from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
 
 def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
@@ -72,18 +73,7 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
     statistics = 2 + model.num_attention_heads
     gates = 3 if model.hidden_act == "swiglu" else 2
     return {
-        "fused": Kept(
-            6 * hidden + 3 * width,
-            statistics,
-            "a block keeps its two streams, qkv, the context, gate, up and their product, in bf16",
-            is_bf16=True,
-        ),
-        "triton": Kept(
-            8 * hidden + 2 * width,
-            statistics,
-            "a block keeps two streams, their norms, rotated qkv, the context, gate and up, in bf16",
-            is_bf16=True,
-        ),
+        **{name: _kept_by_own(BLOCKS[name], hidden, width, statistics) for name in OWN_KERNELS},
         "compiled": Kept(
             10 * hidden + gates * width,
             hidden,
@@ -95,3 +85,8 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
             "a block keeps what a compiled one does, the activated gate and each step of the norms in fp32",
         ),
     }
+
+
+def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) -> Kept:
+    values = kernel.kept_hidden * hidden + kernel.kept_width * width
+    return Kept(values, statistics, f"a block keeps {kernel.kept}", is_bf16=True)

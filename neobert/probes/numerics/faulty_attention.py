@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import cycle
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neobert.kernels import attention, flash4
+from neobert.kernel_table import block_attention
 from neobert.model import modeling_neobert
 from neobert.model.attention import Attend
 from neobert.probes.numerics.patching import Place, replaced
@@ -31,7 +32,9 @@ IN_MODEL: tuple[Place, ...] = (
     (modeling_neobert, "packed_attention"),
     (modeling_neobert, "padded_attention"),
 )
-IN_KERNELS: tuple[Place, ...] = ((attention, "run_forward"), (flash4, "run_forward"))
+IN_KERNELS: tuple[Place, ...] = tuple(
+    (import_module(kernel.block_module), "run_forward") for kernel in block_attention(row_length=0)
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 
 import torch
 
-from neobert.config import describe, replace
+from neobert.config import replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.kernel_table import ATTENTION_CHOICES, BLOCKS, AttentionKernel, BlockKernel, block_attention
 from neobert.objectives import StepKernels, resolve_step_kernels
-from neobert.objectives.step_kernels import obstacle_to_flash4
-from neobert.plan.kernels import OWN_KERNELS
-
-ATTENTION, BLOCKS = "model.attn_backend", "model.kernel_backend"
+from neobert.objectives.step_kernels import block_attention_error
 
 
 @dataclass(slots=True)
@@ -39,7 +37,7 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
     if not every or not config.datacollator.pack_sequences:
         return candidates
     for name, attention in nameable():
-        asked = replace(replace(config, BLOCKS, name), ATTENTION, attention)
+        asked = replace(replace(config, BlockKernel.KEY, name), AttentionKernel.KEY, attention)
         try:
             kernels = resolve_step_kernels(asked, device_type, dtype)
         except ProjectError as error:
@@ -47,16 +45,17 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
             continue
         candidates.add(kernels)
         if kernels.replace_blocks:
-            candidates.add(_with_attention(kernels, "triton_packed"))
-            if not obstacle_to_flash4():
-                candidates.add(_with_attention(kernels, "flash_attn_4"))
+            for kernel in block_attention(row_length=0):
+                if block_attention_error(kernel) is None:
+                    candidates.add(_with_attention(kernels, kernel.name))
     return candidates
 
 
 def nameable() -> list[tuple[str, str]]:
     """Return every pair of kernels and attention that a config can name."""
-    attentions = [name for name in describe(ATTENTION).choices if name != "auto"]
-    return [("torch", name) for name in attentions] + [(name, "auto") for name in ("liger", *OWN_KERNELS)]
+    attentions = [name for name in ATTENTION_CHOICES if name != "auto"]
+    blocks = [name for name in reversed(BLOCKS) if name != "torch"]
+    return [("torch", name) for name in attentions] + [(name, "auto") for name in blocks]
 
 
 def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:

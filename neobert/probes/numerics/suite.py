@@ -14,6 +14,7 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import row_length
+from neobert.kernel_table import ATTENTION
 from neobert.objectives import StepKernels
 from neobert.plan.vocabulary import vocabulary_rows
 from neobert.probes.numerics.comparison import finite
@@ -106,7 +107,8 @@ def _ways(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKern
     kinds = set()
     for kernels in found:
         yield kernels, False
-        can_compile = setting.device.type == "cuda" and kernels.attention not in ("sdpa", "flex")
+        is_single = ATTENTION[kernels.attention].program == "single"
+        can_compile = setting.device.type == "cuda" and is_single
         if can_compile and setting.config.datacollator.pack_sequences and kernels.name not in kinds:
             kinds.add(kernels.name)
             yield kernels, True

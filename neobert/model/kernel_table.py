@@ -1,0 +1,293 @@
+"""The table of kernels: what each of them needs, and what it does.
+
+The resolver, the planner, the rules and the probes read it; they differ only in how they find out what a
+machine has. Standard library only: `neobert/model/kernel_table.py` is a copy that travels in checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+Program = Literal["single", "compiled", "loop"]
+"""Attention over a packed run. `single`: one launch. `compiled`: one launch, always compiled by torch.
+`loop`: one call per segment, which is slow and cannot be part of a compiled graph."""
+
+UNBOUNDED = float("inf")
+HALF = ("bfloat16", "float16")
+ANY_DTYPE = (*HALF, "float32")
+
+
+class Package(NamedTuple):
+    """A distribution with kernels.
+
+    Attributes:
+        module: imports where the kernels can be used.
+        requirement: arguments of `pip install`.
+        oldest: oldest tested release; empty: not bounded.
+        extra: the extra of this project that installs it; empty: none.
+    """
+
+    name: str
+    module: str
+    requirement: str
+    oldest: str = ""
+    extra: str = ""
+
+
+TORCH = Package("torch", "torch", "'torch>=2.11'")
+TRITON = Package("triton", "triton", "triton")
+QUACK = Package("quack-kernels", "quack", "'quack-kernels>=0.6'", "0.6", "fused")
+FLASH_4 = Package("flash-attn-4", "flash_attn.cute.interface", "'flash-attn-4>=4.0.0b1'", "4.0.0", "fused")
+FLASH_3 = Package("flash-attn-3", "flash_attn_interface", "flash-attn-3")
+# It is built against the torch that is installed, hence no isolated build.
+FLASH_2 = Package("flash-attn", "flash_attn", "--no-build-isolation 'flash-attn>=2.8'", "2.8", "flash")
+LIGER = Package("liger-kernel", "liger_kernel", "'liger-kernel>=0.8'", "0.8", "liger")
+OPTIONAL_PACKAGES = (FLASH_2, FLASH_3, QUACK, FLASH_4, LIGER, TRITON)
+
+
+def install_line(package: Package) -> str:
+    """Return the command that installs a package, with the others of its extra."""
+    together = [each for each in OPTIONAL_PACKAGES if each.extra == package.extra != ""] or [package]
+    return " ".join(["pip install", *(each.requirement for each in together)])
+
+
+class Gpu(NamedTuple):
+    """A GPU as messages name it, and its compute capability."""
+
+    label: str
+    capability: tuple[int, int]
+
+
+class Environment(NamedTuple):
+    """Where a kernel is to run.
+
+    Attributes:
+        device: "cuda" or "cpu".
+        dtype: the type that is computed in, one of `ANY_DTYPE`.
+        head_size: channels of a head; None: not known.
+        gpus: all of them have to be able to run the kernel; empty: not known.
+    """
+
+    device: str
+    dtype: str
+    head_size: float | None = None
+    gpus: tuple[Gpu, ...] = ()
+
+
+class Obstacle(NamedTuple):
+    """Why a kernel cannot run, and the edit or command that helps."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Kernel:
+    """What a kernel needs.
+
+    Attributes:
+        head_multiple, largest_head: sizes of heads that it takes, in channels.
+        majors: first and last major compute capability; None: any.
+    """
+
+    KEY: ClassVar[str]
+
+    name: str
+    packages: tuple[Package, ...] = ()
+    needs_cuda: bool = True
+    dtypes: tuple[str, ...] = HALF
+    head_multiple: int = 1
+    largest_head: float = UNBOUNDED
+    majors: tuple[int, int] | None = None
+
+    def obstacle(
+        self, environment: Environment, is_missing: Callable[[Package], bool] = lambda _: False
+    ) -> Obstacle | None:
+        """Return the first reason why the kernel cannot run, or None. By default all packages are there."""
+        to_auto = f"set {self.KEY} to auto"
+        if self.needs_cuda and environment.device != "cuda":
+            return Obstacle(
+                f"{self.name} needs CUDA, but the run uses the {environment.device.upper()}", to_auto
+            )
+        if environment.dtype not in self.dtypes:
+            message = (
+                f"{self.name} needs {' or '.join(self.dtypes)}, but the run computes in {environment.dtype}"
+            )
+            return Obstacle(message, f"set trainer.mixed_precision to bf16, or {self.KEY} to auto")
+        message = self._limit_of_heads(environment.head_size) or self._limit_of_gpus(environment.gpus)
+        if message:
+            return Obstacle(f"{self.name} {message}", to_auto)
+        for package in filter(is_missing, self.packages):
+            message = f"{self.name} needs {package.name}, which is not installed"
+            return Obstacle(message, f"{install_line(package)}, or {to_auto}")
+        return None
+
+    def takes_head(self, size: float) -> bool:
+        """Return whether heads of this many channels are supported."""
+        return size % self.head_multiple == 0 and size <= self.largest_head
+
+    def _limit_of_heads(self, size: float | None) -> str:
+        if size is None or self.takes_head(size):
+            return ""
+        if self.head_multiple == self.largest_head:
+            return f"needs a head size of {self.largest_head:g}, but the model's is {size:g}"
+        limit = f"multiples of {self.head_multiple} up to {self.largest_head:g}"
+        return f"needs a head size in {limit}, but the model's is {size:g}"
+
+    def _limit_of_gpus(self, gpus: tuple[Gpu, ...]) -> str:
+        first, last = self.majors or (0, UNBOUNDED)
+        for gpu in gpus:
+            major, minor = gpu.capability
+            if not first <= major <= last:
+                needed = f"{first}.x" if first == last else f"{first}.x to {last}.x"
+                return f"needs compute capability {needed}, but {gpu.label} has {major}.{minor}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AttentionKernel(Kernel):
+    """Attention within the segments of a packed run.
+
+    Attributes:
+        loader: module and function; a leading dot is a file of `neobert/model`.
+        is_varlen: the function takes (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen); else it makes
+            one that takes (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
+        arguments: names of its first arguments, checked where releases differ.
+        group: the value of the key that stands for this kernel among several.
+        is_automatic: auto may take it.
+        is_deterministic: gradients repeat to the last bit on a GPU.
+        block_module: the same attention in the layout of this project's blocks.
+        longest_row: blocks take another attention, if there is one, for rows of more tokens.
+    """
+
+    KEY = "model.attn_backend"
+
+    loader: str = ""
+    is_varlen: bool = True
+    arguments: tuple[str, ...] = ()
+    program: Program = "single"
+    group: str = ""
+    is_automatic: bool = False
+    is_deterministic: bool = False
+    block_module: str = ""
+    longest_row: float = UNBOUNDED
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BlockKernel(Kernel):
+    """Norms, products and activations of the blocks.
+
+    Attributes:
+        replaces_blocks: runs in place of the model's blocks in training, with an attention of its own.
+        keys: keys of the config with the values that it needs.
+        width_multiple: divides the hidden size and the feed-forward width.
+        compiles: can be part of a compiled graph.
+        overlaps_exchange: gradients may be exchanged between ranks while its backward pass runs.
+        kept_hidden, kept_width: bf16 values per token that a block keeps for its backward pass, in multiples
+            of the hidden size and of the feed-forward width; `kept` names them.
+    """
+
+    KEY = "model.kernel_backend"
+
+    replaces_blocks: bool = False
+    keys: tuple[tuple[str, object], ...] = ()
+    width_multiple: int = 1
+    compiles: bool = True
+    overlaps_exchange: bool = True
+    kept_hidden: int = 0
+    kept_width: int = 0
+    kept: str = ""
+
+
+FLASH = "flash_attn_varlen"
+TORCH_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
+
+# Rows are in the order in which `auto` tries them; sdpa is what remains where none of them runs.
+_ATTENTION = (
+    AttentionKernel(
+        name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,
+        is_deterministic=True, block_module="neobert.kernels.attention", longest_row=2048,
+    ),
+    AttentionKernel(
+        name="flash_attn_4", packages=(FLASH_4,), majors=(9, 10), head_multiple=8, largest_head=128,
+        loader=".flash4:flash4_varlen", group=FLASH,
+        is_automatic=True, block_module="neobert.kernels.flash4",
+    ),
+    AttentionKernel(
+        name="flash_attn_3", packages=(FLASH_3,), majors=(9, 9), head_multiple=8, largest_head=256,
+        loader="flash_attn_interface:flash_attn_varlen_func", group=FLASH,
+        is_automatic=True,
+    ),
+    AttentionKernel(
+        name="flash_attn_2", packages=(FLASH_2,), majors=(8, 12), head_multiple=8, largest_head=256,
+        loader="flash_attn:flash_attn_varlen_func", group=FLASH,
+        is_automatic=True,
+    ),
+    AttentionKernel(
+        name="torch_varlen", packages=(TORCH,), majors=(8, 12), head_multiple=8, largest_head=256,
+        loader="torch.nn.attention.varlen:varlen_attn", arguments=TORCH_ARGUMENTS, is_automatic=True,
+    ),
+    AttentionKernel(
+        name="flex", packages=(TRITON,), dtypes=ANY_DTYPE, loader=".flex:flex_in_documents", is_varlen=False,
+        program="compiled", is_deterministic=True,
+    ),
+    AttentionKernel(
+        name="sdpa", needs_cuda=False, dtypes=ANY_DTYPE, loader=".attention:segmented_sdpa",
+        is_varlen=False, program="loop",
+    ),
+)  # fmt: skip
+
+_OWN_KEYS = (
+    ("model.attn_backend", "auto"),
+    ("datacollator.pack_sequences", True),
+    ("trainer.masked_logits_only_loss", True),
+    ("trainer.gradient_checkpointing", False),
+    ("model.rope", True),
+    ("model.rms_norm", True),
+    ("model.hidden_act", "swiglu"),
+)
+_BLOCKS = (
+    # Products of `fused` wait for multiprocessors that NCCL holds, so it exchanges after its backward pass.
+    BlockKernel(
+        name="fused", packages=(TRITON, QUACK), dtypes=HALF[:1], majors=(9, 9), head_multiple=64,
+        largest_head=64, replaces_blocks=True, keys=_OWN_KEYS, width_multiple=64, overlaps_exchange=False,
+        kept_hidden=6, kept_width=3,
+        kept="its two streams, qkv, the context, gate, up and their product, in bf16",
+    ),
+    BlockKernel(
+        name="triton", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,
+        replaces_blocks=True, keys=_OWN_KEYS, kept_hidden=8, kept_width=2,
+        kept="two streams, their norms, rotated qkv, the context, gate and up, in bf16",
+    ),
+    BlockKernel(name="liger", packages=(LIGER,), dtypes=ANY_DTYPE, compiles=False),
+    BlockKernel(name="torch", packages=(TORCH,), needs_cuda=False, dtypes=ANY_DTYPE),
+)  # fmt: skip
+
+ATTENTION = {kernel.name: kernel for kernel in _ATTENTION}
+BLOCKS = {kernel.name: kernel for kernel in _BLOCKS}
+OWN_KERNELS = tuple(name for name, kernel in BLOCKS.items() if kernel.replaces_blocks)
+BLOCK_CHOICES = ("auto", *reversed(BLOCKS))
+
+
+def attention_named(choice: str) -> tuple[AttentionKernel, ...]:
+    """Return the kernels that a value of `model.attn_backend` stands for, in the order of preference."""
+    return tuple(
+        kernel
+        for kernel in ATTENTION.values()
+        if kernel.loader
+        and (choice in (kernel.name, kernel.group) or (choice == "auto" and kernel.is_automatic))
+    )
+
+
+ATTENTION_CHOICES = tuple(
+    dict.fromkeys(["auto", *(kernel.group or kernel.name for kernel in _ATTENTION if kernel.loader)])
+)
+"""Values of `model.attn_backend`."""
+
+
+def block_attention(row_length: int) -> tuple[AttentionKernel, ...]:
+    """Return the attention kernels of this project's blocks, the best for rows of this length first."""
+    kernels = [kernel for kernel in _ATTENTION if kernel.block_module]
+    return tuple(sorted(kernels, key=lambda kernel: row_length > kernel.longest_row))

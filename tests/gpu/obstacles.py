@@ -1,0 +1,20 @@
+"""Why kernels cannot run on this machine's GPU, for marks that skip."""
+
+from __future__ import annotations
+
+import torch
+
+from neobert.config import from_dict
+from neobert.kernel_table import ATTENTION
+from neobert.objectives.step_kernels import block_attention_error, block_error
+
+
+def fused_obstacle(hidden_size: int = 768, heads: int = 12, intermediate_size: int = 3072) -> str:
+    """Return why the fused blocks cannot run a model of this shape; empty where they can."""
+    shape = {"hidden_size": hidden_size, "num_attention_heads": heads, "intermediate_size": intermediate_size}
+    return str(block_error("fused", from_dict({"model": shape}), "cuda", torch.bfloat16) or "")
+
+
+def flash4_obstacle() -> str:
+    """Return why FlashAttention 4 cannot run in the blocks; empty where it can."""
+    return str(block_attention_error(ATTENTION["flash_attn_4"]) or "")
