@@ -4,10 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= runs/demo
+BRIEFLY := trainer.max_steps=40 trainer.save_steps=20 trainer.output_dir=run scheduler.warmup_steps=2
 SOURCES := neobert launcher profiles validators tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-fast test-faults mutation test-gpu lint format docs bench bench-gpu clean
+.PHONY: help setup setup-dev demo unit test test-faults test-wheel mutation test-gpu lint format docs bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -33,15 +34,24 @@ setup-dev: $(VENV)/.installed-dev ## The same with what tests and linters need
 demo: setup ## Train a small encoder on the Python documentation, guarded, on any machine
 	$(BIN)/neobert-launch train --profile cpu-demo --resume auto --set trainer.output_dir=$(DEMO_DIR)
 
+unit: setup-dev ## The tests without child processes, network or torch (a minute)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q --unit
+
 test: setup-dev ## All tests that need no GPU
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
-
-test-fast: setup-dev ## Without the whole-command tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m 'not e2e'
 
 test-faults: setup-dev ## All fault tests, and 200 kills at random times
 	$(BIN)/python -m pytest -q tests/faults
 	$(BIN)/python -m tests.faults.random_kills --kills 200
+
+test-wheel: ## Build the wheel, install it into a clean environment, train a little outside the checkout
+	rm -rf dist build/wheel
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	mkdir build/wheel/empty && cd build/wheel/empty && ../bin/neobert-launch --help > help.txt \
+	  && ../bin/neobert-launch plan --profile h200-prod && ../bin/neobert-launch lint $(CURDIR)/examples/real-text.yaml \
+	  && ../bin/neobert-launch train --profile cpu-demo $(BRIEFLY)
 
 mutation: setup-dev ## Edit each comparison of rules and probes: the share of edits that a test notices
 	$(BIN)/python -m tests.mutation
@@ -49,9 +59,10 @@ mutation: setup-dev ## Edit each comparison of rules and probes: the share of ed
 test-gpu: setup-dev ## The tests of a CUDA device
 	$(BIN)/python -m pytest -q tests/gpu
 
-lint: setup-dev ## Style, types, import contracts, shipped configs
+lint: setup-dev ## Style, spelling, types, import contracts, shipped configs
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/codespell $(SOURCES) .github docs examples *.md Makefile pyproject.toml
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m profiles.lock --check

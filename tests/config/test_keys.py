@@ -91,6 +91,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.child
 def test_importing_the_configuration_loads_no_pydantic_yaml_or_torch() -> None:
     assert not loaded_by("import neobert.config") & {
         "pydantic",
@@ -102,6 +103,7 @@ def test_importing_the_configuration_loads_no_pydantic_yaml_or_torch() -> None:
     }
 
 
+@pytest.mark.child
 def test_resolving_a_run_loads_no_torch_and_not_all_of_pydantic() -> None:
     statement = "from profiles.registry import resolve_run; resolve_run('a100-prod')"
     modules = loaded_by(statement)

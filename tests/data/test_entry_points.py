@@ -34,6 +34,7 @@ def run(module: str, *arguments: object, error_file: Path | None = None) -> subp
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
     child = run("prepare", resolved(configure, tmp_path, dataset__eval_samples=20))
     assert child.returncode == 0, child.stderr
@@ -41,6 +42,7 @@ def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_an_error_is_a_file_for_the_parent_that_asked_and_else_text(configure: Configure, tmp_path):
     error_file = tmp_path / "error.json"
     config = resolved(configure, tmp_path, dataset__path="/nowhere/at/all")
@@ -97,6 +99,7 @@ def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_train_tokenizer_writes_a_folder_that_loads(configure: Configure, tmp_path):
     config = resolved(configure, tmp_path, tokenizer__path=None, tokenizer__vocab_size=100)
     child = run("train_tokenizer", config, tmp_path / "out")
@@ -129,6 +132,7 @@ def run_program(how: str, text: str, tmp_path: Path) -> subprocess.CompletedProc
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("how", "message"),
     [("stdin", "<stdin> is no file"), ("file", "ended before they had begun")],
@@ -145,6 +149,7 @@ def test_a_program_that_no_process_can_import_is_told_so(how, message, configure
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_program_from_standard_input_prepares_by_itself(configure: Configure, tmp_path):
     alone = resolved(configure, tmp_path, dataset__num_proc=1)
     child = run_program("stdin", PROGRAM.format(resolved=str(alone)), tmp_path)

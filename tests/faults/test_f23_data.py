@@ -13,7 +13,7 @@ import pytest
 from launcher.cli import app
 from tests.training.conftest import write_corpus
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 Judge = Callable[..., dict[str, dict[str, Any]]]
 
 

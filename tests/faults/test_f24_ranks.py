@@ -19,7 +19,7 @@ from validators.facts_run import DistributedFacts
 from validators.finding import CheckResult, Level, Status
 from validators.planning import plan_run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 ROOT = Path(__file__).parents[2]
 RUN = resolve_run("cpu-demo", overrides=["distributed.nproc_per_node=2"])
 Judged = dict[str, CheckResult]

@@ -120,6 +120,7 @@ def test_torchrun_gets_the_rest(command: Callable[..., Any]) -> None:
     assert words[words.index("--max-restarts") + 1] == "1"
 
 
+@pytest.mark.child
 def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[..., Any]) -> None:
     answer = command("train", "-p", "cpu-demo", "--resume", "40")
     assert answer.code == 1

@@ -169,6 +169,7 @@ def test_a_baseline_that_is_no_report_is_refused(
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_two_real_arms_and_a_planted_slowdown(
     run_child: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_two_real_arms_and_a_planted_slowdown(
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_an_arm_that_cannot_be_built_says_why(run_child: Callable[..., Any]) -> None:
     broken = ("--b-set", "model.attn_backend=flash_attn_varlen", "--steps", "16", "--trim", "4")
     answer = run_child(*DEMO, *broken)

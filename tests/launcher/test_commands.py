@@ -157,6 +157,7 @@ sys.exit(1)
 """
 
 
+@pytest.mark.child
 def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretended: Any) -> None:
     pretended(REPORTS)
     answer = command("data", "prepare", "-p", "cpu-demo", *JSON)
@@ -164,6 +165,7 @@ def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretende
     assert "train.tokens  12,345" in command("data", "prepare", "-p", "cpu-demo").out
 
 
+@pytest.mark.child
 def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretended: Any) -> None:
     pretended(REPORTS)
     words = ("tokenizer", "train", "-p", "cpu-demo", "--output", "tok")
@@ -190,6 +192,7 @@ def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretend
         ),
     ],
 )
+@pytest.mark.child
 def test_what_the_child_refuses_is_told_once(
     program: str, code: int, says: str, command: Callable[..., Any], pretended: Any
 ) -> None:

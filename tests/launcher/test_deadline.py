@@ -48,6 +48,7 @@ def test_the_earliest_end_counts(
     assert bool(found and found.verdict) == (profile == SMOKE and expected == 4600)
 
 
+@pytest.mark.child
 def test_a_limit_counts_from_the_command_and_not_from_the_end_of_its_checks(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,6 +229,7 @@ def test_a_place_that_cannot_be(place: str, command: Callable[..., Any], run_fil
         assert (answer.code, finding["code"], finding["path"]) == (1, "unusable-path", "trainer.output_dir")
 
 
+@pytest.mark.child
 def test_text_in_a_home_of_nobody_is_not_there(command: Callable[..., Any], run_file: Any) -> None:
     path = run_file("profile: cpu-demo\ndataset: {name: null, path: ~nobody-of-this-name/text}\n")
     answer = command("preflight", "-c", path, "--level", "host")
@@ -272,6 +273,7 @@ def test_a_file_that_cannot_be_looked_at_keeps_no_other_from_being_judged(
     assert (answer.code, "CFG011" in answer.out, "CFG001" in answer.out) == (2, True, True)
 
 
+@pytest.mark.child
 def test_a_name_that_the_locale_lacks_is_told(
     run_child: Callable[..., Any], run_file: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_a_name_that_the_locale_lacks_is_told(
 
 
 @pytest.mark.parametrize("words", [["--help"], ["plan", "-p", "cpu-demo"]])
+@pytest.mark.child
 def test_a_full_standard_output_is_told(words: list[str], run_child: Callable[..., Any]) -> None:
     with Path("/dev/full").open("wb") as full:
         answer = run_child(*words, stdout=full)
@@ -291,12 +294,14 @@ def test_a_full_standard_output_is_told(words: list[str], run_child: Callable[..
     assert "No space left on device [output-failed]" in answer.err
 
 
+@pytest.mark.child
 def test_what_cannot_be_said_at_all_still_has_its_code(run_child: Callable[..., Any]) -> None:
     with Path("/dev/full").open("wb") as full:
         assert run_child("plann", stdout=full, stderr=full).code == 2
 
 
 @pytest.mark.parametrize("output_format", ["text", "json", "sarif"])
+@pytest.mark.child
 def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path: Path) -> None:
     foreign = tmp_path / "elsewhere" / "validators" / "__init__.py"
     foreign.parent.mkdir(parents=True)
@@ -311,6 +316,7 @@ def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path
     assert f"validators comes from {foreign} [HST006]" in answer.stderr
 
 
+@pytest.mark.child
 def test_a_reader_of_help_that_goes_away_is_no_error(run_child: Callable[..., Any]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -21,6 +21,8 @@ from launcher.process.signal_forwarding import STOPS, Forwarder, StoppedEarlyErr
 from launcher.process.trainer_process import start, wait
 from launcher.run.summary import Ending
 
+pytestmark = pytest.mark.child
+
 OUTLIVES_SIGNALS = (
     "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
 )

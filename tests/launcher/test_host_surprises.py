@@ -26,6 +26,7 @@ def refuse_with(code: int) -> Any:
     return allocate
 
 
+@pytest.mark.child
 def test_a_preflight_finds_the_quota_the_clock_and_the_file(
     command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ def test_the_cuda_of_torch_is_read_as_text(line: str, expected: str, tmp_path: P
     assert isinstance(software.cuda_of_torch(), str)
 
 
+@pytest.mark.child
 def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(
     command: Any, tmp_path: Path
 ) -> None:

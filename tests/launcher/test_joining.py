@@ -151,6 +151,7 @@ def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., An
     assert "--rdzv-endpoint HOST:PORT" in answer.err
 
 
+@pytest.mark.child
 def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no receipt"):
         wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
@@ -170,6 +171,7 @@ def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pyt
     assert levels.longest_s() == before_s + 700
 
 
+@pytest.mark.child
 def test_a_receipt_from_before_the_job_lets_nobody_begin(command: Callable[..., Any], tmp_path: Path) -> None:
     answer = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json")
     digest, now_s = answer.json["config_hash"], int(time.time())
@@ -212,6 +214,7 @@ def waited(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return folders
 
 
+@pytest.mark.child
 def test_the_second_node_is_as_strict_as_the_first(command: Callable[..., Any], waited: list[Path]) -> None:
     assert "nobody came" in command(*JOIN, *WARNED).err
     strict = command(*JOIN, *WARNED, "--strict")
@@ -220,6 +223,7 @@ def test_the_second_node_is_as_strict_as_the_first(command: Callable[..., Any], 
     assert len(waited) == 1
 
 
+@pytest.mark.child
 def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
     command: Callable[..., Any], waited: list[Path]
 ) -> None:
@@ -238,6 +242,7 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
 FIRST = ("train", *TWO_NODES, "--nnodes", "2", "--node-rank", "0", "--master-addr", "a", "--resume", "auto")
 
 
+@pytest.mark.child
 def test_the_second_node_plans_with_what_the_receipt_has_measured(
     command: Callable[..., Any], waited: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +282,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return looks
 
 
+@pytest.mark.child
 def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked(
     command: Callable[..., Any], seen: list[bool]
 ) -> None:
@@ -289,6 +295,7 @@ def test_a_run_that_is_queued_again_has_no_receipt_until_it_is_checked(
 
 
 @pytest.mark.parametrize("named", ["run", "run/receipt.json", "../{here}/run"])
+@pytest.mark.child
 def test_a_receipt_that_the_launch_goes_by_stays(
     named: str, command: Callable[..., Any], seen: list[bool], tmp_path: Path
 ) -> None:
@@ -297,6 +304,7 @@ def test_a_receipt_that_the_launch_goes_by_stays(
     assert seen == [False, True, True, True]
 
 
+@pytest.mark.child
 def test_another_run_s_receipt_stays(command: Callable[..., Any], seen: list[bool]) -> None:
     command(*FIRST)
     before = RECEIPT.read_bytes()
@@ -306,6 +314,7 @@ def test_another_run_s_receipt_stays(command: Callable[..., Any], seen: list[boo
     assert (moved / RECEIPT.name).read_bytes() == before
 
 
+@pytest.mark.child
 def test_a_receipt_in_a_folder_that_no_launch_made_stays(
     command: Callable[..., Any], seen: list[bool]
 ) -> None:
@@ -316,6 +325,7 @@ def test_a_receipt_in_a_folder_that_no_launch_made_stays(
     assert RECEIPT.exists()
 
 
+@pytest.mark.child
 def test_nodes_that_see_the_receipt_see_no_earlier_outcome(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seen: list[bool]
 ) -> None:

@@ -21,6 +21,7 @@ def _run_file() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("kernel", ["flash_attn_varlen", "flex"])
 @pytest.mark.parametrize("command", ["train", "preflight"])
 def test_a_kernel_of_gpus_is_refused_on_a_cpu(

@@ -24,6 +24,8 @@ from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
 from validators.finding import Level
 
+pytestmark = pytest.mark.child
+
 Run = Callable[..., Any]
 Measure = Callable[[Any], Any]
 JSON = ("--output-format", "json")

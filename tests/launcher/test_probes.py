@@ -57,6 +57,7 @@ def test_a_probe_that_throws_is_no_fact(error: Exception, record: str, subject: 
     assert facts.reason_missing("git") == record
 
 
+@pytest.mark.child
 def test_every_host_probe_answers_here(configured: Any, subject: Subject) -> None:
     facts = collect(HOST_PROBES, configured({"dataset.name": "builtin:python-docs"}))
     assert {record.name: record.status for record in facts.probes} == {
@@ -140,6 +141,7 @@ def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> Non
     assert told == ["measuring imports", "measuring gpu load"]
 
 
+@pytest.mark.child
 def test_no_probe_sees_what_another_one_tries_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty run directory is not occupied, and a clean checkout not dirty, for a trial of the disk."""
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
@@ -177,6 +179,7 @@ def test_heavy_probes_run_where_a_rule_asks_for_them() -> None:
     assert "distributed" not in groups("distributed")
 
 
+@pytest.mark.child
 def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
     """A grandchild in a session of its own, as torchrun's workers are."""
     script = "setsid sleep 60 & echo $! > grandchild; sleep 60"
@@ -199,6 +202,7 @@ raise KeyboardInterrupt
 """
 
 
+@pytest.mark.child
 def test_a_launcher_that_is_interrupted_leaves_no_child_behind(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED, str(told)], capture_output=True, check=False)
@@ -225,6 +229,7 @@ def test_a_launcher_that_is_interrupted_leaves_no_child_behind(tmp_path: Path) -
         ("exit 7", "exit 7"),
     ],
 )
+@pytest.mark.child
 def test_a_child_answers_with_one_object(script: str, expected: Any) -> None:
     if isinstance(expected, dict):
         assert child.ask_json(("sh", "-c", script), 5.0) == expected
@@ -277,6 +282,7 @@ def repository(folder: Path) -> Callable[..., None]:
     return run
 
 
+@pytest.mark.child
 def test_a_clean_tree_and_a_changed_one(subject: Subject, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -298,6 +304,7 @@ def test_a_clean_tree_and_a_changed_one(subject: Subject, tmp_path: Path) -> Non
     assert not probe_git(replace(at, diff_file=None)).diff_saved
 
 
+@pytest.mark.child
 def test_python_files_that_git_does_not_know_are_kept(subject: Subject, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
@@ -322,6 +329,7 @@ def test_python_files_that_git_does_not_know_are_kept(subject: Subject, tmp_path
     assert (tree / "new [ü].py").read_text(encoding="utf-8") == "y = 2\n"
 
 
+@pytest.mark.child
 def test_the_tree_is_that_of_the_code_where_git_keeps_it(subject: Subject, tmp_path: Path) -> None:
     code, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
     for folder in (code, elsewhere):
@@ -336,6 +344,7 @@ def test_the_tree_is_that_of_the_code_where_git_keeps_it(subject: Subject, tmp_p
     assert not probe_git(replace(at, code=elsewhere)).is_dirty
 
 
+@pytest.mark.child
 def test_code_that_git_ignores_says_nothing_of_its_repository(subject: Subject, tmp_path: Path) -> None:
     installed = tmp_path / ".venv" / "neobert"
     installed.mkdir(parents=True)
@@ -349,6 +358,7 @@ def test_code_that_git_ignores_says_nothing_of_its_repository(subject: Subject, 
     assert not probe_git(at).is_dirty
 
 
+@pytest.mark.child
 def test_a_tree_without_a_commit(subject: Subject, tmp_path: Path) -> None:
     repository(tmp_path)
     (tmp_path / "a.py").touch()
@@ -356,10 +366,12 @@ def test_a_tree_without_a_commit(subject: Subject, tmp_path: Path) -> None:
     assert (found.is_repository, found.sha, found.is_dirty) == (True, "", True)
 
 
+@pytest.mark.child
 def test_no_repository(subject: Subject) -> None:
     assert probe_git(subject) == git.NO_REPOSITORY
 
 
+@pytest.mark.child
 def test_no_git(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UnsupportedError, match="not installed"):

@@ -16,6 +16,8 @@ from launcher.probes import gpu_log, gpus, trials
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuProcessFacts, XidFacts
 
+pytestmark = pytest.mark.child
+
 SMI_TABLE = """\
 0, GPU-aaaa1111, NVIDIA A100-SXM4-80GB, 8.0, 81920, 4, 560.35
 1, GPU-bbbb2222, NVIDIA A100-SXM4-80GB, 8.0, 81920, 60000, 560.35

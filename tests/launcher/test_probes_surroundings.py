@@ -16,7 +16,6 @@ from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
 from launcher.run.time_limit import deadlines_of
 from neobert.errors import ProjectError
-from neobert.export import read_weights
 from profiles.registry import resolve_run
 
 
@@ -47,6 +46,7 @@ def test_a_server_of_ones_own_has_its_own_login(
     assert probe_tracker(subject).has_credentials
 
 
+@pytest.mark.child
 def test_the_trackers_server_is_asked_for_a_connection(
     configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +80,7 @@ def test_a_lead_that_is_no_number_is_named() -> None:
         probe_scheduler(environment)
 
 
+@pytest.mark.child
 def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_hub_names_are_looked_up_in_the_cache_first(tmp_path: Path) -> None:
     assert hub.is_available("datasets", "some/text", offline)
 
 
+@pytest.mark.child
 def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     nobody = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     with pytest.raises(IncompleteError, match="gave no answer"):
@@ -163,9 +165,12 @@ def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject)
         ("own.safetensors", ("own.safetensors",), ""),
     ],
 )
+@pytest.mark.child
 def test_weights_are_looked_for_where_the_trainer_looks(
     configured: Any, tmp_path: Path, name: str, files: tuple[str, ...], reason: str
 ) -> None:
+    from neobert.export import read_weights  # imports torch
+
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()

@@ -78,6 +78,7 @@ def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(
     assert list(topology.ranks) == expected
 
 
+@pytest.mark.child
 def test_modules_of_the_current_folder_do_not_hide_ours(tmp_path: Path) -> None:
     (tmp_path / "validators").mkdir()
     (tmp_path / "validators" / "__init__.py").touch()
@@ -228,6 +229,7 @@ def test_the_next_command_is_this_one_resumed(
     assert same_again(has_checkpoint=has_checkpoint) == f"neobert-launch train {expected}"
 
 
+@pytest.mark.child
 def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "import sys; print('out'); print('err', file=sys.stderr)"
     command = [

@@ -58,6 +58,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(f"document {n} of many words" for n in range(400)))
     run = {
@@ -86,11 +87,13 @@ def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, 
     assert not (tmp_path / "runs" / "tiny").exists()
 
 
+@pytest.mark.child
 def test_a_gpu_that_is_required_is_not_replaced_by_a_processor(subject: Subject) -> None:
     with pytest.raises(UnsupportedError, match="no GPU is visible"):
         probe_rehearsal(replace(subject, requires_gpu=True))
 
 
+@pytest.mark.child
 def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tmp_path: Path) -> None:
     planted("dies")
     with pytest.raises(IncompleteError, match="ended at: step 3 of 28; exit 5 / the model is not there"):
@@ -99,6 +102,7 @@ def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tm
 
 
 @pytest.mark.parametrize("code", ["NAN001", "SPK001"])
+@pytest.mark.child
 def test_a_run_that_stops_itself_for_its_loss_has_diverged(
     subject: Subject, planted: Any, tmp_path: Path, code: str
 ) -> None:
@@ -109,12 +113,14 @@ def test_a_run_that_stops_itself_for_its_loss_has_diverged(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.child
 def test_a_run_that_stops_for_another_error_has_told_nothing(subject: Subject, planted: Any) -> None:
     planted("EXP004")
     with pytest.raises(IncompleteError, match=r"step 3 of 28; it leapt \[EXP004\]; nowhere; give another"):
         probe_rehearsal(subject)
 
 
+@pytest.mark.child
 def test_a_child_that_hangs_is_killed(
     subject: Subject, planted: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -133,6 +139,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 @pytest.mark.parametrize("gets_further", [False, True])
+@pytest.mark.child
 def test_a_child_is_given_up_for_its_want_of_progress(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, gets_further: bool
 ) -> None:

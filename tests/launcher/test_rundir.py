@@ -37,6 +37,7 @@ def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.M
         pass
 
 
+@pytest.mark.child
 def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from launcher.probes.scheduler import probe_scheduler
 
+pytestmark = pytest.mark.child
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPT, FOR_NODES = EXAMPLES / "slurm.sbatch", EXAMPLES / "slurm-nodes.sbatch"
 SCRIPTS = pytest.mark.parametrize("script", [SCRIPT, FOR_NODES], ids=["node", "nodes"])

@@ -125,6 +125,7 @@ def test_stages_are_read() -> None:
         require_stages((1, 3), 3)
 
 
+@pytest.mark.child
 def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child: Callable[..., Any]) -> None:
     answer = run_child(*TRAIN, "--stages", "150,600", "--output-format", "json", fake="worse")
     assert answer.code == 93, answer.err

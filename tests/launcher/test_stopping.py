@@ -18,6 +18,8 @@ import pytest
 from launcher.cli.errors import STOPPED
 from launcher.process import json_child
 
+pytestmark = pytest.mark.child
+
 HERE = Path(__file__).parent
 PATIENCE_S = 60
 WITH_FAKE_CHILD = """

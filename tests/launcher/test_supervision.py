@@ -35,6 +35,8 @@ from launcher.rundir.stalls import Attention
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import ProjectError
 
+pytestmark = pytest.mark.child
+
 TIGHT = WatchdogConfig(
     start_limit_s=0.5, step_limit_s=0.5, learned_floor_s=0.5, grace_s=0.2, heartbeat_interval_s=0.1
 )

@@ -14,7 +14,7 @@ import pytest
 from launcher.process import trainer_process
 from launcher.process.trainer_process import Topology, trainer_command
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 PATIENCE_S = 120
 
 

@@ -174,6 +174,7 @@ def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(
     assert (told.code, told.json["findings"][0]["code"]) == (1, "not-writable")
 
 
+@pytest.mark.child
 def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerical, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
     monkeypatch.setattr(numerical, "NUMERICS_S", 0.3)
@@ -191,6 +192,7 @@ def test_probes_outlast_their_children() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_real_suite_passes_on_a_cpu(run_child: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(SMALL, encoding="utf-8")
     said = run_child("validate-gpu", "-c", tmp_path / "run.yaml", "--output-format", "json")

@@ -15,6 +15,8 @@ from launcher.probes.probe import UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.planning import plan_run
 
+pytestmark = pytest.mark.child
+
 RECORDED = json.loads(
     (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ SCRIPT = Path(__file__).parent / "sharded_ranks.py"
 
 
 @pytest.fixture(scope="module")
-def ended():
+def ended(warm_python):
     """Two ranks that say what they have done."""
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    torchrun = (warm_python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     command = [*torchrun, str(SCRIPT)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": warm_python}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
 
 

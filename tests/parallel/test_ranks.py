@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,23 @@ MICROBATCHES = 2
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory):
+def seen(tmp_path_factory, warm_python):
     """Say what came of a run; all of one rank happen in one process, all of two in another pair."""
     reports = {}
     for num_ranks, runs in ((1, ALONE), (2, SHARED)):
         folder = tmp_path_factory.mktemp(f"ranks{num_ranks}")
-        launch(folder, num_ranks, runs)
+        launch(warm_python, folder, num_ranks, runs)
         for number, options in enumerate(runs):
             reports[num_ranks, json.dumps(options, sort_keys=True)] = torch.load(folder / f"{number}.pt")
     return lambda num_ranks, **options: reports[num_ranks, json.dumps(options, sort_keys=True)]
 
 
-def launch(folder: Path, num_ranks: int, runs: list[dict[str, Any]]) -> None:
+def launch(python: str, folder: Path, num_ranks: int, runs: list[dict[str, Any]]) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    command = [sys.executable, *(torchrun if num_ranks > 1 else []), str(HERE / "ranks.py")]
+    command = [python, *(torchrun if num_ranks > 1 else []), str(HERE / "ranks.py")]
     ended = subprocess.run(
         [*command, str(folder), json.dumps(runs)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": python},
         capture_output=True,
         text=True,
         check=False,

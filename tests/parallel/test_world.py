@@ -71,11 +71,13 @@ def run_two(tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_others_wait_for_the_data_longer_than_for_a_step(run_two):
     assert run_two(RANK) == ["0", "1"]
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_gradients_are_exchanged_beside_the_backward_pass_or_all_at_once_behind_it(run_two):
     assert run_two(BUCKETS) == ["0 True 2 True", "0 False 1 True", "1 True 2 True", "1 False 1 True"]
 

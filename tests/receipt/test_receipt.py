@@ -157,6 +157,7 @@ def test_unknown_fields_are_a_refusal(tmp_path):
         read_receipt(tmp_path / "receipt.json")
 
 
+@pytest.mark.child
 def test_imports_nothing_heavy():
     code = "import sys, neobert.receipt; sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -70,6 +70,7 @@ def test_without_a_clip_no_logit_is_told(make_run, run, metrics):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_two_ranks_that_hold_parts_train_as_two_that_hold_all(make_run, exact):
     found = []
     for mode in ("replicated", "fsdp2"):

@@ -16,7 +16,7 @@ from neobert.errors import ERROR_FILE_ENV, read_error_file
 from neobert.runfiles.checkpoint import folders
 from neobert.train import unexpected
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 LONG = {"max_steps": 300, "save_steps": 23, "eval_steps": 50, "logging_steps": 10, "save_total_limit": 2}
 

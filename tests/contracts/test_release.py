@@ -1,0 +1,74 @@
+"""The version is written in one place, and workflows run what the Makefile has."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neobert import __version__
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+WORKFLOWS = {
+    path.name: yaml.safe_load(path.read_text("utf-8"))
+    for path in (ROOT / ".github" / "workflows").glob("*.yml")
+}
+
+
+def jobs_of(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(workflow["jobs"].values())
+
+
+def steps_of(workflow: dict[str, Any]) -> list[dict[str, Any]]:
+    return [step for job in jobs_of(workflow) for step in job["steps"]]
+
+
+def test_the_package_reads_its_version_from_the_code() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", __version__)
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    source = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
+    assert source.read_text("utf-8").count(f'__version__ = "{__version__}"') == 1
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_may_only_read_and_ends_in_time(name: str) -> None:
+    workflow = WORKFLOWS[name]
+    assert workflow["permissions"] == {"contents": "read"}
+    assert workflow["concurrency"]["cancel-in-progress"] is True
+    assert all(0 < job["timeout-minutes"] <= 120 for job in jobs_of(workflow))
+    assert not any("permissions" in job for job in jobs_of(workflow))
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_actions_are_pinned_to_a_major_version(name: str) -> None:
+    used = [step["uses"] for step in steps_of(WORKFLOWS[name]) if "uses" in step]
+    assert used
+    assert [each for each in used if not re.fullmatch(r"actions/(checkout|setup-python)@v\d+", each)] == []
+
+
+def test_workflows_run_targets_that_exist_and_all_that_a_change_must_pass() -> None:
+    run = {}
+    for name, workflow in WORKFLOWS.items():
+        lines = [step["run"] for step in steps_of(workflow) if "run" in step]
+        run[name] = {re.fullmatch(r"make PYTHON=python (.+)", line)[1] for line in lines}
+    (slow,) = WORKFLOWS["nightly.yml"]["jobs"].values()
+    nightly = set(slow["strategy"]["matrix"]["target"])
+    assert run == {
+        "ci.yml": {"lint", "unit", "test", "test-wheel"},
+        "nightly.yml": {"${{ matrix.target }}"},
+    }
+    assert nightly == {"test-faults", "mutation"}
+    assert [each for each in run["ci.yml"] | nightly if f"\n{each}: " not in MAKEFILE] == []
+
+
+def test_workflows_test_each_python_that_the_package_declares() -> None:
+    declared = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
+    tested = WORKFLOWS["ci.yml"]["jobs"]["tests"]["strategy"]["matrix"]["python-version"]
+    assert tested == declared

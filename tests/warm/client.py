@@ -1,0 +1,78 @@
+"""Stand-in for the interpreter: sends its arguments to the server of warm interpreters, and ends as the fork.
+
+Tests write it into a file of its own, after a line with the interpreter and one with the server's socket.
+Options other than `-P`, `-u`, `-m` and `-c` are for a real interpreter, and are run by one.
+"""
+
+# ruff: noqa: F821  REAL and SOCKET stand above
+import array
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
+
+
+def main() -> None:
+    arguments, flags = sys.argv[1:], set()
+    while arguments[:1] in (["-P"], ["-u"]):
+        flags.add(arguments.pop(0))
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-m", "-c")):
+        os.execv(REAL, [REAL, *sys.argv[1:]])
+    for number in FORWARDED:
+        signal.signal(number, remember)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.connect(SOCKET)
+    files = [int(name) for name in os.listdir("/proc/self/fd")]
+    files = sorted(number for number in files if number != server.fileno() and is_open(number))
+    request = {
+        "arguments": arguments,
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "flags": sorted(flags),
+        "files": files,
+    }
+    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
+    server.sendmsg([json.dumps(request).encode()], [rights] if files else [])
+    pid = int(server.recv(32))
+    forward_to(pid)
+    end_as(int(server.recv(32)))
+
+
+early: list[int] = []
+
+
+def remember(number: int, _: object) -> None:
+    early.append(number)
+
+
+def forward_to(pid: int) -> None:
+    def forward(number: int, _: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    for number in FORWARDED:
+        signal.signal(number, forward)
+    for number in early:
+        forward(number, None)
+
+
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def end_as(code: int) -> None:
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+main()

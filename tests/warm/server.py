@@ -1,0 +1,218 @@
+"""Server of warm interpreters: a process that has imported torch and the trainer, and forks for tests.
+
+    python -m tests.warm.server SOCKET CLIENT
+
+Importing takes up to eight seconds of a core; most children of tests compute for less than one. A client
+(`client.py`, which tests put in the place of `sys.executable`) sends its arguments, environment, folder and
+open files; the fork runs as that process would. The client ends as its fork ended, the fork with its client.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import gc
+import importlib
+import json
+import os
+import random
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import threading
+import traceback
+import warnings
+from typing import Any
+
+# What children import as they run, imported once.
+WARM = (
+    "launcher.cli",
+    "neobert.bench.arm",
+    "neobert.probes.distributed",
+    "neobert.rehearsal.fresh",
+    "neobert.rehearsal.resumed",
+    "neobert.training.session",
+    "torch.distributed.run",
+)
+MAX_MESSAGE_BYTES = 1 << 20
+MAX_FILES = 64
+
+
+class Server:
+    """Forks for its clients, waits for their forks, and ends the forks of clients that have gone."""
+
+    def __init__(self, path: str) -> None:
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(path)
+        self.listener.listen(64)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
+        self.selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self.close)
+        self.pids: dict[socket.socket, int] = {}
+
+    def serve(self) -> None:
+        while True:
+            for key, _ in self.selector.select():
+                key.data()
+
+    def close(self) -> None:
+        """End with the test runner, which holds the other end of standard input."""
+        for pid in self.pids.values():
+            _kill(pid)
+        os._exit(0)
+
+    def accept(self) -> None:
+        client, _ = self.listener.accept()
+        message, files = _receive(client)
+        if not message:
+            client.close()
+            return
+        pid = os.fork()
+        if not pid:
+            _become(json.loads(message), files)
+        for file in files:
+            os.close(file)
+        self.pids[client] = pid
+        client.send(b"%d" % pid)
+        pidfd = os.pidfd_open(pid)
+        self.selector.register(pidfd, selectors.EVENT_READ, lambda: self.ended(client, pidfd))
+        self.selector.register(client, selectors.EVENT_READ, lambda: self.gone(client))
+
+    def gone(self, client: socket.socket) -> None:
+        self.selector.unregister(client)
+        _kill(self.pids[client])
+
+    def ended(self, client: socket.socket, pidfd: int) -> None:
+        self.selector.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(self.pids.pop(client), 0)
+        if client in self.selector.get_map():
+            self.selector.unregister(client)
+            client.send(b"%d" % os.waitstatus_to_exitcode(status))
+        client.close()
+
+
+def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
+    room = socket.CMSG_SPACE(MAX_FILES * array.array("i").itemsize)
+    message, ancillary, _, _ = client.recvmsg(MAX_MESSAGE_BYTES, room)
+    files = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            files.frombytes(content)
+    return message, list(files)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    """Turn this fork into the process that the client was asked to be; does not return."""
+    os.setsid()
+    gc.freeze()
+    _take_files(files, request["files"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    random.seed()
+    sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
+    if "-u" in request["flags"] and sys.stdout:
+        sys.stdout.reconfigure(write_through=True)
+    code = _run(request["arguments"], is_safe="-P" in request["flags"])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 120  # as the interpreter itself ends
+    os._exit(code)
+
+
+def _take_files(files: list[int], numbers: list[int]) -> None:
+    """Give files the numbers that they have in the client; close all others."""
+    high = [os.dup2(file, 1000 + number) for file, number in zip(files, numbers, strict=True)]
+    os.closerange(0, 1000)
+    for file, number in zip(high, numbers, strict=True):
+        os.dup2(file, number, inheritable=True)
+    os.closerange(1000, 2000)
+
+
+def _stream(number: int, mode: str) -> Any:
+    """Open a standard stream as the interpreter does; None where the client has none."""
+    try:
+        return open(
+            number, mode, encoding="utf-8", errors=None if number < 2 else "backslashreplace", closefd=False
+        )
+    except OSError:
+        return None
+
+
+def _run(arguments: list[str], is_safe: bool) -> int:
+    """Run as the interpreter would; return the exit code."""
+    try:
+        try:
+            _run_program(arguments, is_safe)
+            code = 0
+        except SystemExit as end:
+            code = _code_of(end)
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        code = 130
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    return code
+
+
+def _run_program(arguments: list[str], is_safe: bool) -> None:
+    option, *rest = arguments
+    given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if option == "-m":
+        sys.argv, sys.path[:1] = rest, given if is_safe else [os.getcwd(), *given]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # it was imported before
+            _, spec, code = runpy._get_module_details(rest[0])
+        sys.argv[0] = spec.origin
+        _run_main(code, spec.origin, spec)
+    elif option == "-c":
+        sys.argv, sys.path[:1] = ["-c", *rest[1:]], given if is_safe else ["", *given]
+        _run_main(compile(rest[0], "<string>", "exec"), None, None)
+    else:
+        sys.argv, sys.path[:1] = arguments, [os.path.dirname(os.path.abspath(option)), *given]
+        with open(option, "rb") as file:
+            _run_main(compile(file.read(), option, "exec"), option, None)
+
+
+def _run_main(code: Any, file: str | None, spec: Any) -> None:
+    """Run code as `__main__`, which multiprocessing and pickle look up by that name."""
+    main = type(sys)("__main__")
+    main.__dict__.update(__builtins__=__builtins__, __spec__=spec)
+    if file:
+        main.__file__ = file
+    if spec:
+        main.__package__ = spec.parent
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _code_of(end: SystemExit) -> int:
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.executable = sys.argv[2]  # which modules keep as they are imported: children of forks are forks too
+    for module in WARM:
+        importlib.import_module(module)
+    Server(sys.argv[1]).serve()
