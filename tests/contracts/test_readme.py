@@ -27,7 +27,6 @@ def test_every_linked_file_exists() -> None:
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.child
 def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)

@@ -28,12 +28,12 @@ from typing import Any
 
 # What children import as they run, imported once.
 WARM = (
-    "launcher.cli",
+    "launcher.cli.app",
     "neobert.bench.arm",
-    "neobert.probes.distributed",
+    "neobert.probes.ranks.checks",
     "neobert.rehearsal.fresh",
     "neobert.rehearsal.resumed",
-    "neobert.training.session",
+    "neobert.training.loop.session",
     "torch.distributed.run",
 )
 MAX_MESSAGE_BYTES = 1 << 20
