@@ -18,6 +18,7 @@ def test_the_arms_differ_in_the_timing_alone():
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_dry_run_writes_a_figure(tmp_path):
     path = tmp_path / "timing-overhead.json"
     timing_overhead.main([str(path), "--tiny", "--rounds", "6"])

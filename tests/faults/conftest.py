@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -36,35 +35,27 @@ STEPS = {"max_steps": 12, "save_steps": 3, "eval_steps": 0, "logging_steps": 1}
 
 ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture(scope="session")
-def server():
-    """A process that has imported what the scripts need; one for all of them."""
-    command = [sys.executable, "-m", "tests.faults.server"]
-    serving = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with serving:
-        yield serving
+PATIENCE_S = 1200
 
 
 @pytest.fixture
-def report(tmp_path, server):
+def report(tmp_path, warm_python):
     """Run a script beside this file and return the JSON object that it prints."""
 
     def run_script(name, *arguments):
-        output, errors = tmp_path / f"{name}.out", tmp_path / f"{name}.err"
-        asked = {
-            "script": name,
-            "arguments": [*map(str, arguments)],
-            "output": str(output),
-            "errors": str(errors),
-            "folder": str(tmp_path),
-        }
-        server.stdin.write(json.dumps(asked) + "\n")
-        server.stdin.flush()
-        code = server.stdout.readline()
-        assert output.read_text(), (code, errors.read_text()[-3000:])
-        return json.loads(output.read_text())
+        command = [warm_python, "-m", f"tests.faults.{name}", *map(str, arguments)]
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        ended = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+        assert ended.stdout, (ended.returncode, ended.stderr[-3000:])
+        return json.loads(ended.stdout)
 
     return run_script
 

@@ -21,6 +21,7 @@ import selectors
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 import warnings
@@ -120,6 +121,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     random.seed()
+    tempfile.tempdir = None
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
     if "-u" in request["flags"] and sys.stdout:
         sys.stdout.reconfigure(write_through=True)
