@@ -1,6 +1,6 @@
 """Server of warm interpreters: a process that has imported torch and the trainer, and forks for tests.
 
-    python -m tests.warm.server SOCKET CLIENT
+    python -m tests.warm.server SOCKET CLIENT OWNER
 
 Importing takes up to eight seconds of a core; most children of tests compute for less than one. A client
 (`client.py`, which tests put in the place of `sys.executable`) sends its arguments, environment, folder and
@@ -25,6 +25,7 @@ import tempfile
 import threading
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 # What children import as they run, imported once.
@@ -44,13 +45,15 @@ MAX_FILES = 64
 class Server:
     """Forks for its clients, waits for their forks, and ends the forks of clients that have gone."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: Path, owner: int) -> None:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.bind(path)
+        bound = path.with_suffix(".bound")
+        self.listener.bind(str(bound))
         self.listener.listen(64)
+        bound.rename(path)
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
-        self.selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self.close)
+        self.selector.register(os.pidfd_open(owner), selectors.EVENT_READ, self.close)
         self.pids: dict[socket.socket, int] = {}
 
     def serve(self) -> None:
@@ -59,7 +62,7 @@ class Server:
                 key.data()
 
     def close(self) -> None:
-        """End with the test runner, which holds the other end of standard input."""
+        """End with the test run."""
         for pid in self.pids.values():
             _kill(pid)
         os._exit(0)
@@ -217,4 +220,4 @@ if __name__ == "__main__":
     sys.executable = sys.argv[2]  # which modules keep as they are imported: children of forks are forks too
     for module in WARM:
         importlib.import_module(module)
-    Server(sys.argv[1]).serve()
+    Server(Path(sys.argv[1]), int(sys.argv[3])).serve()

@@ -1,0 +1,73 @@
+"""The unit set, `pytest --unit`: tests without child processes, network or torch, and the guard of that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# The rooms of the unit set: what lies above the process boundary, without `e2e` and `child` tests.
+UNIT_ROOMS = ("config", "contracts", "facts", "launcher", "plan", "profiles", "receipt", "validators")
+NOT_UNIT = ("e2e", "child")
+FORBIDDEN_EVENTS = ("subprocess.Popen", "os.fork", "os.posix_spawn", "socket.connect")
+
+
+class UnitGuard:
+    """Forbids tests of the unit set to import torch, to start a process or to connect to anything."""
+
+    def __init__(self) -> None:
+        self.test: str | None = None
+        self.broken: list[str] = []
+        sys.addaudithook(self.audit)
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "import" and arguments[0] == "torch":
+            self.broken.append("imports torch")
+            raise ModuleNotFoundError("the unit set has no torch", name="torch")
+        if self.test is not None and event in FORBIDDEN_EVENTS:
+            self.broken.append(f"{event} {arguments[0]!r}")
+            raise RuntimeError(f"{self.test} is in the unit set and may not call {event}")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.test = item.nodeid
+        try:
+            return (yield)
+        finally:
+            self.test = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        self.broken.clear()
+        result = yield
+        if self.broken:  # code that catches every error must not hide it
+            pytest.fail(f"mark it `child`, or replace what it starts: {self.broken}")
+        return result
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--unit", action="store_true", help="only tests without child processes, network or torch"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.unit:
+        config.pluginmanager.register(UnitGuard())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    room = collection_path.relative_to(Path(__file__).parent).parts[:1]
+    is_out = config.option.unit and collection_path.is_dir() and room and room[0] not in UNIT_ROOMS
+    return True if is_out else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.option.unit:
+        return
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in NOT_UNIT)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
