@@ -86,7 +86,7 @@ def test_other_code(meet: Any) -> None:
 def test_other_weights_after_a_resume(meet: Any) -> None:
     _, checks = meet("other_weights")
     assert faults(checks).keys() == {"DST005"}
-    assert checks["DST005"].message.startswith("after a resume: rank 1")
+    assert checks["DST005"].message.startswith("after a resume: the weights of rank 1 differ")
 
 
 def test_a_mean_of_means(meet: Any) -> None:
