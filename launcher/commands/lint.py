@@ -12,10 +12,10 @@ import validators.rules  # noqa: F401  registers every rule
 from launcher.lint.discovery import Discovered, discover
 from launcher.report.formats import deliver
 from launcher.report.partial_checks import judged_as_read
-from launcher.report.report import COMMAND_LINE, Report, findings_of_error
+from launcher.report.report import Report, findings_of_error
 from launcher.terminal import console
 from launcher.terminal.table import columns
-from neobert.config import ConfigError
+from neobert.config import COMMAND_LINE, ConfigError
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable

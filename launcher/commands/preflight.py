@@ -8,14 +8,8 @@ from pathlib import Path
 from launcher.commands.devices import keep_to_its_device
 from launcher.commands.selection import Selection
 from launcher.io.files import require_writable, write_text
-from launcher.preflight.examination import (
-    Examination,
-    examine,
-    load_facts,
-    results_folder,
-    write_report,
-    write_results,
-)
+from launcher.preflight.examination import examine, load_facts, results_folder, write_report, write_results
+from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import default_levels, parse_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.report.formats import deliver

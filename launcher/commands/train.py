@@ -13,7 +13,8 @@ from typing import Any
 from launcher.commands.devices import keep_to_its_device
 from launcher.commands.selection import Selection
 from launcher.preflight.dry_run import judge_dry_run
-from launcher.preflight.examination import Examination, examine
+from launcher.preflight.examination import examine
+from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import measured_in, read_for, require_standing, require_unchanged

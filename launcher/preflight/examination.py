@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.io.files import absolute, make_folder, require_writable, write_json, write_text, writing
+from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import probes_for
 from launcher.preflight.receipts import carried, make_receipt
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
-from launcher.report.report import Report, report_of_run
+from launcher.report.report import report_of_run
 from launcher.terminal import console
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan import Measured, Plan
+from neobert.plan import Measured
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
@@ -30,26 +30,6 @@ ELSEWHERE = "name a folder that can be written to: --output DIR"
 DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """A run, what follows from it, what is true of the machine, and the report on all of it.
-
-    Attributes:
-        plan: with what a rehearsal measured, where there was one; `predicted` without.
-        unguarded: why the run may start whatever the report says; empty for a run that is guarded.
-        measured: by a rehearsal, of this examination or of that behind an earlier receipt.
-    """
-
-    run: ResolvedRun
-    plan: Plan
-    facts: Facts
-    levels: tuple[Level, ...]
-    report: Report
-    unguarded: str
-    predicted: Plan
-    measured: Measured | None
 
 
 def examine(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from launcher.preflight.examination import Examination
+from launcher.preflight.examined_run import Examination
 from launcher.preflight.rehearsal_view import measured_rows, text_rows
 from launcher.report.finding_text import finding_text
 from launcher.report.plan_view import decision_rows, plan_head

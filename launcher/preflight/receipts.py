@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from launcher.preflight.examined_run import Examination
 from neobert import __version__
 from neobert.config import to_dict
 from neobert.config.canonical import sha256
@@ -28,9 +29,6 @@ from validators.facts import Facts, ResumeFacts
 from validators.facts_io import record_of
 from validators.finding import CheckResult, Level, Status
 from validators.waivers import says_why
-
-if TYPE_CHECKING:
-    from launcher.preflight.examination import Examination
 
 JUDGED = (Status.PASS, Status.WARN)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 
-from launcher.report.report import COMMAND_LINE
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
+from neobert.config import COMMAND_LINE
 from neobert.printable import printable
 from validators.finding import Finding, Severity
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from launcher.report.partial_checks import JudgedConfigError
 from neobert.config.errors import ConfigError
-from neobert.config.nodes import COMMAND_LINE as COMMAND_LINE
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, ProjectError
 from validators.finding import CheckResult, Finding, Severity
 

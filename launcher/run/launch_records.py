@@ -15,7 +15,8 @@ from typing import Any
 import psutil
 
 from launcher.io.files import make_folder, write_bytes, write_json, write_text, writing
-from launcher.preflight.examination import DIFF, Examination, write_results
+from launcher.preflight.examination import DIFF, write_results
+from launcher.preflight.examined_run import Examination
 from launcher.preflight.receipts import code_version
 from launcher.rundir.directory import LOGS, MANIFEST, RESOLVED, after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json

@@ -16,7 +16,8 @@ import pytest
 
 from launcher.commands import train
 from launcher.commands.selection import Selection
-from launcher.preflight.examination import Examination, examine
+from launcher.preflight.examination import examine
+from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import QUICK
 from launcher.process.trainer_process import Topology
 from launcher.run import launch_records

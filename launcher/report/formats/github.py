@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from launcher.report.report import COMMAND_LINE, Report
+from launcher.report.report import Report
+from neobert.config import COMMAND_LINE
 from neobert.printable import printable
 from validators.finding import Finding, Severity
 

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 from launcher.report.formats.json import to_json
-from launcher.report.report import COMMAND_LINE, Report
+from launcher.report.report import Report
 from neobert import __version__
+from neobert.config import COMMAND_LINE
 from validators.finding import Finding, Severity
 from validators.rule import Rule
 

@@ -1,0 +1,107 @@
+"""Tokens per second of the real trainer, this commit against an earlier one, in turns on one GPU.
+
+    git worktree add /tmp/earlier COMMIT
+    python benchmarks/against_commit.py /tmp/earlier WORK_DIR --output DIR       # rows of 1024 and 4096
+    python benchmarks/against_commit.py /tmp/earlier WORK_DIR --rounds 1 --tiny  # a dry run on any machine
+
+Each turn is `trainer_throughput.py` of its own commit, in a process of its own; the first of each fills the
+compilers' caches and does not count. The value is the lower of the ratios of the two row lengths: the median
+of this commit over that of the earlier one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from measurement import write_measurement
+
+HERE = Path(__file__).resolve().parents[1]
+ROW_LENGTHS = (1024, 4096)
+LEAST_RATIO = 0.99
+
+
+def tokens_per_second(tree: Path, work: Path, row_length: int, options: list[str]) -> float:
+    """Run the trainer of a commit. Raises `RuntimeError` with its last output where it failed."""
+    script = tree / "benchmarks" / "trainer_throughput.py"
+    paths = [str(tree), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            str(script),
+            str(work),
+            "--row-length",
+            str(row_length),
+            "--output",
+            folder,
+        ]
+        done = subprocess.run(
+            [*command, *options],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        suffix = "" if row_length == ROW_LENGTHS[0] else f"-{row_length}"
+        figure = Path(folder, f"trainer-throughput{suffix}.json")
+        value = json.loads(figure.read_text())["value"] if figure.exists() else None
+    if value is None:
+        raise RuntimeError(f"{script}: {(done.stdout + done.stderr)[-3000:]}")
+    return float(value)
+
+
+def take_turns(
+    trees: dict[str, Path], work: Path, row_length: int, rounds: int, options: list[str]
+) -> dict[str, Any]:
+    """Measure both commits `rounds` times in turns, after one turn each that does not count."""
+    speeds: dict[str, list[float]] = {name: [] for name in trees}
+    for turn in range(rounds + 1):
+        for name, tree in trees.items():
+            speed = tokens_per_second(tree, work / name, row_length, options)
+            print(f"rows of {row_length}, turn {turn}: {name} {speed:,.0f} tokens/s", flush=True)
+            if turn:
+                speeds[name].append(speed)
+    before, after = (statistics.median(speeds[name]) for name in ("before", "after"))
+    return {"tokens_per_sec": speeds, "ratio": after / before}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("earlier", type=Path, help="a checkout of the earlier commit")
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--row-length", type=int, action="append", choices=ROW_LENGTHS, help="only this one")
+    parser.add_argument("--kernels", default="fused")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    chosen = parser.parse_args()
+    trees = {"before": chosen.earlier.resolve(), "after": HERE}
+    options = ["--kernels", chosen.kernels, "--steps", str(chosen.steps), *["--tiny"] * chosen.tiny]
+    lengths = chosen.row_length or ROW_LENGTHS
+    results = {
+        str(length): take_turns(trees, chosen.work.resolve(), length, chosen.rounds, options)
+        for length in lengths
+    }
+    lowest = min(result["ratio"] for result in results.values())
+    print(f"lowest ratio {lowest:.4f}")
+    if chosen.output:
+        write_measurement(
+            chosen.output / "refactor-throughput.json",
+            lowest,
+            "tokens/s over that of the earlier commit, lowest of the row lengths",
+            LEAST_RATIO,
+            results,
+        )
+
+
+if __name__ == "__main__":
+    main()
