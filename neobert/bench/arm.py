@@ -84,14 +84,14 @@ class Arm:
 
     def turn(self, count: int) -> dict[str, Any]:
         """Do steps and time them from an idle device to an idle device; then measure the peak."""
-        progress, flops = self.trainer.progress, self.trainer.flops
+        progress, flops = self.trainer.progress, self.trainer.state.flops
         tokens = progress.tokens_total
         seconds = self._advance(count)
         return {
             "steps": count,
             "seconds": seconds,
             "tokens": progress.tokens_total - tokens,
-            "flops": self.trainer.flops - flops,
+            "flops": self.trainer.state.flops - flops,
             "peak_flops_per_s": self._peak(),
         }
 
@@ -104,7 +104,7 @@ class Arm:
             "means": means,
             "parts_of_step": parts_of_step(means),
             "memory": memory_fields(self._world.device) | allocator_fields(self._world.device),
-            "recompiles": self.trainer.recompiles,
+            "recompiles": self.trainer.state.recompiles,
         }
 
     @contextmanager

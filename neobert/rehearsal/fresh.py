@@ -178,7 +178,7 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
         "mfu": None if None in mfus else math.fsum(mfus) / len(mfus),
         "data_wait_share": sum(row["perf/data_wait_share"] for row in lines) / len(lines),
         "line_step_times_s": times_s,
-        "recompiles": trainer.recompiles,
+        "recompiles": trainer.state.recompiles,
     }
 
 

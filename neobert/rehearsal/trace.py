@@ -77,7 +77,7 @@ class Trace:
         self._lines.append(
             {
                 "step": trainer.progress.step,
-                "learning_rate": trainer.last_learning_rate,
+                "learning_rate": trainer.state.learning_rate,
                 "schedule_position": trainer.scheduler.last_epoch,
                 "cursor": trainer.progress.cursor.to_dict(),
                 "tokens_total": trainer.progress.tokens_total,

@@ -35,13 +35,13 @@ POLL_S = 0.05
 @contextmanager
 def aside(trainer: Trainer) -> Iterator[None]:
     """Do work in the block that the run does not count: generators, times and gradients are as before."""
-    generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.flops
+    generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.state.flops
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
     try:
         yield
     finally:
         trainer.optimizer.zero_grad(set_to_none=True)
-        trainer.stopwatch, trainer.flops = stopwatch, flops
+        trainer.stopwatch, trainer.state.flops = stopwatch, flops
         restore_random_state(generators)
 
 

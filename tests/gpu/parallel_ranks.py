@@ -38,8 +38,7 @@ def run(run_dir: Path) -> None:
             run_step(trainer)
             torch.cuda.set_sync_debug_mode("default")
             losses.append(trainer.progress.loss.take())
-        trainer.progress.row = {}
-        evaluate(trainer)
+        evaluated = evaluate(trainer)
         trainer.guard.check_weights(trainer.task.model, WARM_UP + STEPS)
         compare_replicas(trainer)
     finally:
@@ -47,11 +46,11 @@ def run(run_dir: Path) -> None:
     state = world.full_state(trainer.task.model)
     report = {
         "losses": losses,
-        "grad_norm": float(trainer.last_grad_norm),
-        "eval_loss": trainer.progress.row["eval/loss"],
+        "grad_norm": float(trainer.state.grad_norm),
+        "eval_loss": evaluated["eval/loss"],
         "graph_breaks": dict(counters["graph_break"]),
         "compiled_late": counters["stats"]["unique_graphs"] - graphs,
-        "are_replicas_equal": DIVERGING not in trainer.warnings,
+        "are_replicas_equal": DIVERGING not in trainer.state.warnings,
         "num_weights": sum(each.numel() for each in state.values()),
         "dtypes": sorted({str(each.dtype) for each in state.values()}),
     }

@@ -28,11 +28,12 @@ from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, StepKernels, packed_encoder
 from neobert.objectives.packed_encoder import KernelObjective
-from neobert.optim import build_optimizer
+from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.train import leave
 from neobert.training.guards.finite import FiniteGuard
 from neobert.training.loop import steps
+from neobert.training.state.train_state import TrainState
 from neobert.training.telemetry.stopwatch import Stopwatch
 
 VOCAB, STEPS, HEADS, PER_STEP = 61, 3, 2, 4
@@ -163,6 +164,7 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
         stopwatch=Stopwatch(world.device),
         guard=FiniteGuard(world.device, folder / "bad.json", 1, world.add_up),
         progress=SimpleNamespace(step=0),
+        state=TrainState(progress=None),
         task=SimpleNamespace(
             objective=objective,
             model=objective.model,
@@ -193,11 +195,10 @@ def run_steps(trainer: SimpleNamespace, options: Options) -> dict[str, Any]:
         steps.judge_and_clip(trainer, [], loss_sum, num_targets)
         if step == 0:
             seen["gradients"] = whole_gradients(trainer)
-        trainer.optimizer.found_inf = torch.zeros(())  # as the guard sets it on a GPU
-        trainer.optimizer.step()
+        step_unless(torch.tensor(False), trainer.optimizer)  # as on a GPU
         trainer.optimizer.zero_grad(set_to_none=True)
         seen["losses"].append(loss_sum.item() / num_targets)
-        seen["norms"].append(trainer.last_grad_norm.item())
+        seen["norms"].append(trainer.state.grad_norm.item())
         seen["weight_norms"].append(trainer.world.weight_norm(trainer.module).item())
     counters = torch._dynamo.utils.counters
     return {**seen, "graphs": counters["stats"]["unique_graphs"], "breaks": dict(counters["graph_break"])}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +13,7 @@ from neobert.objectives import MaskedLMObjective
 from neobert.runfiles.checkpoint import folders
 from neobert.training.guards.degradation import GROWN_LINES, WINDOW_LINES, DegradationWatch
 from neobert.training.loop.signals import StopRequested
+from neobert.training.state.train_state import TrainState
 
 ALONE = SimpleNamespace(sum_over_ranks=list)
 
@@ -26,20 +26,17 @@ def observe():
         trainer = SimpleNamespace(
             config=SimpleNamespace(guard=GuardConfig(on_degradation=on_degradation)),
             task=SimpleNamespace(
-                attention_kernel="sdpa", attention_ran={0: "sdpa"}, read_retries=lambda: trainer.read_retries
+                attention_kernel="sdpa",
+                attention_ran={0: "sdpa"},
+                read_retries=lambda: trainer.state.read_retries,
             ),
             progress=SimpleNamespace(step=0),
             world=world,
-            warnings=Counter(),
-            warning_messages={},
-            recompiles=None,
-            kernel_fallbacks=0,
-            read_retries=None,
-            failure=None,
+            state=TrainState(progress=None),
         )
         watch = DegradationWatch()
         for number, line in enumerate(lines, 1):
-            trainer.recompiles, trainer.read_retries = line.get("recompiles"), line.get("retries")
+            trainer.state.recompiles, trainer.state.read_retries = line.get("recompiles"), line.get("retries")
             trainer.task.attention_ran = {0: line.get("ran", "sdpa")}
             watch(trainer, None)
             try:
@@ -57,20 +54,20 @@ def recompiles(*counts):
 
 def test_flat_counters_stop_nothing(observe):
     trainer, stopped_at = observe(recompiles(None, 0, *[0] * 50))
-    assert (stopped_at, trainer.warnings, trainer.failure) == (None, {}, None)
+    assert (stopped_at, trainer.state.warnings, trainer.state.failure) == (None, {}, None)
 
 
 def test_two_lines_of_growth_are_a_first_evaluation_and_a_first_clip(observe):
     trainer, stopped_at = observe(recompiles(0, 4, 4, 6, *[6] * 50))
     assert stopped_at is None
-    assert trainer.warnings == {"recompiles": 2}
+    assert trainer.state.warnings == {"recompiles": 2}
 
 
 def test_the_third_growth_stops_with_a_checkpoint_and_names_the_counter(observe):
     trainer, stopped_at = observe(recompiles(0, 1, 1, 2, 2, 3))
     assert stopped_at == 6
-    assert (trainer.failure.code, trainer.failure.exit_code) == ("DGR001", 4)
-    assert trainer.failure.message == "recompiles grew to 3, in 3 of the last 20 logging lines"
+    assert (trainer.state.failure.code, trainer.state.failure.exit_code) == ("DGR001", 4)
+    assert trainer.state.failure.message == "recompiles grew to 3, in 3 of the last 20 logging lines"
 
 
 def test_growth_that_lies_further_back_than_the_window_is_forgotten(observe):
@@ -82,7 +79,7 @@ def test_growth_that_lies_further_back_than_the_window_is_forgotten(observe):
 def test_retried_reads_are_logged_and_end_nothing(observe, caplog):
     trainer, stopped_at = observe([{"retries": count} for count in range(6)])
     assert stopped_at is None
-    assert trainer.warnings == {"read_retries": 5}
+    assert trainer.state.warnings == {"read_retries": 5}
     assert "read_retries grew by 1 to 5" in caplog.text
 
 
@@ -94,8 +91,8 @@ def test_a_counter_of_another_rank_stops_this_one_too(observe):
 
 def test_a_smoke_run_is_only_warned(observe):
     trainer, stopped_at = observe(recompiles(*range(9)), on_degradation="warn")
-    assert (stopped_at, trainer.failure) == (None, None)
-    assert trainer.warnings == {"recompiles": 8}
+    assert (stopped_at, trainer.state.failure) == (None, None)
+    assert trainer.state.warnings == {"recompiles": 8}
 
 
 @pytest.fixture

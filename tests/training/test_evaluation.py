@@ -14,6 +14,7 @@ from neobert.runfiles.phases import Pulse
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
 from neobert.tasks.pretraining.spec import METRICS
 from neobert.training.loop.evaluation import evaluate
+from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import Journal
 from neobert.training.telemetry.metrics import _clip_fields, describe
@@ -36,6 +37,7 @@ def trainer_over(batches) -> Trainer:
     )
     return SimpleNamespace(
         progress=SimpleNamespace(step=4),
+        state=TrainState(progress=None),
         world=alone,
         module=Scores(),
         signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),

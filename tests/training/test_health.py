@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +19,7 @@ from neobert.training.guards.health import (
     HealthWatch,
 )
 from neobert.training.loop.hooks import StepReport
+from neobert.training.state.train_state import TrainState
 
 MIB = 2**20
 
@@ -30,8 +30,7 @@ def observe(monkeypatch):
 
     def run(lines):
         trainer = SimpleNamespace(
-            warnings=Counter(),
-            warning_messages={},
+            state=TrainState(progress=None),
             world=SimpleNamespace(device=torch.device("cpu")),
             progress=SimpleNamespace(step=0),
         )
@@ -45,7 +44,7 @@ def observe(monkeypatch):
                 "memory/alloc_retries": told["retries"],
             }
             watch(trainer, StepReport(0, metrics))
-        return dict(trainer.warnings)
+        return dict(trainer.state.warnings)
 
     return run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from neobert.training.guards.plateau import PlateauWatch
 from neobert.training.loop.hooks import StepReport
+from neobert.training.state.train_state import TrainState
 
 EVERY = 25
 
@@ -72,10 +72,10 @@ def test_lines_without_a_target_say_nothing():
 
 
 def test_the_warning_is_logged_and_counted(caplog):
-    trainer = SimpleNamespace(warnings=Counter(), warning_messages={}, progress=SimpleNamespace(step=0))
+    trainer = SimpleNamespace(state=TrainState(progress=None), progress=SimpleNamespace(step=0))
     watch = PlateauWatch(EVERY)
     for step in range(EVERY, 1100, EVERY):
         trainer.progress.step = step
         watch(trainer, StepReport(step, {"train/loss": 4.0}))
-    assert trainer.warnings == {"loss_plateau": 1}
+    assert trainer.state.warnings == {"loss_plateau": 1}
     assert "step 1025: loss plateau over steps 25 to 1,025: mean loss 4.0000" in caplog.text

@@ -65,7 +65,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "loss_window": {"num_targets": progress.loss.num_targets},
         "mean_loss": trainer.guard.mean_loss,
         "row": None if progress.row is None else dict(progress.row),
-        "trained_s": trainer.trained_s,
+        "trained_s": trainer.state.trained_s,
         "learning_rate": trainer.scheduler.get_last_lr()[0],
         "identity": dict(trainer.task.identity),
         "world_size": trainer.world.size,

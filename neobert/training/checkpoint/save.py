@@ -159,7 +159,7 @@ class Saver:
         if draft is not None:
             self.num_saves += 1
             trainer.progress.saved_step = draft.step
-            trainer.mark_saved(draft.taken_at_s)
+            trainer.state.saved_at_s = draft.taken_at_s
             written_s, stalled_s = self.writes_s[-1], self.stalls_s[-1]
             words = "saved checkpoint %d in %.1f s, for which training stood still %.3f s"
             log.info(words, draft.step, written_s, stalled_s)

@@ -41,9 +41,9 @@ class DegradationWatch:
 
     def __call__(self, trainer: Trainer, _report: StepReport) -> None:
         """Update this rank's counters, and warn of those that grew, added up over the ranks."""
-        trainer.kernel_fallbacks += count_fallbacks(trainer.task)
-        trainer.read_retries = trainer.task.read_retries()
-        own = [trainer.recompiles, trainer.kernel_fallbacks, trainer.read_retries]
+        trainer.state.kernel_fallbacks += count_fallbacks(trainer.task)
+        trainer.state.read_retries = trainer.task.read_retries()
+        own = [trainer.state.recompiles, trainer.state.kernel_fallbacks, trainer.state.read_retries]
         totals = trainer.world.sum_over_ranks([count or 0 for count in own])
         for name, total in zip(COUNTERS, totals, strict=True):
             grown = total - self._totals[name]
@@ -55,7 +55,7 @@ class DegradationWatch:
     def enforce(self, trainer: Trainer, _report: StepReport) -> None:
         """Raise `StopRequested` on all ranks where a counter keeps growing. A hook of the last stage."""
         if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
-            trainer.failure = _error(trainer.progress.step, growing)
+            trainer.state.failure = _error(trainer.progress.step, growing)
             raise StopRequested
 
     def _growing(self) -> Iterator[str]:

@@ -40,7 +40,9 @@ class DirectoryWatch:
         if found != trainer.run_dir:
             log.warning("the run directory %s is now %s: saving there and stopping", trainer.run_dir, found)
             trainer.run_dir = found
-            trainer.failure = None if found == self._run_dir else moved_error(self._run_dir, found, step)
+            trainer.state.failure = (
+                None if found == self._run_dir else moved_error(self._run_dir, found, step)
+            )
             trainer.signals.request(signal.SIGTERM)
         if trainer.signals.requested is None and (trainer.run_dir / HALT).exists():
             log.info("%s asks the run to stop", trainer.run_dir / HALT)

@@ -60,9 +60,9 @@ class CompilationWatch:
         self._log = CompilationLog()
 
     def __call__(self, trainer: Trainer, _report: StepReport) -> None:
-        """Add to `trainer.recompiles`, which the heartbeat repeats."""
+        """Count late compilations in `trainer.state`, which the heartbeat repeats."""
         step, compiled = trainer.progress.step, self._log.take()
         late = compiled if step > self._settled_step else []
-        trainer.recompiles = (trainer.recompiles or 0) + len(late)
+        trainer.state.recompiles = (trainer.state.recompiles or 0) + len(late)
         for each in late:
             log.warning("step %d: %s was compiled after warm-up: %s", step, each.function, each.reason)

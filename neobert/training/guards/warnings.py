@@ -11,6 +11,6 @@ log = logging.getLogger(__name__)
 
 def warn(trainer: Trainer, name: str, message: str) -> None:
     """Log a warning and count it; the heartbeat carries the newest message of each name."""
-    trainer.warnings[name] += 1
-    trainer.warning_messages[name] = f"step {trainer.progress.step}: {message}"
-    log.warning("%s", trainer.warning_messages[name])
+    trainer.state.warnings[name] += 1
+    trainer.state.warning_messages[name] = f"step {trainer.progress.step}: {message}"
+    log.warning("%s", trainer.state.warning_messages[name])

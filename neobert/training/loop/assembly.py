@@ -31,6 +31,7 @@ from neobert.training.guards.finite import FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.task import Task
 from neobert.training.state.progress import LossWindow, Progress
+from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
 
@@ -96,7 +97,7 @@ def build_trainer(
         optimizer=optimizer,
         scheduler=build_scheduler(optimizer, config),
         batches=task.batches(progress.cursor),
-        progress=progress,
+        state=TrainState(progress=progress),
         signals=signals,
         stopwatch=Stopwatch(world.device, BREAKDOWN if config.trainer.timing_breakdown else ALWAYS),
         guard=FiniteGuard(

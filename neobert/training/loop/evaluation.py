@@ -37,8 +37,8 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
             step = trainer.progress.step
             log.warning("step %d: the evaluation's %s is not finite: %s", step, metric, value)
         found[name] = value if is_number else None
-    trainer.evaluation_s = time.perf_counter() - started_s
-    return found | {"time/evaluation_ms": trainer.evaluation_s * 1000}
+    trainer.state.evaluation_s = time.perf_counter() - started_s
+    return found | {"time/evaluation_ms": trainer.state.evaluation_s * 1000}
 
 
 def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:

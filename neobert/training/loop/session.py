@@ -217,8 +217,8 @@ def train(
             trainer.pulse.enter(SAVE)
             save(trainer, heartbeat, saver, directory)
             saver.finish(trainer, is_complete=is_complete)
-            if trainer.failure is not None and not is_complete:
-                raise trainer.failure
+            if trainer.state.failure is not None and not is_complete:
+                raise trainer.state.failure
             saver.close()
         except Exception:
             saver.close()

@@ -94,7 +94,7 @@ def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
     ]
     num_targets, num_tokens, flops, *votes = trainer.world.sum_over_ranks(own + trainer.signals.votes)
     trainer.signals.obey(votes)
-    trainer.flops += flops
+    trainer.state.flops += flops
     return num_targets, num_tokens
 
 
@@ -124,12 +124,12 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
     if trainer.config.trainer.gradient_clipping is not None:
         limit = trainer.config.trainer.gradient_clipping
         clip_grads_with_norm_(trainer.module.parameters(), limit, grad_norm)
-    trainer.last_grad_norm = grad_norm
+    trainer.state.grad_norm = grad_norm
 
 
 def update(trainer: Trainer, last_batch: Batch) -> None:
     """Step optimizer and schedule, and hold attention logits down where that is due."""
-    trainer.last_learning_rate = trainer.scheduler.get_last_lr()[0]
+    trainer.state.learning_rate = trainer.scheduler.get_last_lr()[0]
     step_unless(trainer.guard.verdict, trainer.optimizer)
     clip = trainer.qk_clip
     if clip is not None and clip.is_due(trainer.progress.step + 1):

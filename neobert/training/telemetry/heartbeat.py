@@ -108,7 +108,7 @@ class Heartbeat:
 
 def _told(trainer: Trainer) -> Line:
     """Return what only the loop's own thread may look at."""
-    progress, reading, world = trainer.progress, trainer.reading, trainer.world
+    progress, reading, world = trainer.progress, trainer.state.last_metrics, trainer.world
     return {
         "max_steps": trainer.max_steps,
         "tokens_total": progress.tokens_total,
@@ -121,11 +121,11 @@ def _told(trainer: Trainer) -> Line:
         "gpu_mem_peak_percent": peak_percent(world.device),
         "attention_kernel": summarize(trainer.task.attention_ran),
         "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
-        "recompiles": trainer.recompiles,
-        "kernel_fallbacks": trainer.kernel_fallbacks,
-        "read_retries": trainer.read_retries,
-        "warnings": dict(trainer.warnings),
-        "warning_messages": dict(trainer.warning_messages),
+        "recompiles": trainer.state.recompiles,
+        "kernel_fallbacks": trainer.state.kernel_fallbacks,
+        "read_retries": trainer.state.read_retries,
+        "warnings": dict(trainer.state.warnings),
+        "warning_messages": dict(trainer.state.warning_messages),
         "data_wait_ms": reading.data_wait_ms,
         "data_wait_p50_ms": reading.data_wait_p50_ms,
         "data_wait_p95_ms": reading.data_wait_p95_ms,
@@ -135,17 +135,17 @@ def _told(trainer: Trainer) -> Line:
 
 def _eta_s(trainer: Trainer) -> float | None:
     """Return how long the steps that are left take, and the evaluations, once one was seen."""
-    step, step_time_s = trainer.progress.step, trainer.reading.step_time_s
+    step, step_time_s = trainer.progress.step, trainer.state.last_metrics.step_time_s
     if step_time_s is None:
         return None
-    evaluations_s = evaluations_after(step, trainer.config.trainer) * trainer.evaluation_s
+    evaluations_s = evaluations_after(step, trainer.config.trainer) * trainer.state.evaluation_s
     return (trainer.max_steps - step) * step_time_s + evaluations_s
 
 
 def _at_risk(trainer: Trainer | None) -> Line:
     if trainer is None:
         return dict.fromkeys(("last_checkpoint_step", "last_checkpoint_age_s", "work_at_risk_min"))
-    unsaved_s, saved_step = time.monotonic() - trainer.saved_at_s, trainer.progress.saved_step
+    unsaved_s, saved_step = time.monotonic() - trainer.state.saved_at_s, trainer.progress.saved_step
     return {
         "last_checkpoint_step": saved_step,
         "last_checkpoint_age_s": None if saved_step is None else unsaved_s,

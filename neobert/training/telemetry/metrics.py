@@ -12,7 +12,8 @@ from neobert.optim.qk_clip import QKClip
 from neobert.tasks import Metric, metrics_of
 from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
-from neobert.training.state.trainer import Reading, Trainer
+from neobert.training.state.train_state import LastMetrics
+from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import Journal
 from neobert.training.telemetry.memory import allocator_fields
 from neobert.training.telemetry.stopwatch import Times
@@ -45,19 +46,19 @@ class TrainingLog:
         weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
         trainer.guard.check()
         self._check_targets(trainer)
-        loss, grad_norm = trainer.progress.loss.take(), float(trainer.last_grad_norm)
+        loss, grad_norm = trainer.progress.loss.take(), float(trainer.state.grad_norm)
         times = trainer.stopwatch.read()
-        trainer.reading = self._reading(trainer, times, loss, grad_norm)
+        trainer.state.last_metrics = self._reading(trainer, times, loss, grad_norm)
         self._note(trainer)
         return (
             fields(trainer, float(weight_norm))
-            | self._times(times, trainer.reading)
+            | self._times(times, trainer.state.last_metrics)
             | allocator_fields(trainer.world.device)
         )
 
     def _note(self, trainer: Trainer) -> None:
         """Remember what the next line is counted from."""
-        self._step, self._flops = trainer.progress.step, trainer.flops
+        self._step, self._flops = trainer.progress.step, trainer.state.flops
         self._tokens = trainer.progress.tokens_total
 
     def _check_targets(self, trainer: Trainer) -> None:
@@ -74,12 +75,12 @@ class TrainingLog:
                 EXIT_DO_NOT_REQUEUE,
             )
 
-    def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> Reading:
+    def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> LastMetrics:
         waits_ms = [step.get("data_wait", 0.0) for step in times.steps]
-        flops_per_s = (trainer.flops - self._flops) / times.elapsed_s
-        return Reading(
+        flops_per_s = (trainer.state.flops - self._flops) / times.elapsed_s
+        return LastMetrics(
             loss=loss if math.isfinite(loss) else None,
-            learning_rate=trainer.last_learning_rate,
+            learning_rate=trainer.state.learning_rate,
             grad_norm=grad_norm,
             tokens_per_second=(trainer.progress.tokens_total - self._tokens) / times.elapsed_s,
             mfu=None if self._peak_flops is None else flops_per_s / self._peak_flops,
@@ -89,7 +90,7 @@ class TrainingLog:
             step_time_s=times.elapsed_s / (trainer.progress.step - self._step),
         )
 
-    def _times(self, times: Times, reading: Reading) -> dict[str, float]:
+    def _times(self, times: Times, reading: LastMetrics) -> dict[str, float]:
         """Return the milliseconds of a step and, where the run asked for it, of each of its parts."""
         step_ms = reading.step_time_s * 1000
         told = {
@@ -108,7 +109,7 @@ class TrainingLog:
 
 def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
     """Name what was read as a line of metrics does."""
-    reading, progress = trainer.reading, trainer.progress
+    reading, progress = trainer.state.last_metrics, trainer.progress
     return {
         LOSS: reading.loss,
         "train/learning_rate": reading.learning_rate,
@@ -118,9 +119,9 @@ def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
         "train/tokens_total": progress.tokens_total,
         "train/epoch": trainer.task.epoch(progress),
         "perf/mfu": reading.mfu,
-        "perf/recompiles": trainer.recompiles,
-        "perf/kernel_fallbacks": trainer.kernel_fallbacks,
-        "data/read_retries": trainer.read_retries,
+        "perf/recompiles": trainer.state.recompiles,
+        "perf/kernel_fallbacks": trainer.state.kernel_fallbacks,
+        "data/read_retries": trainer.state.read_retries,
         **_clip_fields(trainer.qk_clip),
     }
 
