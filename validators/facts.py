@@ -1,18 +1,32 @@
 """Facts: measurements of this machine, repository and data. Frozen; saved as JSON and replayed from it.
 
 A group is None if its probe could not measure it; `probes` has the reason. Rules read facts and never probe.
+Other modules declare the groups; a static check does not import these 50 dataclasses.
 Sizes are in MiB, times in seconds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLoadFacts, GpuLogFacts
-from validators.facts_num import DeviceFacts, NumericsFacts
-from validators.facts_rehearsal import RehearsalFacts
-from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
+if TYPE_CHECKING:
+    from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLoadFacts, GpuLogFacts
+    from validators.facts_host import (
+        DataFacts,
+        DiskFacts,
+        GitFacts,
+        HostFacts,
+        OutputFacts,
+        ResumeFacts,
+        SchedulerFacts,
+        SoftwareFacts,
+        TrackerFacts,
+    )
+    from validators.facts_num import DeviceFacts, NumericsFacts
+    from validators.facts_rehearsal import RehearsalFacts
+    from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
+
 
 SCHEMA_VERSION = 1
 FOREIGN_TREE = "model_checkpoints"
@@ -27,187 +41,6 @@ class ProbeRecord:
     status: Literal["ok", "unsupported", "incomplete", "timeout"]
     reason: str = ""
     duration_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoftwareFacts:
-    """Interpreter and distributions. `shadowed` maps a module of this project to the file that shadows it.
-
-    `torch_cuda`: CUDA version of the torch build; empty for a CPU-only build.
-    """
-
-    python: str
-    packages: dict[str, str]
-    pinned: dict[str, str]
-    shadowed: dict[str, str]
-    torch_cuda: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GitFacts:
-    """State of the run's working tree."""
-
-    is_repository: bool
-    sha: str
-    is_dirty: bool
-    diff_sha256: str
-    diff_saved: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccelerateFileFacts:
-    """Config file written by `accelerate config`. `is_named`: set in ACCELERATE_CONFIG_FILE.
-
-    `error` is the reason why the file could not be read; the other values are then empty.
-    """
-
-    path: str
-    is_named: bool
-    distributed_type: str = ""
-    fsdp_version: str = ""
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
-    """Memory, CPUs, limits and clock of this host.
-
-    Attributes:
-        clock_behind_s: seconds by which the clock is earlier than the newest file of this installation.
-        is_clock_synchronized: as reported by the kernel; None if it does not report it.
-        accelerate_file: config file of accelerate that users may expect to apply.
-    """
-
-    hostname: str
-    cpu_count: int
-    ram_total_mib: int
-    ram_available_mib: int
-    shm_free_mib: int
-    open_files_limit: int
-    environment: dict[str, str]
-    clock_behind_s: float = 0.0
-    is_clock_synchronized: bool | None = None
-    accelerate_file: AccelerateFileFacts | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskFacts:
-    """File system of output_dir, tested with a write, a sync and a rename.
-
-    `reservation` is the attempt to reserve the size of one checkpoint, which a quota can reject despite free
-    space. Some file systems cannot reserve space; file systems in memory are not tested.
-    """
-
-    path: str
-    filesystem: str
-    free_mib: int
-    free_inodes: int
-    is_writable: bool
-    rename_works: bool
-    fsync_works: bool
-    error: str = ""
-    reservation: Literal["done", "refused", "unsupported", "not tried"] = "not tried"
-    reservation_error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFacts:
-    """Existing content of output_dir. `num_set_aside`: checkpoints that were moved aside under other names.
-
-    `foreign_checkpoint`: newest folder of an earlier trainer's `model_checkpoints/<step>`, or empty.
-    """
-
-    path: str
-    exists: bool
-    is_directory: bool
-    is_empty: bool
-    config_digest: str
-    checkpoint_steps: tuple[int, ...]
-    num_set_aside: int = 0
-    foreign_checkpoint: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeFacts:
-    """Checkpoint that the run would resume from.
-
-    Attributes:
-        structural_differences: model and data keys that differ, with both values.
-        passed_by: newer checkpoints that failed verification, each with its step and the reason.
-        alternative: newest verified checkpoint in the selected folder or in the run's own, if `selector` does
-            not resolve to one; or empty.
-        learning_rate: of the next step, under the schedule of the checkpoint; None without one.
-        is_elsewhere: whether `target` is outside `trainer.output_dir`.
-        way_out: fix for `reason` if the checkpoint itself is intact; or empty.
-    """
-
-    selector: str
-    target: str
-    exists: bool
-    is_verified: bool
-    reason: str
-    step: int
-    structural_differences: tuple[str, ...]
-    passed_by: tuple[str, ...] = ()
-    alternative: str = ""
-    learning_rate: float | None = None
-    is_elsewhere: bool = False
-    way_out: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackerFacts:
-    """Availability of the experiment trackers.
-
-    Attributes:
-        is_installed: whether wandb is installed; `is_offline` and `has_credentials` are about wandb too.
-        is_reachable: whether wandb's server accepts connections; None: not tested, or behind a proxy.
-        packages: for each tracker, whether its package is installed; empty in older recordings.
-        unwritable: for each tracker that cannot write locally, its folder.
-    """
-
-    is_installed: bool
-    is_offline: bool
-    has_credentials: bool
-    is_reachable: bool | None = None
-    packages: dict[str, bool] = field(default_factory=dict)
-    unwritable: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerFacts:
-    """Batch scheduler of this process. `signal_lead_s` 0: no signal is sent before the kill.
-
-    `end_is_known`: the end of the job is in the environment, where the launcher also reads it for the
-    trainer.
-    """
-
-    name: str
-    job_id: str
-    walltime_left_s: float | None
-    signal_lead_s: float
-    end_is_known: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFacts:
-    """Availability of data, tokenizer and initial weights.
-
-    `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none.
-    `cache_reason` is why there is no cache folder for prepared data.
-    """
-
-    source: str
-    exists: bool
-    is_readable: bool
-    num_files: int
-    size_bytes: int
-    tokenizer: str
-    tokenizer_exists: bool
-    reason: str = ""
-    weights: str = ""
-    weights_reason: str = ""
-    cache_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from neobert.errors import EXIT_USAGE, ProjectError
+from validators import facts_gpu, facts_host, facts_num, facts_rehearsal, facts_run
 from validators.facts import SCHEMA_VERSION, Facts
 
+GROUPS = vars(facts_gpu) | vars(facts_host) | vars(facts_num) | vars(facts_rehearsal) | vars(facts_run)
+"""Names that the annotations of `Facts` refer to."""
 UNREADABLE = "unreadable-facts"
 
 T = TypeVar("T")
@@ -73,7 +76,7 @@ def _record(kind: type[T], value: Any, path: str) -> T:
     if not isinstance(value, Mapping):
         raise _MismatchError(path, f"expected an object, got {value!r}")
     assert is_dataclass(kind)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, localns=GROUPS)
     unknown = sorted(value.keys() - hints.keys())
     if unknown:
         raise _MismatchError(path, f"unknown field {', '.join(unknown)}")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from validators.facts_gpu import GpuHealthFacts
+if TYPE_CHECKING:
+    from validators.facts_gpu import GpuHealthFacts
+
 
 NVLINK_BYTES_PER_S = 25e9
 PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}

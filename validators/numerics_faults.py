@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from neobert.kernel_table import ATTENTION
 from neobert.plurals import counted
-from validators.facts_num import (
-    IsolationFacts,
-    MutantFacts,
-    NumericsFacts,
-    PathFacts,
-    ProbeFacts,
-    ProbeName,
-    RepeatFacts,
-)
+
+if TYPE_CHECKING:
+    from validators.facts_num import (
+        IsolationFacts,
+        MutantFacts,
+        NumericsFacts,
+        PathFacts,
+        ProbeFacts,
+        ProbeName,
+        RepeatFacts,
+    )
 
 MAX_ERROR_RATIO = 2.0
 # Angles computed in fp32 and stored in fp32 or fp16 stay below these; angles in bf16 do not.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neobert.plan import Measured, Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import RehearsalFacts
 from validators.rule import CannotTellError
+
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import RehearsalFacts
 
 NEEDS = ("rehearsal",)
 

@@ -12,7 +12,7 @@ import typer
 
 from launcher.cli import options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
-from launcher.cli.help import WholeLines
+from launcher.cli.help import CommandGroup
 from launcher.commands.selection import Selection
 from launcher.process.termination import TerminatedError, unwind_when_terminated
 from launcher.terminal import console
@@ -33,7 +33,7 @@ CONTEXT = {
 def _group(name: str | None, text: str, epilog: str | None = None, *, completes: bool = False) -> typer.Typer:
     return typer.Typer(
         name=name,
-        cls=WholeLines,
+        cls=CommandGroup,
         help=text,
         epilog=epilog,
         no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""The help of the command line, for terminals of any width."""
+"""Groups of commands: their help, for terminals of any width, and the conversion of their arguments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from launcher.cli.conversion import convert_plainly
+
 LONGEST_LINE = 200
 
 
-class WholeLines(TyperGroup):
-    """A group that breaks the lines of its commands where the terminal ends, and cuts none of them short."""
+class CommandGroup(TyperGroup):
+    """A group that wraps the lines of its commands at the terminal's width, and truncates none of them."""
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Return a command whose arguments are converted without pydantic."""
+        command = super().get_command(ctx, name)
+        if command is not None:
+            convert_plainly(command, ctx)
+        return command
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options of the group itself, converted without pydantic too."""
+        convert_plainly(self, ctx)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands with their whole first sentence."""

@@ -37,7 +37,7 @@ from launcher.run.worker_nodes import (
     with_node_rank,
     withdraw_receipt,
 )
-from launcher.rundir.directory import LOGS, RESOLVED, claimed, created, refuse_halted, run_directory
+from launcher.rundir.directory import LOGS, claimed, created, refuse_halted, run_directory
 from launcher.rundir.live_state import Watch
 from launcher.rundir.resume_state import goes_on, is_finished
 from launcher.terminal import console
@@ -48,6 +48,7 @@ from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.table import initial_weights
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import CHECKPOINTS
+from neobert.runfiles.location import RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from launcher.rundir.directory import MANIFEST, RESOLVED
 from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.key_suggestions import closest
 from neobert.config.migrated_keys import NAMES, SECTIONS
 from neobert.runfiles.checkpoint.folders import CHECKPOINTS
+from neobert.runfiles.location import MANIFEST, RESOLVED
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"

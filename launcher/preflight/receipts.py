@@ -25,7 +25,8 @@ from neobert.receipt import (
     utc_now,
 )
 from profiles.registry import ResolvedRun
-from validators.facts import Facts, ResumeFacts
+from validators.facts import Facts
+from validators.facts_host import ResumeFacts
 from validators.facts_io import record_of
 from validators.finding import CheckResult, Level, Status
 from validators.waivers import says_why

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from validators.facts import AccelerateFileFacts
+from validators.facts_host import AccelerateFileFacts
 
 NAMED_BY = "ACCELERATE_CONFIG_FILE"
 DEFAULT_NAMES = ("default_config.yaml", "default_config.json")

@@ -13,7 +13,7 @@ from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
-from validators.facts import DataFacts
+from validators.facts_host import DataFacts
 
 BUILTIN = "builtin:"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from launcher.probes.child import run
 from launcher.probes.probe import IncompleteError, Subject
 from neobert.atomic_write import write_atomically
-from validators.facts import GitFacts
+from validators.facts_host import GitFacts
 
 TIMEOUT_S = 8.0
 MAX_DIFF_BYTES = 64 * 2**20

@@ -13,7 +13,7 @@ import psutil
 from launcher.probes.accelerate_file import probe_accelerate_file
 from launcher.probes.clock import clock_behind_s, is_clock_synchronized
 from launcher.probes.probe import IncompleteError
-from validators.facts import HostFacts
+from validators.facts_host import HostFacts
 
 MIB = 2**20
 CGROUP = Path("/sys/fs/cgroup")

@@ -10,7 +10,8 @@ from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
 from neobert.config.canonical import sha256
 from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps, set_aside_in
-from validators.facts import FOREIGN_TREE, OutputFacts
+from validators.facts import FOREIGN_TREE
+from validators.facts_host import OutputFacts
 
 
 def probe_output(subject: Subject) -> OutputFacts:

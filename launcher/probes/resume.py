@@ -18,7 +18,7 @@ from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.runfiles.resume_policy import structural_differences
-from validators.facts import ResumeFacts
+from validators.facts_host import ResumeFacts
 
 SAVED_CONFIG = Path(STATE_DIR, CONFIG)
 SAVED_STATE = Path(STATE_DIR, STATE)

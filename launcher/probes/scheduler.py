@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from launcher.io.slurm import job_end_s, job_id
 from launcher.probes.probe import IncompleteError
-from validators.facts import SchedulerFacts
+from validators.facts_host import SchedulerFacts
 
 NONE = SchedulerFacts(name="", job_id="", walltime_left_s=None, signal_lead_s=0.0)
 SIGNAL = re.compile(r"@(\d+)$")

@@ -13,7 +13,7 @@ from pathlib import Path
 from launcher.io.shadowed_modules import PROJECT_ROOT, find_shadowed
 from launcher.probes.probe import Subject
 from neobert.kernel_table import OPTIONAL_PACKAGES
-from validators.facts import SoftwareFacts
+from validators.facts_host import SoftwareFacts
 
 DISTRIBUTIONS = (
     "accelerate", "annotated-types", "datasets", "kernels", "neobert-launch", "numpy", "nvidia-ml-py",

@@ -11,7 +11,7 @@ from urllib.request import getproxies
 from launcher.probes.probe import Subject, nearest_existing
 from neobert.trackers.table import TRACKERS, requested
 from neobert.trackers.wandb import WANDB, mode_of
-from validators.facts import TrackerFacts
+from validators.facts_host import TrackerFacts
 
 SERVER = "https://api.wandb.ai"
 PORTS = {"http": 80, "https": 443}

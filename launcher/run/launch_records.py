@@ -18,10 +18,11 @@ from launcher.io.files import make_folder, write_bytes, write_json, write_text, 
 from launcher.preflight.examination import DIFF, write_results
 from launcher.preflight.examined_run import Examination
 from launcher.preflight.receipts import code_version
-from launcher.rundir.directory import LOGS, MANIFEST, RESOLVED, after_boot_s, is_run_directory
+from launcher.rundir.directory import LOGS, after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
+from neobert.runfiles.location import MANIFEST, RESOLVED
 from neobert.runfiles.outcome import FILE_NAME as OUTCOME
 from profiles.registry import ResolvedRun
 

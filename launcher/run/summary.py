@@ -14,7 +14,7 @@ from launcher.process.rank_log import log_path
 from launcher.process.signal_forwarding import STOPS
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import AGENT_LOG
-from launcher.rundir.directory import LOGS, MANIFEST, METRICS, remove_halt
+from launcher.rundir.directory import LOGS, METRICS, remove_halt
 from launcher.rundir.live_state import EVAL_LOSS
 from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
 from launcher.terminal import console
@@ -32,7 +32,7 @@ from neobert.errors import (
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.location import HALT
+from neobert.runfiles.location import HALT, MANIFEST
 
 TAIL_BYTES = 8192
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)

@@ -22,7 +22,7 @@ from launcher.run.launch_records import record_restart, record_trainer
 from launcher.run.restart_policy import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
 from launcher.run.summary import Ending, conclude, read_error, saved_step
 from launcher.run.time_limit import environment_of, nearest
-from launcher.rundir.directory import LOGS, RESOLVED
+from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, read_outcome, stamp
 from launcher.rundir.stalls import Attention, Stall, Watchdog
 from launcher.terminal import console
@@ -35,6 +35,7 @@ from neobert.errors import (
 )
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import CHECKPOINTS, latest
+from neobert.runfiles.location import RESOLVED
 from neobert.runfiles.outcome import FILE_NAME as OUTCOME
 
 LOOKS_A_BEAT = 4

@@ -16,11 +16,9 @@ import psutil
 from launcher.io.files import absolute, make_folder
 from launcher.rundir.records import Record, read_json
 from neobert.errors import ProjectError
-from neobert.runfiles.location import HALT
+from neobert.runfiles.location import HALT, MANIFEST, RESOLVED
 from profiles.registry import ResolvedRun
 
-RESOLVED = "resolved.json"
-MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOGS = "logs"
 LOCK_PATIENCE_S = 30.0

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.rundir.directory import RESOLVED
 from launcher.rundir.records import read_json, read_outcome
 from launcher.terminal import console
 from neobert.config import to_dict
@@ -15,8 +14,9 @@ from neobert.config.effects import without_effects
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.location import RESOLVED
 from profiles.registry import ResolvedRun
-from validators.facts import ResumeFacts
+from validators.facts_host import ResumeFacts
 
 NEVER = "never"
 NEWEST = ("auto", "latest")

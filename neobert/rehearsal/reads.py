@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from dataclasses import fields
+from typing import Any
 
-from neobert.config.schema import RunConfig, Waiver
+from neobert.config.annotations import hints_of, members_of
+from neobert.config.schema import RunConfig
 
 # To copy, compare, print or hash a configuration is not to use it, and whoever rehearses is no user.
 BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
@@ -51,10 +52,10 @@ def recording_reads() -> Iterator[set[str]]:
 
 
 def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     for field in fields(kind):
-        section = hints[field.name]
-        if is_dataclass(section) and section is not Waiver:
-            yield from _keys(section, f"{prefix}{field.name}.")
-        else:
+        members = members_of(hints[field.name])
+        for member in members:
+            yield from _keys(member, f"{prefix}{field.name}.")
+        if not members:
             yield kind, field.name, f"{prefix}{field.name}"

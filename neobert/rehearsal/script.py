@@ -15,8 +15,8 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, utc_now, write_receipt
+from neobert.runfiles.location import RESOLVED
 
-RESOLVED = "resolved.json"
 FOLDER = "run"
 MOST_COMPARED = 4
 PARTS_BEFORE_SAVE = 5

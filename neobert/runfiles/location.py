@@ -1,4 +1,4 @@
-"""The run directory as an open descriptor, by which a move or a deletion during training is noticed.
+"""The run directory: names of its files, and its open descriptor, by which a move or deletion is noticed.
 
 Imports no torch: the launcher and the trainer both read it.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 CODE = "TRN002"
+RESOLVED = "resolved.json"
+MANIFEST = "manifest.json"
 # A file of this name in the run directory ends the run, and keeps the next one from starting.
 HALT = ".HALT"
 

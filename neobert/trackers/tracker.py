@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,6 +69,8 @@ class Tracker:
     @property
     def is_installed(self) -> bool:
         """Look the package up without importing it."""
+        from importlib.metadata import PackageNotFoundError, version
+
         try:
             version(self.package)
         except PackageNotFoundError:

@@ -16,7 +16,7 @@ from launcher.probes import clock, reservation, software
 from launcher.probes.accelerate_file import MAX_BYTES, probe_accelerate_file
 from launcher.probes.clock import clock_behind_s, is_clock_synchronized
 from launcher.probes.reservation import reserve
-from validators.facts import AccelerateFileFacts
+from validators.facts_host import AccelerateFileFacts
 
 
 def refuse_with(code: int) -> Any:

@@ -19,8 +19,8 @@ from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
 from neobert.receipt import explain_mismatch, read_receipt, sealed
 from profiles.registry import resolve_run
-from validators.facts import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_gpu import GpuFacts
+from validators.facts_host import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_io import facts_from_json
 from validators.finding import Level
 

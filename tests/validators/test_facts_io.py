@@ -10,16 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from validators.facts import (
-    NO_FACTS,
+from validators.facts import NO_FACTS, Facts, GpuFacts, ProbeRecord
+from validators.facts_host import (
     DataFacts,
     DiskFacts,
-    Facts,
     GitFacts,
-    GpuFacts,
     HostFacts,
     OutputFacts,
-    ProbeRecord,
     ResumeFacts,
     SchedulerFacts,
     SoftwareFacts,

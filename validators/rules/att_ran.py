@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import DispatchFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 from validators.rules.att import PATH
+
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import DispatchFacts
 
 
 @rule("ATT002", "other-attention-ran", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)

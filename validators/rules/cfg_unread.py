@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from neobert.config import all_keys, describe
 from neobert.config.effects import keys_affecting
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import RehearsalFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 
-# The launcher and the rules read these; dataset.num_proc is unused because the data is already prepared.
-READ_ELSEWHERE = keys_affecting("reporting", "start") | {"task", "dataset.num_proc"}
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import RehearsalFacts
+
+# dataset.num_proc is unused because the data is already prepared.
+READ_BEFORE = frozenset({"task", "dataset.num_proc"})
 READ_ON_A_GPU = frozenset({"trainer.tf32"})
 DECLARED = ("file", "override")
 
@@ -61,8 +64,10 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
-    elsewhere = READ_ELSEWHERE if rehearsal.device == "cuda" else READ_ELSEWHERE | READ_ON_A_GPU
-    known = {*rehearsal.keys_read, *rehearsal.keys_replaced} | elsewhere
+    known = {*rehearsal.keys_read, *rehearsal.keys_replaced} | READ_BEFORE
+    known |= keys_affecting("reporting", "start")  # the launcher and the rules read these
+    if rehearsal.device != "cuda":
+        known |= READ_ON_A_GPU
     for key in (key for key in all_keys() if run.origin(key).kind != "default"):
         if key not in known and attrgetter(key)(run.config) != describe(key).default:
             yield key

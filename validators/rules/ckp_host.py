@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import PurePath
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
 from profiles.registry import ResolvedRun
-from validators.facts import FOREIGN_TREE, DiskFacts, Facts, ResumeFacts
+from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_host import DiskFacts, ResumeFacts
 
 NEVER = "never"
 FILES_PER_CHECKPOINT = 64

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import sqrt
+from typing import TYPE_CHECKING
 
 from neobert.families.table import requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_run import PreparedFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_run import PreparedFacts
 
 PREPARE = "delete the prepared folder and run `neobert-launch data prepare` again"
 REPORT = "report this as a bug, with the config"

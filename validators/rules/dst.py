@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_run import CollectiveFacts, DistributedFacts, ParameterFacts
 from validators.finding import Level, Severity, Violation
 from validators.interconnect import slowest_link
 from validators.rule import CannotTellError, Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_run import CollectiveFacts, DistributedFacts, ParameterFacts
 
 PATH = "distributed.nproc_per_node"
 DRILL_LIMIT_S = 10.0

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from neobert.errors import ProjectError
 from neobert.plan import Plan, find_card
 from neobert.plurals import counted
 from profiles.registry import Requirements, ResolvedRun
 from validators.facts import Facts
-from validators.facts_gpu import GpuFacts, GpuProcessFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.thresholds import MEMORY_SHARE
+
+if TYPE_CHECKING:
+    from validators.facts_gpu import GpuFacts, GpuProcessFacts
 
 NOMINAL_MEMORY_SHARE = 0.95
 IDLE_MEMORY_SHARE = 0.02

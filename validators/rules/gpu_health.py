@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_gpu import GpuHealthFacts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_gpu import GpuHealthFacts
 
 PATH = "distributed.nproc_per_node"
 OTHER_DEVICE = "choose another GPU with CUDA_VISIBLE_DEVICES, and have this one checked"

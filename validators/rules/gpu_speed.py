@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from neobert.errors import ProjectError
 from neobert.plan import Plan, find_card
 from neobert.plan.hardware import Card
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_gpu import GpuHealthFacts
-from validators.facts_num import DeviceFacts
 from validators.finding import Level, Severity, Violation
 from validators.interconnect import pcie_bytes_per_s
 from validators.rule import CannotTellError, Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_gpu import GpuHealthFacts
+    from validators.facts_num import DeviceFacts
 
 PATH = "distributed.nproc_per_node"
 LEAST_GEMM_SHARE, USUAL_GEMM_SHARE = 0.6, 0.75

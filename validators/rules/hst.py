@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
-from validators.facts import Facts, TrackerFacts
+from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.remaining_steps import remaining_part, seconds_left
 from validators.rule import CannotTellError, Violations, rule
 from validators.thresholds import MEMORY_SHARE
 from validators.versions import is_older, release
+
+if TYPE_CHECKING:
+    from validators.facts_host import TrackerFacts
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 OLDEST = {

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, strategy_in_file
 from profiles.registry import ResolvedRun
-from validators.facts import AccelerateFileFacts, Facts
+from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_host import AccelerateFileFacts
 
 GPU, COMPILED, RANKS, NODES = "gpu", "compiled", "ranks", "nodes"
 DEBUGGING = {

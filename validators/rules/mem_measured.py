@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import MemoryFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import MemoryFacts
 
 LEAST_RATIO, MOST_RATIO = 0.5, 1.5
 MOST_RESERVED = 1.5

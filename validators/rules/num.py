@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_num import NumericsFacts, PathFacts, ProbeFacts, ProbeName
 from validators.finding import Level, Severity, Violation
 from validators.numerics_faults import FAULTS, is_killed
 from validators.rule import CannotTellError, Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_num import NumericsFacts, PathFacts, ProbeFacts, ProbeName
 
 PATH = "model.attn_backend"
 INITIAL_LOSS_SHARE = 0.15

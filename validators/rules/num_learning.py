@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from math import log
+from typing import TYPE_CHECKING
 
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import OverfitFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
 from validators.rules.num import INITIAL_LOSS_SHARE
+
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import OverfitFacts
 
 LEAST_FALL = 0.02
 STABLER = "lower optimizer.lr, or raise scheduler.warmup_steps"

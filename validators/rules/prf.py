@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 from statistics import median
+from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import SpeedFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import SpeedFacts
 
 HARD_FLOOR = 0.01
 FLOOR_SHARE = 0.5

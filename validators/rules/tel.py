@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.facts_rehearsal import TelemetryFacts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_rehearsal import TelemetryFacts
 
 MIB_PER_GIB = 1024
 DRIVER_TOLERANCE = 0.05
