@@ -14,9 +14,9 @@ from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import origin_text, show_value
-from neobert.config import KeyInfo, all_keys, describe, to_dict
+from neobert.config import KeyInfo, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
-from neobert.config.key_suggestions import keys_named, suggest_key
+from neobert.config.key_suggestions import describe, keys_named, suggest_key
 from neobert.config.migrated_keys import advice_for_key
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived

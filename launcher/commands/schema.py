@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from launcher.terminal import console
-from neobert.config import json_schema
+from neobert.config.json_schema import json_schema
 from neobert.errors import EXIT_OK
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,6 +64,8 @@ def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
 def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
     """Raise ProjectError where a file that is asked for cannot be kept, before minutes are spent on it."""
     if path is not None:
+        import tempfile
+
         with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +14,7 @@ from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.key_suggestions import closest
 from neobert.config.migrated_keys import NAMES, SECTIONS
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS
-from neobert.runfiles.location import MANIFEST, RESOLVED
+from neobert.runfiles.location import CHECKPOINTS, MANIFEST, RESOLVED
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
@@ -130,6 +128,8 @@ def top_level_keys(text: str, suffix: str) -> list[str]:
     if suffix == ".json":
         return _keys_of_json(text)
     if suffix == ".toml":
+        import tomllib
+
         try:
             return list(tomllib.loads(text))
         except (tomllib.TOMLDecodeError, RecursionError):

@@ -10,7 +10,7 @@ import psutil
 
 from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
 from launcher.probes.reservation import NOT_TRIED, Reservation, reserve
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS
+from neobert.runfiles.location import CHECKPOINTS
 from validators.facts_host import DiskFacts
 
 MIB = 2**20

@@ -9,7 +9,8 @@ from launcher.probes.data import WEIGHTS
 from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
 from neobert.config.canonical import sha256
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps, set_aside_in
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
+from neobert.runfiles.location import CHECKPOINTS
 from validators.facts import FOREIGN_TREE
 from validators.facts_host import OutputFacts
 

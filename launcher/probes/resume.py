@@ -13,10 +13,11 @@ from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS, belongs_to, holders, newest_usable, search
+from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
+from neobert.runfiles.location import CHECKPOINTS
 from neobert.runfiles.resume_policy import structural_differences
 from validators.facts_host import ResumeFacts
 

@@ -30,9 +30,9 @@ from neobert.errors import (
     read_error_file,
 )
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps, latest
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.location import HALT, MANIFEST
+from neobert.runfiles.location import CHECKPOINTS, HALT, MANIFEST
 
 TAIL_BYTES = 8192
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)

@@ -34,8 +34,8 @@ from neobert.errors import (
     ProjectError,
 )
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS, latest
-from neobert.runfiles.location import RESOLVED
+from neobert.runfiles.checkpoint.folders import latest
+from neobert.runfiles.location import CHECKPOINTS, RESOLVED
 from neobert.runfiles.outcome import FILE_NAME as OUTCOME
 
 LOOKS_A_BEAT = 4

@@ -12,9 +12,9 @@ from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.effects import without_effects
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS, checkpoint_steps
+from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
-from neobert.runfiles.location import RESOLVED
+from neobert.runfiles.location import CHECKPOINTS, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
 

@@ -3,8 +3,6 @@
 from neobert.config.canonical import digest, dump_yaml, to_dict
 from neobert.config.document import Document, load_document
 from neobert.config.errors import ConfigError, ConfigIssue
-from neobert.config.json_schema import json_schema
-from neobert.config.key_suggestions import describe
 from neobert.config.keys import KeyInfo, all_keys, sections
 from neobert.config.nodes import COMMAND_LINE, Origin
 from neobert.config.overrides import Override, parse_overrides
@@ -22,11 +20,9 @@ __all__ = [
     "Resolution",
     "RunConfig",
     "all_keys",
-    "describe",
     "digest",
     "dump_yaml",
     "from_dict",
-    "json_schema",
     "load_document",
     "parse_overrides",
     "replace",

@@ -14,6 +14,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 CODE = "TRN002"
 RESOLVED = "resolved.json"
 MANIFEST = "manifest.json"
+CHECKPOINTS = "checkpoints"
 # A file of this name in the run directory ends the run, and keeps the next one from starting.
 HALT = ".HALT"
 

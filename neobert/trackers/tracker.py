@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,9 @@ class TrackedRun:
     @property
     def identity(self) -> str:
         """Return 16 hex digits that every session of this run directory shares."""
-        return hashlib.sha256(str(self.run_dir.resolve()).encode()).hexdigest()[:16]
+        from hashlib import sha256
+
+        return sha256(str(self.run_dir.resolve()).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from neobert.config import RunConfig, all_keys, describe, from_dict, json_schema, sections, to_dict
+from neobert.config import RunConfig, all_keys, from_dict, sections, to_dict
+from neobert.config.json_schema import json_schema
+from neobert.config.key_suggestions import describe
 from neobert.errors import ProjectError
 
 ROOT = Path(__file__).parents[2]

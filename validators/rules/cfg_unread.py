@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from neobert.config import all_keys, describe
+from neobert.config import RunConfig, all_keys, to_dict
+from neobert.config.canonical import flatten
 from neobert.config.effects import keys_affecting
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -68,6 +68,7 @@ def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
     known |= keys_affecting("reporting", "start")  # the launcher and the rules read these
     if rehearsal.device != "cuda":
         known |= READ_ON_A_GPU
-    for key in (key for key in all_keys() if run.origin(key).kind != "default"):
-        if key not in known and attrgetter(key)(run.config) != describe(key).default:
+    values, defaults = flatten(to_dict(run.config)), flatten(to_dict(RunConfig()))
+    for key in all_keys():
+        if key not in known and run.origin(key).kind != "default" and values[key] != defaults.get(key):
             yield key

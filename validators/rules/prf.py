@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
-from statistics import median
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
@@ -155,6 +154,8 @@ def _has_profile_workload(run: ResolvedRun) -> bool:
 
 def _halves(times_s: tuple[float, ...]) -> tuple[float, float]:
     """Return the median step times of the first and the second half of the log lines."""
+    from statistics import median
+
     middle = max(1, len(times_s) // 2)
     return median(times_s[:middle]), median(times_s[middle:] or times_s)
 

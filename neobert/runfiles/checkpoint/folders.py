@@ -24,8 +24,8 @@ from pathlib import Path
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import Manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError, broken
+from neobert.runfiles.location import CHECKPOINTS
 
-CHECKPOINTS = "checkpoints"
 LATEST = "latest"
 BEST = "best"
 PARTIAL = ".tmp"

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.schema import RunConfig
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
-from neobert.runfiles.checkpoint.folders import CHECKPOINTS
+from neobert.runfiles.location import CHECKPOINTS
 from neobert.runfiles.phases import Pulse
 from neobert.training.guards.finite import FiniteGuard
 from neobert.training.loop.signals import Signals
