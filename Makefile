@@ -77,7 +77,8 @@ docs: setup-dev ## Write the generated pages and the JSON Schema anew
 	$(BIN)/neobert-launch schema > docs/neobert.schema.json
 	cp neobert/kernel_table.py neobert/model/kernel_table.py
 
-bench: setup-dev ## Useful tokens per second against transformers.Trainer on padded rows, on this CPU
+bench: setup-dev ## Start-up time, and useful tokens per second against transformers.Trainer on this CPU
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/against_transformers.py
 
 bench-gpu: setup-dev ## The figures of docs/performance.md on this GPU, into runs/bench-gpu (half an hour)

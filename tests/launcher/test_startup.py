@@ -1,4 +1,4 @@
-"""What the launcher never loads. How fast it starts is measured elsewhere."""
+"""What the launcher imports, and how much. `benchmarks/startup.py` measures the time that it takes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 HEAVY = ("torch", "transformers", "numpy", "datasets", "tokenizers", "accelerate", "safetensors", "pyarrow")
+OWN = ("neobert", "launcher", "profiles", "validators")
 GENEROUS_S = 20
 PROBE = """
 import json, sys
 from launcher.cli.app import run
 code = run(sys.argv[1:])
-modules = sorted({name.partition(".")[0] for name in sys.modules})
+modules = sorted(sys.modules)
 print(json.dumps({"code": code, "modules": modules}), file=sys.stderr)
 """
+
+
+def packages(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
 
 
 def modules_after(*arguments: str) -> tuple[int, set[str]]:
@@ -50,13 +55,27 @@ def test_nothing_heavy_is_loaded(arguments: list[str], code: int) -> None:
     Path("run.yaml").write_text("profile: a100-prod\n", encoding="utf-8")
     ended, modules = modules_after(*arguments)
     assert ended == code
-    assert modules.isdisjoint(HEAVY)
+    assert packages(modules).isdisjoint(HEAVY)
 
 
 @pytest.mark.e2e
-def test_help_loads_neither_pydantic_nor_rich_nor_the_rules() -> None:
-    _, modules = modules_after("--help")
-    assert modules.isdisjoint(("pydantic", "rich", "yaml", "validators", "profiles", "psutil"))
+@pytest.mark.parametrize(
+    ("arguments", "absent", "most_own", "most_others"),
+    [
+        (["--help"], ("pydantic", "rich", "yaml", "validators", "profiles", "psutil"), 30, 165),
+        (["lint", "run.yaml"], ("pydantic", "rich", "psutil", "logging", "email", "statistics"), 190, 200),
+    ],
+)
+def test_few_modules_are_imported(
+    arguments: list[str], absent: tuple[str, ...], most_own: int, most_others: int
+) -> None:
+    """Each module takes half a millisecond, and most of them are needed by few commands."""
+    Path("run.yaml").write_text("profile: a100-prod\n", encoding="utf-8")
+    _, modules = modules_after(*arguments)
+    own = {name for name in modules if name.partition(".")[0] in OWN}
+    assert packages(modules).isdisjoint(absent)
+    assert len(own) <= most_own
+    assert len(modules - own) <= most_others
 
 
 @pytest.mark.e2e

@@ -1,0 +1,63 @@
+"""Processor time of `--help` and of `lint` on one run file, as multiples of a bare Python's.
+
+    python benchmarks/startup.py
+
+The commands take turns with `python -c pass`, so a busy machine slows all of them. The exit code is 1 above a
+bar. A bar is about a tenth above what was measured when it was set; a change that lowers a figure lowers it.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+TURNS = 10
+BARE = "bare Python"
+BARS = {"--help": 11.0, "lint": 33.0}
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "run.yaml")
+        file.write_text("profile: a100-prod\ndataset: {path: text}\n", encoding="utf-8")
+        launcher = ["-m", "launcher"]
+        commands = {
+            BARE: ["-c", "pass"],
+            "--help": [*launcher, "--help"],
+            "lint": [*launcher, "lint", str(file)],
+        }
+        measured = {name: statistics.median(times) for name, times in taking_turns(commands).items()}
+    ratios = {name: measured[name] / measured[BARE] for name in BARS}
+    for name, ratio in ratios.items():
+        print(
+            f"{name}: {ratio:.1f} times a bare Python's {measured[BARE] * 1000:.0f} ms (bar {BARS[name]:g})"
+        )
+    return int(any(ratios[name] > bar for name, bar in BARS.items()))
+
+
+def taking_turns(commands: dict[str, list[str]], turns: int = TURNS) -> dict[str, list[float]]:
+    """Return the processor seconds of each command, turn by turn; a first turn fills the caches."""
+    taken: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(turns + 1):
+        for name, arguments in commands.items():
+            seconds = processor_s([sys.executable, *arguments])
+            if turn:
+                taken[name].append(seconds)
+    return taken
+
+
+def processor_s(command: list[str]) -> float:
+    """Return user and system time of a child that prints nothing. Raises RuntimeError where it fails."""
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
+    pid = os.posix_spawn(command[0], command, os.environ, file_actions=null)
+    _, status, usage = os.wait4(pid, 0)
+    if status:
+        raise RuntimeError(f"{command} ended with {os.waitstatus_to_exitcode(status)}")
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())
