@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
-from validators.facts import NO_FACTS, Facts, GpuFacts, ProbeRecord
+from validators.facts import NO_FACTS, Facts, ProbeRecord
+from validators.facts_gpu import GpuFacts
 from validators.facts_host import (
     DataFacts,
     DiskFacts,
