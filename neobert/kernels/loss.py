@@ -1,46 +1,93 @@
-"""Decoder and cross-entropy on the masked rows, in one operator that keeps no logits.
+"""Decoder and cross-entropy in one operator that holds one chunk of logits at a time.
 
-M masked rows (a row with a negative label counts for nothing), D hidden, V vocabulary.
+M rows to score (a row with a negative label counts for nothing), D hidden, V vocabulary.
+
+The gradients are computed with the loss, chunk by chunk: the logits of a chunk are turned into their gradient
+and multiplied while they are there, so that the backward pass needs no logits and only scales. The loss is
+summed, so its gradient by the logits, softmax - onehot, does not depend on the other chunks.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from neobert.kernels.tiles import power_of_two
+from neobert.plan.logits import OWN_ROWS_PER_CHUNK
 
 NUM_WARPS = 16
+
+Program = Literal["triton", "torch"]
+
+
+def _in_place_by_triton(logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor) -> None:
+    from neobert.kernels.jit.loss import cross_entropy_in_place
+
+    vocab = logits.shape[1]
+    cross_entropy_in_place[(logits.shape[0],)](
+        logits, bias, labels, losses, logits.stride(0),
+        V=vocab, WIDTH=power_of_two(vocab), HAS_BIAS=bias is not None, num_warps=NUM_WARPS,
+    )  # fmt: skip
+
+
+def _in_place_by_torch(logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor) -> None:
+    """Turn logits [M, V] into the gradient of their summed loss, in place, and fill losses [M]."""
+    # One copy in the type of the losses (fp32 or wider) is enough: the softmax is computed in it, in place.
+    wide = logits.to(losses.dtype, copy=True)
+    if bias is not None:
+        wide += bias
+    is_target, rows = labels >= 0, torch.arange(len(labels), device=labels.device)
+    columns = labels.clamp(min=0)
+    normalizer = wide.logsumexp(1)
+    losses.copy_(torch.where(is_target, normalizer - wide[rows, columns], 0.0))
+    # exp(logits - logsumexp) is the softmax without a second pass for the largest logit.
+    wide.sub_(normalizer[:, None]).exp_()
+    wide[rows, columns] -= 1.0
+    # A filler row has to give exact zeros: it shares its chunk's products with the targets.
+    logits.copy_(wide.mul_(is_target[:, None]))
+
+
+PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor], None]] = {
+    "triton": _in_place_by_triton,
+    "torch": _in_place_by_torch,
+}
 
 
 @torch.library.custom_op("neobert::linear_cross_entropy", mutates_args=())
 def _linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, rows_per_chunk: int
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, rows_per_chunk: int, program: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    from neobert.kernels.jit.loss import cross_entropy_in_place
-
-    vocab = weight.shape[0]
+    vocab, wide = weight.shape[0], _wide(hidden)
+    # A copy, cast once for all chunks: the decoder's own weights stay in fp32.
     matrix = weight.to(hidden.dtype)
-    losses = hidden.new_empty(hidden.shape[0], dtype=torch.float32)
+    losses = hidden.new_empty(hidden.shape[0], dtype=wide)
     grad_hidden = torch.empty_like(hidden)
-    grad_weight = torch.zeros_like(weight, dtype=torch.float32)
-    grad_bias = torch.zeros(vocab if bias is not None else 0, dtype=torch.float32, device=hidden.device)
+    grad_weight = torch.zeros_like(weight, dtype=wide)
+    grad_bias = torch.zeros(vocab if bias is not None else 0, dtype=wide, device=hidden.device)
     for start in range(0, hidden.shape[0], rows_per_chunk):
-        rows = hidden[start : start + rows_per_chunk]
+        chunk = slice(start, start + rows_per_chunk)
+        rows = hidden[chunk]
         logits = rows @ matrix.t()
-        cross_entropy_in_place[(rows.shape[0],)](
-            logits, bias, labels[start:], losses[start:], logits.stride(0),
-            V=vocab, WIDTH=power_of_two(vocab), HAS_BIAS=bias is not None, num_warps=NUM_WARPS,
-        )  # fmt: skip
-        torch.mm(logits, matrix, out=grad_hidden[start : start + rows_per_chunk])
+        PROGRAMS[program](logits, bias, labels[chunk], losses[chunk])
+        torch.mm(logits, matrix, out=grad_hidden[chunk])
         _accumulate(grad_weight, logits, rows, is_first=start == 0)
         if bias is not None:
-            grad_bias += logits.sum(0, dtype=torch.float32)
+            grad_bias += logits.sum(0, dtype=wide)
     return losses.sum(), grad_hidden, grad_weight, grad_bias
 
 
+def _wide(hidden: Tensor) -> torch.dtype:
+    """Return the type of sums: fp32, and fp64 for inputs in fp64."""
+    return torch.promote_types(hidden.dtype, torch.float32)
+
+
 def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_first: bool) -> None:
-    if grad_logits.is_cuda and is_first:
+    """Add the chunk's grad_logits.T @ rows to grad_weight [V, D], summed in its type."""
+    if grad_logits.dtype == grad_weight.dtype:
+        grad_weight.addmm_(grad_logits.t(), rows)
+    elif grad_logits.is_cuda and is_first:
+        # Straight into the result: a temporary of V x D would cost as much memory as the logits save.
         torch.mm(grad_logits.t(), rows, out_dtype=torch.float32, out=grad_weight)
     elif grad_logits.is_cuda:
         grad_weight += torch.mm(grad_logits.t(), rows, out_dtype=torch.float32)
@@ -50,7 +97,7 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_fi
 
 @_linear_cross_entropy.register_fake
 def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    single = {"dtype": torch.float32}
+    single = {"dtype": _wide(hidden)}
     grad_bias = weight.new_empty(weight.shape[0] if bias is not None else 0, **single)
     return (
         hidden.new_empty((), **single),
@@ -61,7 +108,7 @@ def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *_: Any) -> tuple[Ten
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, weight, bias, _, _ = inputs
+    _, weight, bias, *_ = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
     ctx.weight_dtype, ctx.has_bias = weight.dtype, bias is not None
@@ -72,18 +119,23 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]
     grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
     weight = (grad_weight * grad).to(ctx.weight_dtype)
     bias = (grad_bias * grad).to(ctx.weight_dtype) if ctx.has_bias else None
-    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, None, None
+    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, None, None, None
 
 
 _linear_cross_entropy.register_autograd(_differentiate, setup_context=_save)
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, rows_per_chunk: int = 8192
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    rows_per_chunk: int = OWN_ROWS_PER_CHUNK,
+    program: Program = "triton",
 ) -> Tensor:
-    """Sum of -log softmax(hidden @ weight.T + bias)[label] over rows whose label is not negative.
+    """Sum -log softmax(hidden @ weight.T + bias)[label] over the rows whose label is not negative.
 
-    hidden [M, D], weight [V, D], labels [M] int64. Gradients are computed with the loss, chunk by chunk, and
-    only scaled by the backward pass; the weight's accumulates in float32.
+    hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the type of hidden; the gradient
+    of the weight accumulates in fp32. `triton` needs a GPU, `torch` runs anywhere.
     """
-    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk)[0]
+    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program)[0]

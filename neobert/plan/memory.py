@@ -10,17 +10,14 @@ from neobert.families.shape import BF16_BYTES, FP32_BYTES, ModelShape
 from neobert.families.table import longest_row
 from neobert.kernel_table import OWN_KERNELS
 from neobert.plan.derived import Derived, Measured, Values
-from neobert.plan.flops import MEAN_DOCUMENT_TOKENS
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
+from neobert.plan.logits import logits_bytes, logits_reason
 from neobert.plan.moments import optimizer_values
 from neobert.plan.units import mib
-from neobert.tasks import spec_of
 
 CUDA_RUNTIME_MIB = 1024.0
 CPU_RUNTIME_MIB = 512.0
-ROWS_PER_CHUNK = 8192
-"""Rows that the own decoder scores at a time: `neobert.kernels.loss`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,6 @@ def plan_memory(
     """Derive each part of the memory of one device, and their sum or what was measured."""
     parts = predict_memory(config, shape, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels)
     shared = "" if kept_share(config) == 1 else ", in parts over the ranks (fsdp2)"
-    width = spec_of(config).head(config, shape).width
     state, tokens = f"{shape.parameters.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
@@ -68,7 +64,7 @@ def plan_memory(
             parts.activations_mib,
             f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, kernels)].reason}",
         ),
-        "logits_mib": Derived(parts.logits_mib, _reason_of_logits(tokens, width, kernels)),
+        "logits_mib": Derived(parts.logits_mib, logits_reason(config, shape, microbatch_tokens, kernels)),
         "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
         "memory_mib": total,
         "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
@@ -95,7 +91,7 @@ def predict_memory(
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
         optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
-        logits_mib=mib(_logits_bytes(config, shape, microbatch_tokens, kernels)),
+        logits_mib=mib(logits_bytes(config, shape, microbatch_tokens, kernels, _compute_bytes(config))),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
@@ -132,23 +128,3 @@ def _kept_by(config: RunConfig, kernels: str) -> str:
 
 def _compute_bytes(config: RunConfig) -> int:
     return BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
-
-
-def _logits_bytes(config: RunConfig, shape: ModelShape, tokens: int, kernels: str) -> int:
-    """Count what is alive at once while the loss is computed.
-
-    The modules hold logits in the compute type, in fp32, and their gradient. The own decoder turns a chunk of
-    logits into its gradient in place, and holds the decoder's in fp32 until the backward pass takes it.
-    """
-    head = spec_of(config).head(config, shape)
-    scored = math.ceil(head.scored(tokens, MEAN_DOCUMENT_TOKENS))
-    if kernels in OWN_KERNELS:
-        return head.width * (min(scored, ROWS_PER_CHUNK) * BF16_BYTES + shape.hidden_size * FP32_BYTES)
-    return scored * head.width * (_compute_bytes(config) + 2 * FP32_BYTES)
-
-
-def _reason_of_logits(tokens: str, width: int, kernels: str) -> str:
-    positions = f"predicted positions of {tokens} x {width:,}"
-    if kernels in OWN_KERNELS:
-        return f"{positions}, {ROWS_PER_CHUNK:,} at a time in bf16, and the decoder's gradient beside them"
-    return f"{positions} in the compute type, in fp32, and their gradient"

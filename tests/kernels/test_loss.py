@@ -1,0 +1,145 @@
+"""The chunked decoder and cross-entropy against the whole one, on a CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from neobert.kernels import loss as loss_module
+from neobert.kernels.loss import linear_cross_entropy
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.objectives import MaskedLMObjective, masked_lm
+from neobert.plan import logits as plan_logits
+from neobert.plan.logits import CHUNK_VALUES, WHOLE_VALUES, rows_per_chunk
+
+VOCAB, HIDDEN = 37, 8
+
+
+def draw(rows, is_target, seed=0, dtype=torch.float32, bias=True):
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, HIDDEN, generator=generator, dtype=dtype).requires_grad_()
+    weight = torch.randn(VOCAB, HIDDEN, generator=generator, dtype=dtype).requires_grad_()
+    shift = torch.randn(VOCAB, generator=generator, dtype=dtype).requires_grad_() if bias else None
+    labels = torch.randint(VOCAB, (rows,), generator=generator)
+    return hidden, weight, shift, torch.where(torch.tensor(is_target, dtype=torch.bool), labels, -100)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.booleans(), max_size=24), st.integers(1, 30), st.booleans(), st.integers(0, 99))
+def test_chunks_give_the_loss_and_gradients_of_the_whole(is_target, rows_per_chunk, bias, seed):
+    hidden, weight, shift, labels = draw(len(is_target), is_target, seed, bias=bias)
+    inputs = [each for each in (hidden, weight, shift) if each is not None]
+    loss = linear_cross_entropy(hidden, weight, shift, labels, rows_per_chunk, "torch")
+    whole = F.cross_entropy(F.linear(hidden, weight, shift), labels, reduction="sum")
+    torch.testing.assert_close(loss, whole, rtol=1e-6, atol=1e-6)
+    found, wanted = (torch.autograd.grad(each * 0.3, inputs) for each in (loss, whole))
+    for one, other in zip(found, wanted, strict=True):
+        scale = 1e-6 * max(1.0, other.norm().item())
+        assert (one - other).norm() <= scale
+
+
+@pytest.mark.parametrize("is_target", [(), (False, False, False), (False, True, False, False)])
+def test_no_target_and_a_single_one(is_target):
+    hidden, weight, shift, labels = draw(len(is_target), is_target)
+    loss = linear_cross_entropy(hidden, weight, shift, labels, 2, "torch")
+    loss.backward()
+    assert (loss == 0) == (not any(is_target))
+    assert (hidden.grad[labels < 0] == 0).all()
+    assert weight.grad.any() == any(is_target)
+
+
+def test_gradients_in_fp64():
+    hidden, weight, shift, labels = draw(7, [True, False] * 3 + [True], dtype=torch.float64)
+    function = lambda *inputs: linear_cross_entropy(*inputs, labels, 3, "torch")  # noqa: E731
+    assert torch.autograd.gradcheck(function, (hidden, weight, shift), check_undefined_grad=False)
+
+
+def test_a_planted_fault_is_seen(monkeypatch):
+    """The comparison is worth something: a chunk that forgets its bias fails it."""
+    sound = loss_module.PROGRAMS["torch"]
+    monkeypatch.setitem(
+        loss_module.PROGRAMS, "torch", lambda x, bias, labels, out: sound(x, None, labels, out)
+    )
+    hidden, weight, shift, labels = draw(9, [True] * 9)
+    whole = F.cross_entropy(F.linear(hidden, weight, shift), labels, reduction="sum")
+    loss = linear_cross_entropy(hidden, weight, shift, labels, 4, "torch")
+    assert abs(loss - whole) > 1e-3
+
+
+class Largest(TorchDispatchMode):
+    """The most rows of logits, [rows, VOCAB], that any operator returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function.namespace == "neobert":  # look into the operator, not only at what it returns
+            with self:
+                return loss_module._linear_cross_entropy._init_fn(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(each, torch.Tensor) and each.dim() == 2 and each.shape[1] == VOCAB:
+                self.rows = max(self.rows, each.shape[0])
+        return result
+
+
+@pytest.fixture
+def objective(monkeypatch):
+    """An objective whose decoder scores 128 rows at a time, as if its vocabulary were large."""
+    monkeypatch.setattr(plan_logits, "WHOLE_VALUES", 0)
+    monkeypatch.setattr(plan_logits, "CHUNK_VALUES", 128 * VOCAB)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    return MaskedLMObjective(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape)), False)
+
+
+def run(rows=300):
+    ids = torch.arange(rows) % VOCAB
+    labels = torch.where(torch.arange(rows) % 3 == 0, ids, -100)
+    bounds = torch.tensor([0, rows], dtype=torch.int32)
+    return {"num_targets": 100, "labels": labels, "input_ids": ids, "cu_seqlens": bounds, "max_seqlen": rows}
+
+
+@pytest.mark.parametrize("step", ["forward", "evaluate"])
+def test_no_more_than_a_chunk_of_logits_exists_at_once(objective, monkeypatch, step):
+    with Largest() as largest:
+        result = getattr(objective, step)(**run())
+        if step == "forward":
+            result.backward()
+    assert largest.rows == 128
+    monkeypatch.setattr(plan_logits, "WHOLE_VALUES", WHOLE_VALUES)
+    with Largest() as largest:
+        whole = getattr(objective, step)(**run())
+    assert largest.rows == 300
+    for one, other in zip(torch.atleast_1d(result), torch.atleast_1d(whole), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=0)
+
+
+def test_under_autocast_products_are_computed_in_bf16(objective, monkeypatch):
+    seen = []
+    sound = masked_lm.linear_cross_entropy
+    monkeypatch.setattr(
+        masked_lm,
+        "linear_cross_entropy",
+        lambda hidden, *rest: seen.append(hidden.dtype) or sound(hidden, *rest),
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        chunked = objective(**run())
+    chunked.backward()
+    assert seen == [torch.bfloat16]
+    assert objective.model.decoder.weight.grad.dtype == torch.float32
+    assert chunked.item() == pytest.approx(objective(**run()).item(), rel=1e-2)
+
+
+def test_few_logits_are_computed_at_once_and_many_in_chunks_of_128_rows():
+    assert rows_per_chunk(0, 30_592) == 1
+    assert rows_per_chunk(WHOLE_VALUES // 30_592, 30_592) == WHOLE_VALUES // 30_592
+    assert rows_per_chunk(WHOLE_VALUES // 30_592 + 1, 30_592) == 2176
+    assert rows_per_chunk(32_768, 151_936) == 384
+    assert CHUNK_VALUES >= 384 * 151_936
+    assert rows_per_chunk(1000, 2**30) == 128
