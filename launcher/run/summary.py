@@ -35,6 +35,8 @@ from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
 from neobert.runfiles.location import CHECKPOINTS, HALT, MANIFEST
 
 TAIL_BYTES = 8192
+MODELING_CODE = "modeling_neobert.py"
+"""In a checkpoint whose model is not one of transformers' own."""
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
@@ -221,7 +223,8 @@ def _is_refused(error: ProjectError | None) -> bool:
 
 def _next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     if exit_code == EXIT_OK and checkpoint:
-        return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}, trust_remote_code=True)"
+        trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
+        return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}{trust})"
     again = same_again(has_checkpoint=checkpoint is not None)
     return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
 

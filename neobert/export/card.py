@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from transformers import PreTrainedModel
+
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 CARD = """---
@@ -36,7 +38,29 @@ LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["d
 """
 
 
-def model_card(model: NeoBERTPreTrainedModel) -> str:
+TRANSFORMERS_CARD = """---
+library_name: transformers
+pipeline_tag: fill-mask
+tags: [{model_type}, encoder, masked-lm]
+---
+
+# {name}, {num_hidden_layers} blocks of width {hidden_size}
+
+A bidirectional encoder of transformers with {num_parameters:,} parameters, {num_attention_heads} heads and a
+vocabulary of {vocab_size:,}; sequences of up to {max_position_embeddings:,} tokens.
+
+```python
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model="PATH_OR_NAME")
+```
+"""
+
+
+def model_card(model: PreTrainedModel) -> str:
     """Render README.md from what the model is."""
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    if not isinstance(model, NeoBERTPreTrainedModel):
+        name = type(model).__name__.removeprefix("FSDP")
+        return TRANSFORMERS_CARD.format(name=name, num_parameters=num_parameters, **model.config.to_dict())
     return CARD.format(num_parameters=num_parameters, **model.config.to_dict())

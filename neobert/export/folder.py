@@ -1,6 +1,6 @@
-"""Write a folder that `AutoModel.from_pretrained(FOLDER, trust_remote_code=True)` loads.
+"""Write a folder that transformers loads, whether this project is installed or not.
 
-It does so where this project is installed and where it is not: the modeling code travels in the folder.
+The modeling code of NeoBERT travels in the folder; a model of transformers needs none.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from neobert import model as model_package
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
-from neobert.export.weights import WEIGHTS
+from neobert.export.weights import WEIGHTS, own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
@@ -45,12 +46,12 @@ METADATA = {"format": "pt"}
 
 
 def write_hf_folder(
-    model: NeoBERTPreTrainedModel,
+    model: PreTrainedModel,
     tokenizer_files: Mapping[str, bytes] | None,
     folder: Path,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write weights, configuration, modeling code, tokenizer files and a model card.
+    """Write weights, configuration, tokenizer files and a model card; for NeoBERT its modeling code.
 
     Args:
         tokenizer_files: what `read_tokenizer_files` returned; None leaves them out.
@@ -61,29 +62,24 @@ def write_hf_folder(
     written = {name: each.detach().contiguous() for name, each in tensors.items()}
     save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
-    source = Path(model_package.__file__).parent
-    for name in MODELING_FILES:
-        shutil.copyfile(source / name, folder / name)
+    if isinstance(model, NeoBERTPreTrainedModel):
+        source = Path(model_package.__file__).parent
+        for name in MODELING_FILES:
+            shutil.copyfile(source / name, folder / name)
     for name, content in (tokenizer_files or {}).items():
         (folder / name).write_bytes(content)
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")
 
 
-def own_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model by name, those that share one matrix under the first name only."""
-    names: dict[int, str] = {}
-    state = model.state_dict(keep_vars=True)
-    return {name: each for name, each in state.items() if names.setdefault(id(each), name) == name}
-
-
-def portable_config(model: NeoBERTPreTrainedModel) -> str:
-    """Render config.json with every field, the map to the modeling code, and no choice of this machine's."""
+def portable_config(model: PreTrainedModel) -> str:
+    """Render config.json without any choice of this machine's; for NeoBERT with the map to its code."""
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
     portable.dtype = str(model.dtype).removeprefix("torch.")
-    portable.attn_backend = "auto"
-    portable.kernel_backend = "torch"
-    portable.auto_map = dict(AUTO_MAP)
+    if isinstance(model, NeoBERTPreTrainedModel):
+        portable.attn_backend = "auto"
+        portable.kernel_backend = "torch"
+        portable.auto_map = dict(AUTO_MAP)
     return str(portable.to_json_string(use_diff=True))
 
 

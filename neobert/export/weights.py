@@ -11,10 +11,12 @@ from typing import Literal
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
-from neobert.model.modeling_neobert import NeoBERTLMHead
+from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.parallel.sharding import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -35,7 +37,7 @@ class LoadReport:
     dtypes: tuple[str, ...]
 
 
-def load_weights(model: NeoBERTLMHead, path: Path) -> LoadReport:
+def load_weights(model: PreTrainedModel, path: Path) -> LoadReport:
     """Load a safetensors file, or a folder that holds one, in place and strictly.
 
     Raises `ProjectError` where anything is missing, unexpected, of another shape, or tied in one and not in
@@ -43,9 +45,10 @@ def load_weights(model: NeoBERTLMHead, path: Path) -> LoadReport:
     """
     state = read_weights(path)
     layout: Literal["hub", "fork"] = "fork" if any(name.endswith(GATE) for name in state) else "hub"
-    state = join_gates(state)
-    if model.config.tie_word_embeddings:
-        state = _without_tied_copy(state, path)
+    if isinstance(model, NeoBERTPreTrainedModel):
+        state = join_gates(state)
+        if model.config.tie_word_embeddings:
+            state = _without_tied_copy(state, path)
     _check_fit(state, model, path)
     own = model.state_dict()
     model.load_state_dict({name: part_like(each, own[name]) for name, each in state.items()}, strict=False)
@@ -116,11 +119,9 @@ def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
     return {name: tensor for name, tensor in state.items() if name != DECODER}
 
 
-def _check_fit(state: StateDict, model: NeoBERTLMHead, path: Path) -> None:
+def _check_fit(state: StateDict, model: PreTrainedModel, path: Path) -> None:
     """Raise unless the state dict holds exactly the model's tensors, in their shapes."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if model.config.tie_word_embeddings:
-        del wanted[DECODER]
+    wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(model).items()}
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
     reshaped = [
         f"{name} {tuple(state[name].shape)}, wanted {wanted[name]}"
@@ -136,6 +137,13 @@ def _check_fit(state: StateDict, model: NeoBERTLMHead, path: Path) -> None:
         _hint(missing, reshaped),
         place=str(path),
     )
+
+
+def own_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a model by name, those that share one matrix under the first name only."""
+    names: dict[int, str] = {}
+    state = model.state_dict(keep_vars=True)
+    return {name: each for name, each in state.items() if names.setdefault(id(each), name) == name}
 
 
 def _listing(label: str, names: Iterable[str]) -> str:

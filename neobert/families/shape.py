@@ -42,7 +42,8 @@ class Kept(NamedTuple):
     Attributes:
         values: numbers in the compute type.
         fp32_values: numbers in fp32, whatever the blocks compute in.
-        scores: numbers in the compute type for each token that a token attends to.
+        scores: numbers in the compute type per token of the segment that is attended to.
+        fp32_scores: numbers in fp32 per token of the segment that is attended to.
         is_bf16: the kernels compute in bf16 alone.
         reason: what these numbers are, for people.
     """
@@ -51,6 +52,7 @@ class Kept(NamedTuple):
     fp32_values: int
     reason: str
     scores: int = 0
+    fp32_scores: int = 0
     is_bf16: bool = False
 
 
@@ -131,7 +133,8 @@ class ModelShape:
         """Return the bytes per token that one block keeps, in segments of `segment` tokens."""
         kept = self.kept[kernels]
         value_bytes = BF16_BYTES if kept.is_bf16 else compute_bytes
-        return value_bytes * (kept.values + kept.scores * segment) + FP32_BYTES * kept.fp32_values
+        values = kept.values + kept.scores * segment
+        return value_bytes * values + FP32_BYTES * (kept.fp32_values + kept.fp32_scores * segment)
 
     def state_bytes(self, optimizer_values: int) -> int:
         """Return the bytes of fp32 weights and of the numbers that the optimizer keeps."""

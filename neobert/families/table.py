@@ -1,17 +1,29 @@
-"""The table of model families: the one place that names them all. Light: no torch."""
+"""The table of model families: the key `model.type` names a row. Light: no torch."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from neobert.config.schema import RunConfig
-from neobert.families.neobert import spec as neobert
+from neobert.families.family import Family
+from neobert.families.hf.spec import HF
+from neobert.families.neobert.spec import NEOBERT
 from neobert.families.shape import ModelShape
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF)}
+
+
+def family_of(config: RunConfig) -> Family:
+    """Return the family of the run's model."""
+    return FAMILIES[config.model.type]
 
 
 def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
-    """Return the shape of the run's model, with `vocab_size` rows in its embedding."""
-    return neobert.read_shape(config.model, vocab_size, longest_row(config))
+    """Return the shape of the run's model, with `vocab_size` rows in its embedding.
+
+    Raises `ProjectError` MOD006 where the section `model` does not describe one.
+    """
+    return family_of(config).read_shape(config.model, vocab_size, longest_row(config))
 
 
 def longest_row(config: RunConfig) -> int:
@@ -21,17 +33,17 @@ def longest_row(config: RunConfig) -> int:
 
 def requested_rows(config: RunConfig) -> int | None:
     """Return the rows of the embedding that the run file sets; None: they follow the tokenizer."""
-    return config.model.vocab_size
+    return family_of(config).requested_rows(config.model)
 
 
 def requested_kernels(config: RunConfig) -> tuple[str, str]:
-    """Return the kernels of blocks and of attention that the run file names, or `auto`."""
-    return config.model.kernel_backend, config.model.attn_backend
+    """Return the kernels of blocks and of packed attention that the run file names, or `auto`."""
+    return family_of(config).requested_kernels(config.model)
 
 
 def with_kernels(config: RunConfig, blocks: str) -> RunConfig:
     """Return the config with other kernels named for the blocks."""
-    return replace(config, model=replace(config.model, kernel_backend=blocks))
+    return replace(config, model=family_of(config).with_kernels(config.model, blocks))
 
 
 def initial_weights(config: RunConfig) -> str | None:

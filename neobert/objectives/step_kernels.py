@@ -12,6 +12,7 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.families.neobert.spec import section_of
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
 from neobert.model.backends import (
     Backend,
@@ -55,7 +56,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
     Raises `ProjectError` ATT001 if a kernel that the config names cannot run; no other is taken instead.
     """
-    requested = config.model.kernel_backend
+    requested = section_of(config).kernel_backend
     packed = _resolve_attention(config, device_type, dtype)
     reasons: list[str] = []
     for name in OWN_KERNELS if requested == "auto" else {requested} & {*OWN_KERNELS}:
@@ -74,7 +75,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> Backend:
     """Choose the kernel for packed runs of the model's own modules."""
-    model = config.model
+    model = section_of(config)
     environment = this_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
     try:
         return choose_backend(model.attn_backend, environment)

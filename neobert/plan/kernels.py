@@ -6,7 +6,8 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from neobert.config.schema import RunConfig
-from neobert.families.neobert.spec import feed_forward_width
+from neobert.families.neobert.spec import feed_forward_width, section_of
+from neobert.families.table import family_of, longest_row, requested_kernels, shape_of
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -31,7 +32,7 @@ def exchange_overlaps(kernels: str) -> bool:
 def environment_of(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Describe where a config runs: on "cuda" or "cpu", and on which GPUs where they are known."""
     dtype = "bfloat16" if config.trainer.mixed_precision == "bf16" else "float32"
-    return Environment(device, dtype, config.model.hidden_size // config.model.num_attention_heads, gpus)
+    return Environment(device, dtype, shape_of(config, 1).head_size, gpus)
 
 
 def block_obstacle(
@@ -47,7 +48,7 @@ def block_obstacle(
         if value != needed:
             message = f"{kernel.name} needs {key}: {_yaml(needed)}, not {_yaml(value)}"
             return Obstacle(message, f"set {key} to {_yaml(needed)}, or {to_auto}")
-    model = config.model
+    model = section_of(config)
     for key, width in (("hidden_size", model.hidden_size), ("intermediate_size", feed_forward_width(model))):
         if width % kernel.width_multiple:
             message = f"{kernel.name} needs widths that {kernel.width_multiple} divides, not {width}"
@@ -72,9 +73,9 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
 
 
 def _kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:
-    named = config.model.kernel_backend
+    named, _ = requested_kernels(config)
     if named != "auto":
-        return Derived(named, "model.kernel_backend as given")
+        return Derived(named, family_of(config).modules or "model.kernel_backend as given")
     obstacles: list[str] = []
     for name in OWN_KERNELS:
         obstacle = block_obstacle(BLOCKS[name], config, environment)
@@ -86,14 +87,16 @@ def _kernels(config: RunConfig, environment: Environment, device_name: str) -> D
 
 
 def _attention(config: RunConfig, environment: Environment, kernels: str) -> Derived[str]:
-    length = config.datacollator.max_length or config.dataset.max_seq_length
+    length = longest_row(config)
     if kernels in OWN_KERNELS:
         choices = block_attention(length)
         best = next((kernel for kernel in choices if not kernel.obstacle(environment)), choices[0])
         return Derived(best.name, f"best for {kernels} kernels and rows of {length} tokens")
     if not config.datacollator.pack_sequences:
-        return Derived("sdpa", "padded rows use SDPA, whatever model.attn_backend is")
-    named = config.model.attn_backend
+        family = family_of(config)
+        reason = family.modules or "padded rows use SDPA, whatever model.attn_backend is"
+        return Derived(family.padded_attention(config.model), reason)
+    _, named = requested_kernels(config)
     if named != "auto":
         return Derived(named, "model.attn_backend as given")
     kernel = next(kernel for kernel in attention_named("auto") if kernel.packages == (TORCH,))

@@ -13,6 +13,7 @@ import torch
 
 from neobert.bench.surroundings import device_name, gpu_uuid
 from neobert.data.store.prepare import prepare
+from neobert.families.table import shape_of
 from neobert.rehearsal.footprint import context_of
 from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import parameter_types, recording_products
@@ -196,7 +197,8 @@ def evaluation_of(
 
 def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
     """Name the kernel that was resolved, and the one that each block ran."""
-    ran, layers = trainer.task.attention_ran, trainer.config.model.num_hidden_layers
+    ran = trainer.task.attention_ran
+    layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
     return {
         "resolved": trainer.task.attention_kernel,
         "ran": [ran.get(layer, "") for layer in range(layers)],

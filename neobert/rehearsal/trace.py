@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neobert.export.folder import own_weights
+from neobert.export.weights import own_weights
 from neobert.parallel import own_part
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.loop.task import Batches

@@ -91,7 +91,9 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     first, second = first_batches(trainer, 2)
     second = thinned(second, 4 + trainer.world.rank)
     with aside(trainer):
+        generators = random_state()
         together, total = _gradient(trainer, [first, second])
+        restore_random_state(generators)  # the same dropout again
         alone, num_first = _gradient(trainer, [first])
         other, num_second = _gradient(trainer, [second])
     squares = torch.zeros(2, dtype=torch.float64)

@@ -10,14 +10,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("neobert/plan", "profiles", "validators", "launcher")
-NOT_YET = {
-    "neobert/plan/kernels.py",
-    "validators/rules/att.py",
-    "validators/rules/att_kernels.py",
-    "validators/rules/att_ran.py",
-    "validators/rules/cfg_idle.py",
-}
-"""Files that still read the section: they judge kernels. This list only shrinks."""
 
 
 def reads_the_section(source: str) -> Iterator[int]:
@@ -31,17 +23,12 @@ def reads_the_section(source: str) -> Iterator[int]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_only_families_read_the_section_model(room: str) -> None:
-    files = [path for path in (ROOT / room).rglob("*.py") if str(path.relative_to(ROOT)) not in NOT_YET]
     found = {
         f"{path.relative_to(ROOT)}:{line}"
-        for path in files
+        for path in (ROOT / room).rglob("*.py")
         for line in reads_the_section(path.read_text(encoding="utf-8"))
     }
     assert found == set()
-
-
-def test_the_list_of_exceptions_only_shrinks() -> None:
-    assert all(list(reads_the_section((ROOT / name).read_text(encoding="utf-8"))) for name in NOT_YET)
 
 
 def test_the_test_sees_each_way_to_read_it() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from neobert.kernel_table import BLOCKS, AttentionKernel, Environment, Gpu, Obstacle, Package, attention_named
+from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plan.kernels import environment_of
 from profiles.registry import ResolvedRun
@@ -56,7 +57,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     if attention is not None and attention.has_mask_with_packing:
         message = "packed microbatches come with an attention mask, so documents attend to their neighbours"
         yield Violation("datacollator.pack_sequences", message, "pass cu_seqlens to the kernel and no mask")
-    named = run.config.model.attn_backend
+    _, named = requested_kernels(run.config)
     environment = environment_of(run.config, _device(run))._replace(head_size=None)
     # Kernels that one value stands for share device and type, so the message can name that value.
     kernels = [replace(kernel, name=named) for kernel in attention_named(named)]
@@ -92,7 +93,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       attn_backend: auto
     ```
     """
-    is_packed, named = run.config.datacollator.pack_sequences, run.config.model.attn_backend
+    is_packed, (_, named) = run.config.datacollator.pack_sequences, requested_kernels(run.config)
     is_loop = all(kernel.program == "loop" for kernel in attention_named(named))
     if _device(run) == "cuda" and is_packed and is_loop:
         message = f"{named} runs packed documents one call at a time, without flash attention"
@@ -100,7 +101,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:
-    named = run.config.model.attn_backend
+    _, named = requested_kernels(run.config)
     runs_anywhere = any(not kernel.needs_cuda for kernel in attention_named(named))
     return f"{named} runs on every device" if runs_anywhere else ""
 
@@ -136,15 +137,15 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     pip install --no-build-isolation 'flash-attn>=2.8', or model.attn_backend: torch_varlen
     ```
     """
-    model = run.config.model
-    blocks = BLOCKS.get(model.kernel_backend)
+    named_blocks, named = requested_kernels(run.config)
+    blocks = BLOCKS.get(named_blocks)
     if blocks is not None and blocks.replaces_blocks:
         obstacle = blocks.obstacle(installed_environment(run, facts), is_missing(facts))
         if obstacle is not None:
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
-    kernels = attention_named(model.attn_backend)
+    kernels = attention_named(named)
     obstacles = [each for kernel in kernels if (each := attention_obstacle(run, facts, kernel)) is not None]
-    is_judged = run.is_production or model.attn_backend != "auto"
+    is_judged = run.is_production or named != "auto"
     if is_judged and len(obstacles) == len(kernels):
         messages = "; ".join(dict.fromkeys(each.message for each in obstacles))
         yield Violation(PATH, messages, obstacles[-1].hint)

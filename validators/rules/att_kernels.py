@@ -11,6 +11,7 @@ from neobert.kernel_table import (
     attention_named,
     block_attention,
 )
+from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, environment_of
 from profiles.registry import ResolvedRun
@@ -34,7 +35,7 @@ def _device(run: ResolvedRun) -> str:
 
 
 def _requests_no_own_kernel(run: ResolvedRun, plan: Plan) -> str:
-    requested = run.config.model.kernel_backend
+    requested, _ = requested_kernels(run.config)
     return "" if requested in OWN_KERNELS else f"kernel_backend {requested} supports every model"
 
 
@@ -72,7 +73,7 @@ def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       attn_backend: auto
     ```
     """
-    named = run.config.model.kernel_backend
+    named, _ = requested_kernels(run.config)
     if named in OWN_KERNELS:
         obstacle = block_obstacle(BLOCKS[named], run.config, environment_of(run.config, _device(run)))
         if obstacle is not None:
@@ -108,7 +109,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config, environment = run.config, environment_of(run.config, _device(run))
-    kernels = attention_named(config.model.attn_backend)
+    kernels = attention_named(requested_kernels(config)[1])
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
@@ -120,9 +121,9 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _leaves_nothing_to_auto(run: ResolvedRun, plan: Plan) -> str:
-    model = run.config.model
-    leaves_blocks = model.kernel_backend == "auto"
-    leaves_attention = model.attn_backend == "auto" and model.kernel_backend not in OWN_KERNELS
+    blocks, attention = requested_kernels(run.config)
+    leaves_blocks = blocks == "auto"
+    leaves_attention = attention == "auto" and blocks not in OWN_KERNELS
     return "" if leaves_blocks or leaves_attention else "the config names its kernels"
 
 
@@ -159,11 +160,11 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     config = run.config
     if config.trainer.mixed_precision != "bf16":
         return
-    named = config.model.kernel_backend
+    named, attention = requested_kernels(config)
     usable = [name for name in OWN_KERNELS if not _block_obstacle(run, facts, name)]
     if named == "auto":
         yield from _slower_blocks(run, facts, usable)
-    if config.model.attn_backend == "auto":
+    if attention == "auto":
         runs_own = bool(usable) if named == "auto" else named in OWN_KERNELS
         yield from _slower_block_attention(run, plan, facts) if runs_own else _slower_attention(run, facts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neobert.kernel_table import OWN_KERNELS, attention_named
+from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -48,7 +49,7 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     silent = [number for number, kernel in enumerate(dispatch.ran) if not kernel]
     if silent and not run.config.trainer.torch_compile:
         raise CannotTellError(f"{_blocks(silent)} did not report the attention kernel")
-    requested = run.config.model.attn_backend
+    _, requested = requested_kernels(run.config)
     expected = [kernel.name for kernel in attention_named(requested)]
     is_own = plan.kernels.value in OWN_KERNELS
     if requested != "auto" and not is_own and dispatch.resolved not in expected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from neobert.config import RunConfig
+from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -50,7 +51,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"
         yield path, "packed documents are not padded", "set datacollator.pack_sequences to false"
-    if config.model.attn_backend not in ("auto", "sdpa") and not collator.pack_sequences:
+    if requested_kernels(config)[1] not in ("auto", "sdpa", "eager") and not collator.pack_sequences:
         path = "model.attn_backend"
         yield path, "padded rows use sdpa", "set datacollator.pack_sequences to true"
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:

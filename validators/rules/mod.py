@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.families.table import initial_weights, requested_kernels, requested_rows
+from neobert.families.table import family_of, initial_weights, requested_kernels, requested_rows
 from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from profiles.registry import ResolvedRun
@@ -166,7 +166,7 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
         yield Violation(
             "model.max_position_embeddings",
             f"max_seq_length {max_length} exceeds max_position_embeddings {positions}",
-            "remove model.max_position_embeddings: it follows dataset.max_seq_length",
+            f"set dataset.max_seq_length to {positions}, or model.max_position_embeddings to {max_length}",
         )
     for path, length in (
         ("datacollator.max_length", config.datacollator.max_length),
@@ -178,7 +178,8 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
                 f"{path} is {length}, but dataset.max_seq_length is {config.dataset.max_seq_length}",
                 f"remove {path}: it follows dataset.max_seq_length",
             )
-    if config.datacollator.pack_sequences and plan.shape.positions == "learned":
+    is_packed = config.datacollator.pack_sequences and not list(family_of(config).unsupported(config))
+    if is_packed and plan.shape.positions == "learned":
         yield Violation(
             "model.rope",
             "learned positions continue across packed documents",
@@ -238,3 +239,38 @@ def recomputation_hint(config: RunConfig) -> str:
     blocks, _ = requested_kernels(config)
     kernels = "" if blocks not in OWN_KERNELS else " and model.kernel_backend to torch"
     return f"set {CHECKPOINTING} to true{kernels}"
+
+
+@rule("MOD005", "unsupported-by-model", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
+def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A key that asks for what the model family cannot do.
+
+    ## What it does
+    Asks the family of `model.type` what it cannot do. An encoder of transformers (`type: hf`) trains on
+    padded rows, with an optimizer that does not split fused matrices, and is not compiled.
+
+    ## Why is this bad?
+    transformers has no boundaries between packed documents: each would attend to its neighbours, the loss
+    would still fall, and the model would be worse. The trainer refuses the other keys too, but only after the
+    data is prepared.
+
+    ## Example
+    ```yaml
+    model:
+      type: hf
+      architecture: bert
+    datacollator:
+      pack_sequences: true
+    ```
+
+    ## Use instead
+    ```yaml
+    model:
+      type: hf
+      architecture: bert
+    datacollator:
+      pack_sequences: false
+    ```
+    """
+    for key, problem, hint in family_of(run.config).unsupported(run.config):
+        yield Violation(key, problem, hint)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from neobert.families.table import family_of
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -20,6 +21,11 @@ PATH = "model.attn_backend"
 INITIAL_LOSS_SHARE = 0.15
 OF_A_COMPILED_PATH: tuple[ProbeName, ...] = ("isolation", "parity", "repeats")
 OTHER_BACKEND = "set model.attn_backend or model.kernel_backend to a path that passes"
+
+
+def _has_no_probes(run: ResolvedRun, plan: Plan) -> str:
+    family = family_of(run.config)
+    return "" if family.has_numerics_probes else f"the probes do not know models of type {family.name}"
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ def _is_unstable(probes: ProbeFacts) -> bool:
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
+    inapplicable=_has_no_probes,
 )
 def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Attention that leaks between documents, or from padding.
@@ -125,6 +132,7 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
+    inapplicable=_has_no_probes,
 )
 def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A packed step that differs from a step on its documents one by one.
@@ -172,6 +180,7 @@ def _of_the_model(numerics: NumericsFacts) -> Iterator[str]:
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
+    inapplicable=_has_no_probes,
 )
 def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An encoder that does not attend to later tokens, or a decoder that does.
@@ -205,6 +214,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
+    inapplicable=_has_no_probes,
 )
 def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Two identical steps with different results.

@@ -27,7 +27,7 @@ from neobert.config.schema.fields import (
     require_effects,
     section,
 )
-from neobert.config.schema.model import ModelConfig
+from neobert.config.schema.model import HfModelConfig, ModelConfig
 from neobert.config.schema.operation import (
     DistributedConfig,
     GuardConfig,
@@ -53,6 +53,7 @@ __all__ = [
     "DistributedConfig",
     "Effect",
     "GuardConfig",
+    "HfModelConfig",
     "ModelConfig",
     "NonNegativeInt",
     "OptimizerConfig",
@@ -84,7 +85,7 @@ class RunConfig:
     variables: dict[str, Any] = field(
         default_factory=dict, metadata=metadata_of("Values named once, used as $variables.name.", "reporting")
     )
-    model: ModelConfig = section(ModelConfig, "The encoder.", affects="model")
+    model: ModelConfig | HfModelConfig = section(ModelConfig, "The encoder.", affects="model")
     tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
     dataset: DatasetConfig = section(DatasetConfig, "The text.", affects="data")
     datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")

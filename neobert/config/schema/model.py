@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from neobert.config.schema.fields import (
     STRICT,
+    NonEmpty,
     PositiveFloat,
     PositiveInt,
     key,
@@ -29,6 +30,7 @@ class ModelConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
+    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for an encoder of transformers.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
     num_attention_heads: PositiveInt = key(12, "Number of attention heads; they divide hidden_size.")
@@ -67,6 +69,62 @@ class ModelConfig:
     pretrained_checkpoint: str | None = key(
         None,
         "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule.",
+        is_path=True,
+        affects="numerics",
+    )
+
+
+SIZES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfModelConfig:
+    """An encoder of transformers with its masked-language-model head, from a config.json or by architecture.
+
+    Keys that are null keep the value of the config.json, or the default of transformers.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    type: Literal["hf"] = key("hf", "Model family: an encoder of transformers.")
+    config: NonEmpty | None = key(
+        None,
+        "config.json of transformers, or a folder that holds one; null: architecture decides.",
+        is_path=True,
+        replaces=(*SIZES, "architecture"),
+    )
+    architecture: Literal["bert", "modernbert"] | None = key(
+        None,
+        "Architecture with the default sizes of transformers; null: that of the config.json.",
+        replaces=(*SIZES, "config"),
+    )
+    hidden_size: PositiveInt | None = key(None, "Width of the residual stream.")
+    num_hidden_layers: PositiveInt | None = key(None, "Number of encoder blocks.")
+    num_attention_heads: PositiveInt | None = key(None, "Number of attention heads; they divide hidden_size.")
+    intermediate_size: PositiveInt | None = key(None, "Width inside the feed-forward.")
+    vocab_size: PositiveInt | None = key(
+        None,
+        "Rows of the embedding; null: those of pretrained_checkpoint, else the tokenizer's size rounded up "
+        "to a multiple of 128.",
+    )
+    max_position_embeddings: PositiveInt | None = key(
+        None,
+        "Longest sequence that the model accepts, in tokens; null: that of the config.json, else "
+        "dataset.max_seq_length.",
+    )
+    attention: Literal["sdpa", "eager"] = key(
+        "sdpa", "Attention of transformers; eager stores the scores of all pairs.", affects="machine"
+    )
+    pretrained_checkpoint: str | None = key(
+        None,
+        "Folder of transformers (config.json and safetensors) whose weights the run starts from.",
         is_path=True,
         affects="numerics",
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from neobert.config.schema import ModelConfig
+from neobert.config.schema import ModelConfig, RunConfig
+from neobert.families.family import Family
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
@@ -36,6 +37,12 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         initial_rms=model.decoder_init_range / math.sqrt(3),  # of a uniform distribution
         kept=_kept(model),
     )
+
+
+def section_of(config: RunConfig) -> ModelConfig:
+    """Return the section `model` of a run of this family."""
+    assert isinstance(config.model, ModelConfig), "asked of another model family"
+    return config.model
 
 
 def with_positions(model: ModelConfig, longest_row: int) -> ModelConfig:
@@ -90,3 +97,14 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
 def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) -> Kept:
     values = kernel.kept_hidden * hidden + kernel.kept_width * width
     return Kept(values, statistics, f"a block keeps {kernel.kept}", is_bf16=True)
+
+
+NEOBERT = Family(
+    name="neobert",
+    module="neobert.families.neobert.build",
+    read_shape=read_shape,
+    requested_rows=lambda model: model.vocab_size,
+    requested_kernels=lambda model: (model.kernel_backend, model.attn_backend),
+    with_kernels=lambda model, blocks: replace(model, kernel_backend=blocks),
+    has_numerics_probes=True,
+)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from neobert.config import replace
 from neobert.config.schema import RunConfig
-from neobert.families.neobert.spec import with_positions
+from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import MaskedLMObjective, StepKernels, build_objective
@@ -114,7 +114,7 @@ def build_path(
 ) -> Path:
     """Build a path with telling weights, or with those that training starts from."""
     torch.manual_seed(config.seed)
-    section = with_positions(config.model, longest_row(config))
+    section = with_positions(section_of(config), longest_row(config))
     shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
     with device:  # which draws sixty million weights in no time; one core of the host takes seconds
         model = NeoBERTLMHead(shape)

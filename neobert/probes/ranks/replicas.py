@@ -34,8 +34,9 @@ LEARNING_RATE = 0.1
 def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
     """Build, prepare, step, save and load a small model; return digests of its weights and both losses."""
     torch.manual_seed(config.seed)
-    model = small_model(config.model)
-    single = alone(small_copy(config.model, model), world)
+    section = config.model if isinstance(config.model, ModelConfig) else ModelConfig()
+    model = small_model(section)
+    single = alone(small_copy(section, model), world)
     digests = {"start": digest_of(model)}
     module = world.prepare(MaskedLMObjective(model, masked_logits_only=True))
     digests["after preparation"] = digest_of(model)
@@ -56,7 +57,7 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
 
 
 def small_model(model: ModelConfig) -> NeoBERTLMHead:
-    """Build the run's kind of encoder, small, with fresh weights."""
+    """Build a NeoBERT of the run's kind, small, with random weights."""
     small = replace(
         model,
         hidden_size=HEADS * HEAD_DIM,

@@ -21,14 +21,11 @@ from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
-from neobert.export.weights import load_weights
-from neobert.families.neobert.spec import with_positions
-from neobert.families.table import initial_weights, longest_row, requested_rows, shape_of
-from neobert.model import NeoBERTLMHead, build_model_config
-from neobert.objectives import Objective, StepKernels, build_objective, check_labels, resolve_step_kernels
+from neobert.families.build import build_masked_lm
+from neobert.families.table import initial_weights, requested_rows, shape_of
+from neobert.objectives import Objective, check_labels
 from neobert.objectives.capacity import most_targets
 from neobert.parallel import World
-from neobert.plan.kernels import exchange_overlaps
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.training.loop.task import Task
 from neobert.training.state.progress import Progress
@@ -51,21 +48,21 @@ def build(
     Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's, EXP005 where
     those weights do not fit or know another vocabulary.
     """
-    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
-    log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
-    model = build_model(config, prepared, kernels)
+    vocab_size = vocabulary_rows(config, prepared.tokenizer)
+    built = build_masked_lm(config, prepared.tokenizer, vocab_size, world)
+    model, objective = built.model, built.objective
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    log.info("model: %s parameters, %d tokens", f"{num_parameters:,}", vocab_size)
     starts_from = initial_weights(config)
     if is_fresh and starts_from is not None:
         weights = Path(starts_from)
         refuse_other_vocabulary(prepared.tokenizer, weights)
-        report = load_weights(model, weights)
-        log.info("weights: %d tensors of %s", report.num_tensors, report.path)
+        built.load(weights)
     if prepared.eval is None:
         log.warning("no evaluation: the text has no split for it, and none of it is held out")
     is_stream = isinstance(prepared.train, DocumentStream)
     log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
-    data = PretrainingData(config, prepared, world, model.config.vocab_size, on_sign)
-    objective = build_objective(config, model, kernels, world.device.type, num_ranks=world.size)
+    data = PretrainingData(config, prepared, world, vocab_size, on_sign)
     return Task(
         model=model,
         objective=objective,
@@ -78,26 +75,16 @@ def build(
         flops=data.flops,
         epoch=data.epoch,
         tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
-        identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
-        attention_kernel=kernels.attention,
+        identity={
+            "data fingerprint": prepared.fingerprint,
+            "tokenizer digest": prepared.tokenizer.digest,
+            **built.identity,
+        },
+        attention_kernel=built.attention,
         targets_per_token=config.datacollator.mlm_probability,
         read_retries=data.read_retries,
-        overlaps_exchange=exchange_overlaps(kernels.name),
+        overlaps_exchange=built.overlaps_exchange,
     )
-
-
-def build_model(config: RunConfig, prepared: PreparedData, kernels: StepKernels) -> NeoBERTLMHead:
-    """Build the encoder with its decoder, with initial weights."""
-    vocab_size = vocabulary_rows(config, prepared.tokenizer)
-    pad_id = prepared.tokenizer.pad_id
-    section = with_positions(config.model, longest_row(config))
-    model = NeoBERTLMHead(
-        build_model_config(section, vocab_size, pad_id, kernels.model_attention, kernels.modules)
-    )
-    if config.trainer.gradient_checkpointing:
-        model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
-    log.info("model: %s parameters, %d tokens", f"{model.num_parameters():,}", vocab_size)
-    return model
 
 
 def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:

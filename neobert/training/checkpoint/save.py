@@ -24,7 +24,7 @@ from torch import Tensor
 
 from neobert.config import digest
 from neobert.errors import ProjectError
-from neobert.export.folder import own_weights
+from neobert.export.weights import own_weights
 from neobert.parallel.sharding import full_tensor, own_part
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from neobert.data.batches.windows import Cursor
 from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
-from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.objectives import Objective
 from neobert.parallel import World
 from neobert.training.state.progress import Progress
@@ -91,7 +91,7 @@ class Task:
         overlaps_exchange: whether ranks exchange gradients during the backward pass, and not after it.
     """
 
-    model: NeoBERTPreTrainedModel
+    model: PreTrainedModel
     objective: Objective
     batches: Callable[[Cursor], Batches]
     evaluation: Callable[[], Iterable[Any]] | None

@@ -1,0 +1,53 @@
+"""The heavy half of a model family: from a config to a model with its objective.
+
+`Family.module` names a module with the function `build_masked_lm`, of the signature of the one here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from neobert.config.schema import RunConfig
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.families.table import family_of
+from neobert.objectives import Objective
+from neobert.parallel import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltModel:
+    """A model with random weights, and the objective that trains it.
+
+    Attributes:
+        model: what checkpoints hold, on the CPU, in fp32.
+        objective: masked-language-model loss over the model.
+        attention: name of the attention kernel, as `Objective.attention_ran` reports it.
+        load: reads the weights that a fresh run starts from, in place. Raises `ProjectError` where they do
+            not fit.
+        overlaps_exchange: ranks may exchange gradients during the backward pass.
+        identity: digests of what the model was built from, beyond the config; a resume must share them.
+    """
+
+    model: PreTrainedModel
+    objective: Objective
+    attention: str
+    load: Callable[[Path], None]
+    overlaps_exchange: bool = True
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_masked_lm(
+    config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int, world: World
+) -> BuiltModel:
+    """Build the model that the config describes, with `vocab_size` rows in its embedding.
+
+    Raises `ProjectError` for kernels that cannot run here, and for what the family cannot do.
+    """
+    family = family_of(config)
+    built: BuiltModel = import_module(family.module).build_masked_lm(config, tokenizer, vocab_size, world)
+    return built

@@ -1,0 +1,123 @@
+"""Settings of a transformers model: a config.json read as data, and typed access to its values.
+
+The file comes from outside: its size is bounded, every value in use is checked, nothing is executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema.model import SIZES, HfModelConfig
+from neobert.errors import ProjectError
+from neobert.printable import printable
+
+CODE = "MOD006"
+CONFIG = "config.json"
+MAX_FILE_BYTES = 2**20
+LARGEST = 2**31
+"""Bound of every size: what is larger is no size of a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Values by transformers' names, and the place to name where one is wrong: a file or the section."""
+
+    values: Mapping[str, Any]
+    place: str
+
+    def size(self, name: str, default: int) -> int:
+        """Return a positive integer."""
+        value = self._given(name, default)
+        if type(value) is not int or not 0 < value < LARGEST:
+            raise self.wrong(name, "a positive integer")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """Return a number that is finite and not negative."""
+        value = self._given(name, default)
+        if type(value) not in (int, float) or not 0 <= value < LARGEST:
+            raise self.wrong(name, "a number from 0")
+        return float(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        value = self._given(name, default)
+        if type(value) is not bool:
+            raise self.wrong(name, "true or false")
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """Return a string."""
+        value = self._given(name, default)
+        if type(value) is not str:
+            raise self.wrong(name, "a string")
+        return value
+
+    def wrong(self, name: str, expected: str) -> ProjectError:
+        """Build the error for a value that is not what it has to be."""
+        shown = printable(json.dumps(self.values.get(name))[:60])
+        return ProjectError(
+            CODE, f"{name} is {shown}, expected {expected}", f"correct {name} in {self.place}", self.place
+        )
+
+    def _given(self, name: str, default: Any) -> Any:
+        value = self.values.get(name)
+        return default if value is None else value
+
+
+def read_settings(section: HfModelConfig) -> Settings:
+    """Return the settings of the section's config.json or architecture, with the section's own sizes.
+
+    Raises `ProjectError` MOD006 where there is no readable file, or neither of both keys.
+    """
+    source = section.config or section.pretrained_checkpoint
+    own = {name: getattr(section, name) for name in SIZES}
+    given = {name: value for name, value in own.items() if value is not None}
+    attention = {"attn_implementation": section.attention}
+    if source is not None:
+        file = _config_file(source)
+        values = {**_read(file), **given, **attention}
+        return Settings(values, "the section model" if given else str(file))
+    if section.architecture is None:
+        raise ProjectError(
+            CODE,
+            "model.type is hf, and neither model.config nor model.architecture is set",
+            "set model.config to a config.json of transformers, or model.architecture to bert or modernbert",
+            "model.config",
+        )
+    return Settings({"model_type": section.architecture, **given, **attention}, "the section model")
+
+
+def _config_file(source: str) -> Path:
+    path = Path(os.path.expanduser(source))
+    return path / CONFIG if path.is_dir() else path
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        if not file.is_file():
+            raise _unreadable(file, "is not a file")
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise _unreadable(file, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+        values = json.loads(content)
+    except (OSError, ValueError, RecursionError):
+        raise _unreadable(file, "cannot be read as JSON") from None
+    if not isinstance(values, dict):
+        raise _unreadable(file, "is not a JSON object")
+    return values
+
+
+def _unreadable(file: Path, problem: str) -> ProjectError:
+    return ProjectError(
+        CODE,
+        f"{printable(str(file))} {problem}",
+        "set model.config to a config.json of transformers, or to the folder that holds one",
+        "model.config",
+    )

@@ -1,0 +1,7 @@
+"""Tiny runs of each model family."""
+
+from __future__ import annotations
+
+from tests.training.conftest import corpus, exact, make_run, run
+
+__all__ = ["corpus", "exact", "make_run", "run"]

@@ -1,0 +1,175 @@
+"""Shapes against what transformers builds and torch counts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import (
+    DataCollatorConfig,
+    DatasetConfig,
+    HfModelConfig,
+    ModelConfig,
+    RunConfig,
+    TrainerConfig,
+)
+from neobert.errors import ProjectError
+from neobert.families.shape import Window
+from neobert.families.table import shape_of
+from neobert.plan.memory import activation_bytes
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402  only where torch is
+from transformers import AutoConfig, AutoModelForMaskedLM  # noqa: E402
+
+VOCAB_SIZE, ROWS, LENGTH = 256, 3, 48
+IDS = {f"{role}_token_id": 0 for role in ("pad", "bos", "eos", "cls", "sep")}
+SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}
+
+
+def described(folder, **values):
+    """Return the run of a config.json with these values."""
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    return RunConfig(
+        model=HfModelConfig(config=str(folder)),
+        datacollator=DataCollatorConfig(pack_sequences=False),
+        dataset=DatasetConfig(max_seq_length=LENGTH),
+        trainer=TrainerConfig(mixed_precision="no"),
+    )
+
+
+def real(attention="sdpa", **values):
+    config = AutoConfig.for_model(**{**IDS, **values, "vocab_size": VOCAB_SIZE})
+    return AutoModelForMaskedLM.from_config(config, attn_implementation=attention).train()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model_type": "bert", "max_position_embeddings": 77},
+        {"model_type": "bert", "type_vocab_size": 5, "tie_word_embeddings": False, **SIZES},
+        {"model_type": "modernbert"},
+        {"model_type": "modernbert", "tie_word_embeddings": False, "decoder_bias": False, **SIZES},
+        {"model_type": "modernbert", "norm_bias": True, "attention_bias": True, "mlp_bias": True, **SIZES},
+        {"model_type": "modernbert", "classifier_bias": True, "global_attn_every_n_layers": 2, **SIZES},
+    ],
+    ids=str,
+)
+def test_every_parameter_of_a_transformers_model_is_counted(tmp_path, values):
+    positions = {"max_position_embeddings": 512} | values
+    with torch.device("meta"):
+        parameters = {id(each): each.numel() for each in real(**positions).parameters()}
+    shape = shape_of(described(tmp_path, **positions), VOCAB_SIZE)
+    assert shape.parameters.total == sum(parameters.values())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_flops_are_those_that_torch_counts(tmp_path, architecture):
+    values = {"model_type": architecture, "max_position_embeddings": LENGTH, **SIZES}
+    values |= {"layer_types": ["full_attention"] * 3} if architecture == "modernbert" else {}
+    model = real("eager", **values)  # torch does not count the SDPA of a CPU
+    ids = torch.randint(VOCAB_SIZE, (ROWS, LENGTH))
+    counter = FlopCounterMode(display=False)
+    with counter:
+        model(input_ids=ids).logits.float().sum().backward()
+    shape = shape_of(described(tmp_path, **values), VOCAB_SIZE)
+    expected = shape.block_flops([LENGTH] * ROWS) + 6 * shape.decoder_products * ROWS * LENGTH
+    assert counter.get_total_flops() == expected
+
+
+@given(st.integers(1, 60), st.integers(0, 70), st.sampled_from(["bidirectional", "causal"]))
+def test_a_window_counts_the_pairs_inside(length, reach, direction):
+    shape = shape_of(RunConfig(model=ModelConfig(num_hidden_layers=3)), VOCAB_SIZE)
+    shape = replace(shape, direction=direction, window=Window(2, reach))
+    near = sum(
+        abs(query - key) <= reach and (key <= query or direction == "bidirectional")
+        for query in range(length)
+        for key in range(length)
+    )
+    whole = length * length if direction == "bidirectional" else length * (length + 1) // 2
+    assert shape.attended_pairs(length) == 2 * near + whole
+
+
+def kept_bytes(config, values, attention):
+    """Bytes that autograd keeps of one forward pass of the encoder, weights left out."""
+    model = real(attention, **values)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept, alive = {}, []
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        alive.append(tensor)
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    ids = torch.randint(VOCAB_SIZE, (ROWS, LENGTH))
+    mask = torch.ones_like(ids, dtype=torch.bool)
+    mask[:, -3:] = False
+    is_half = config.trainer.mixed_precision == "bf16"
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=is_half),
+    ):
+        model.base_model(input_ids=ids, attention_mask=mask)
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+@pytest.mark.parametrize(
+    ("architecture", "attention"), [("bert", "sdpa"), ("modernbert", "sdpa"), ("modernbert", "eager")]
+)
+def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, attention, precision):
+    """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
+    measured, predicted = {}, {}
+    for depth in (2, 5):
+        values = {"model_type": architecture, **SIZES, "num_hidden_layers": depth}
+        # Dropout of attention leaves SDPA without its fused kernel on a CPU; a card has one.
+        values |= {"attention_probs_dropout_prob": 0.0} if architecture == "bert" else {}
+        config = described(tmp_path, **values)
+        config = replace(
+            config,
+            model=replace(config.model, attention=attention),
+            trainer=replace(config.trainer, mixed_precision=precision),
+        )
+        shape = shape_of(config, VOCAB_SIZE)
+        copies = 2 * shape.parameters.linear if precision == "bf16" else 0
+        measured[depth] = kept_bytes(config, values, attention) - copies
+        predicted[depth] = activation_bytes(config, shape, "torch") * ROWS * LENGTH
+    assert predicted[5] - predicted[2] == pytest.approx(measured[5] - measured[2], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("[1]", "is not a JSON object"),
+        ("{", "cannot be read as JSON"),
+        ("[" * 100_000, "cannot be read as JSON"),
+        (" " * (2**20 + 1), "is larger than 1 MiB"),
+        ('{"model_type": "gpt2"}', 'model_type is "gpt2", expected bert or modernbert'),
+        ("{}", "model_type is null"),
+        ('{"model_type": "bert", "hidden_size": true}', "hidden_size is true, expected a positive integer"),
+        ('{"model_type": "bert", "hidden_size": 1e3}', "hidden_size is 1000.0, expected a positive integer"),
+        ('{"model_type": "bert", "num_hidden_layers": 0}', "num_hidden_layers is 0"),
+        ('{"model_type": "bert", "is_decoder": true}', "attend in both directions"),
+        ('{"model_type": "modernbert", "layer_types": ["\\u001b[2J"]}', "layer_types is"),
+    ],
+)
+def test_a_config_json_is_data_and_is_checked(tmp_path, content, problem):
+    (tmp_path / "config.json").write_text(content, encoding="utf-8")
+    with pytest.raises(ProjectError) as caught:
+        shape_of(RunConfig(model=HfModelConfig(config=str(tmp_path))), VOCAB_SIZE)
+    assert caught.value.code == "MOD006"
+    assert problem in caught.value.message
+    assert "\x1b" not in str(caught.value)
+
+
+def test_neither_a_config_json_nor_an_architecture_is_an_error():
+    with pytest.raises(ProjectError, match=r"neither model.config nor model.architecture") as caught:
+        shape_of(RunConfig(model=HfModelConfig()), VOCAB_SIZE)
+    assert caught.value.place == "model.config"
