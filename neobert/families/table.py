@@ -41,6 +41,11 @@ def requested_kernels(config: RunConfig) -> tuple[str, str]:
     return family_of(config).requested_kernels(config.model)
 
 
+def padded_attention(config: RunConfig) -> str:
+    """Return the attention kernel of padded rows."""
+    return family_of(config).padded_attention(config.model)
+
+
 def with_kernels(config: RunConfig, blocks: str) -> RunConfig:
     """Return the config with other kernels named for the blocks."""
     return replace(config, model=family_of(config).with_kernels(config.model, blocks))

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from neobert.config.schema import RunConfig
 from neobert.families.neobert.spec import feed_forward_width, section_of
-from neobert.families.table import family_of, longest_row, requested_kernels, shape_of
+from neobert.families.table import family_of, longest_row, padded_attention, requested_kernels, shape_of
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -93,9 +93,8 @@ def _attention(config: RunConfig, environment: Environment, kernels: str) -> Der
         best = next((kernel for kernel in choices if not kernel.obstacle(environment)), choices[0])
         return Derived(best.name, f"best for {kernels} kernels and rows of {length} tokens")
     if not config.datacollator.pack_sequences:
-        family = family_of(config)
-        reason = family.modules or "padded rows use SDPA, whatever model.attn_backend is"
-        return Derived(family.padded_attention(config.model), reason)
+        reason = family_of(config).modules or "padded rows use SDPA, whatever model.attn_backend is"
+        return Derived(padded_attention(config), reason)
     _, named = requested_kernels(config)
     if named != "auto":
         return Derived(named, "model.attn_backend as given")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from neobert.kernel_table import BLOCKS, AttentionKernel, Environment, Gpu, Obstacle, Package, attention_named
 from neobert.families.table import requested_kernels
+from neobert.kernel_table import BLOCKS, AttentionKernel, Environment, Gpu, Obstacle, Package, attention_named
 from neobert.plan import Plan
 from neobert.plan.kernels import environment_of
 from profiles.registry import ResolvedRun

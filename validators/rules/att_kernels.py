@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.families.table import requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -11,7 +12,6 @@ from neobert.kernel_table import (
     attention_named,
     block_attention,
 )
-from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, environment_of
 from profiles.registry import ResolvedRun

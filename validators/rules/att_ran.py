@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.families.table import requested_kernels
+from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
