@@ -22,6 +22,7 @@ from neobert.objectives import MaskedLMObjective, packed_encoder
 from neobert.probes.hardware import rates
 from neobert.probes.numerics import suite
 from profiles.registry import resolve_run
+from tests.gpu.obstacles import fused_obstacle  # noqa: F401  named by a skipif condition
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
