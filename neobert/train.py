@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
         return report(error)
     except Exception as error:
         log.exception("training failed")
-        return report(unexpected(error))
+        return report(unexpected(error, Path(arguments[0]).parent))
 
 
 def train(arguments: list[str], signals: Signals) -> int:
@@ -104,16 +104,24 @@ def report(error: ProjectError) -> int:
     return error.exit_code
 
 
-def unexpected(error: Exception) -> ProjectError:
-    """Put an error that nobody foresaw into one sentence; the traceback is in the log."""
+def unexpected(error: Exception, run_dir: Path) -> ProjectError:
+    """Turn an unforeseen error into a message of one line; the traceback is in the log."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "make room, and go on from the last checkpoint, which is intact, with --resume auto"
+        hint = f"free disk space, then {_way_back(run_dir)}"
         return ProjectError("CKP004", "the disk is full", hint, error.filename or "", EXIT_TRAINING_FAILED)
-    hint = "the traceback is in the rank's log; the last checkpoint is intact, go on with --resume auto"
+    hint = f"fix the cause (the rank's log has the traceback), then {_way_back(run_dir)}"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
     message = f"training failed: {type(error).__name__}: {error}".splitlines()[0]
     return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
+
+
+def _way_back(run_dir: Path) -> str:
+    """Return how to continue a failed run; a run that never saved has nothing to resume from."""
+    steps = checkpoint_steps(run_dir / CHECKPOINTS)
+    if not steps:
+        return "launch again: no checkpoint was written, so training starts at step 0"
+    return f"resume with --resume auto: the newest checkpoint is step {steps[-1]}"
 
 
 def configure_logging() -> None:

@@ -39,7 +39,7 @@ from launcher.run.worker_nodes import (
 )
 from launcher.rundir.directory import LOGS, claimed, created, refuse_halted, run_directory
 from launcher.rundir.live_state import Watch
-from launcher.rundir.resume_state import goes_on, is_finished
+from launcher.rundir.resume_state import NEVER, goes_on, is_finished
 from launcher.terminal import console
 from launcher.terminal.nonblocking_output import never_blocking
 from neobert.clock import since_boot_s
@@ -145,13 +145,14 @@ def _lead(order: Order) -> int:
             held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
         if moved:
+            console.tell(_moved_aside(resolved, folder, moved))
             held = holds.enter_context(created(folder))
         has_weights = initial_weights(resolved.config) is not None
         stages = Stages(folder, asked.stages, _first_step(examination), console.tell, has_weights=has_weights)
         launch = replace(_launch(order, staging / ERROR, (held,)), stages=stages)
         write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
         if order.output_format == "text":
-            console.write(_opening(examination, folder, moved))
+            console.write(_opening(examination, folder))
         holds.enter_context(never_blocking())
         watch = Watch(folder, _first_step(examination), resolved.config.trainer.max_steps)
         view = make_view(watch, order.output_format)
@@ -218,13 +219,19 @@ def _refuse(examination: Examination, output_format: str) -> int:
     return examination.report.exit_code
 
 
-def _opening(examination: Examination, folder: Path, moved: Path | None) -> str:
+def _opening(examination: Examination, folder: Path) -> str:
     lines = [preflight_text(examination, verbose=False), printable(f"run directory: {folder}")]
     if examination.unguarded:
         lines.append(printable(f"unguarded: {examination.unguarded}"))
-    if moved is not None:
-        lines.append(printable(f"what was there before is in {moved}"))
     return "\n".join(lines)
+
+
+def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
+    """Say where another run's files went; `--resume auto` has found no checkpoint to resume from, then."""
+    reason = ""
+    if resolved.config.trainer.resume_from_checkpoint != NEVER:
+        reason = "no checkpoint to resume from and another config: starting at step 0; "
+    return printable(f"{folder} held another run: {reason}its files were moved to {moved}")
 
 
 def _launch(order: Order, error_file: Path, held: tuple[int, ...] = ()) -> Launch:

@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         return report(error)
     except Exception as error:
         log.exception("the rehearsal failed")
-        return report(unexpected(error))
+        return report(unexpected(error, Path(arguments[-1])))
 
 
 def stand_still(trainer: Trainer) -> None:

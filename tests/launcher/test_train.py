@@ -80,7 +80,7 @@ def test_overwriting_moves_the_old_run_aside(run_child: Callable[..., Any]) -> N
     assert answer.code == 0
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
-    assert str(old) in answer.out
+    assert f"held another run: its files were moved to {old.absolute()}" in answer.err
 
 
 def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., Any]) -> None:
@@ -92,6 +92,10 @@ def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., An
     assert other.code == 0
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
+    assert "no checkpoint to resume from and another config: starting at step 0" in " ".join(
+        other.err.split()
+    )
+    assert "moved to" not in same.err
 
 
 @pytest.mark.parametrize(

@@ -169,11 +169,17 @@ def test_a_full_disk_under_log_and_error_file_keeps_the_exit_code():
     assert child.returncode == 93, child.stderr
 
 
-def test_a_full_disk_is_named_and_no_fault_of_the_trainer():
-    error = unexpected(OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"))
+def test_a_full_disk_is_named_and_no_fault_of_the_trainer(tmp_path):
+    error = unexpected(OSError(errno.ENOSPC, "No space left on device", "runs/a/metrics.jsonl"), tmp_path)
     assert (error.code, error.place, error.exit_code) == ("CKP004", "runs/a/metrics.jsonl", 4)
-    assert "--resume auto" in error.hint
-    assert unexpected(OSError(errno.EIO, "Input/output error")).code == "TRN001"
+    assert unexpected(OSError(errno.EIO, "Input/output error"), tmp_path).code == "TRN001"
+
+
+def test_the_way_back_names_the_newest_checkpoint_where_there_is_one(tmp_path):
+    assert "no checkpoint was written" in unexpected(ValueError("x"), tmp_path).hint
+    (tmp_path / "checkpoints" / "40").mkdir(parents=True)
+    hint = unexpected(ValueError("x"), tmp_path).hint
+    assert hint.endswith("resume with --resume auto: the newest checkpoint is step 40")
 
 
 def edit(run_dir, key, value):

@@ -118,7 +118,7 @@ def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectErro
     return ProjectError(
         code=code,
         message=message,
-        hint=f"{where}the last checkpoint is good: lower optimizer.lr or look at those samples, then resume",
+        hint=f"{where}no earlier checkpoint is affected: lower optimizer.lr or inspect them, then resume",
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
     )
