@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 from launcher.cli import completion
 from launcher.io.files import RUN_FILE_SUFFIXES
 
-KEYS_WITHOUT_SECTION = ("seed", "task")
+KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
 DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
 )
