@@ -1,0 +1,60 @@
+"""An entry in the table of kernels is all that a new attention kernel needs for its numerical checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from neobert import kernel_table
+from neobert.model import configuration_neobert
+from neobert.model import kernel_table as carried_table
+from neobert.probes.numerics import kernel_candidates
+from neobert.probes.numerics.suite import run_suite
+from validators.facts_io import record_of
+from validators.facts_num import NumericsFacts
+from validators.numerics_faults import FAULTS, count_killed
+
+
+def _replace_unchecked(config, key, value):
+    name = key.removeprefix("model.")
+    return dataclasses.replace(config, model=dataclasses.replace(config.model, **{name: value}))
+
+
+@pytest.fixture
+def add_kernel(monkeypatch):
+    """Put an attention kernel of `new_kernels` into the table, under its function's name."""
+
+    def add(name):
+        loader = f"tests.probes.new_kernels:{name}"
+        for table in (kernel_table, carried_table):
+            entry = table.AttentionKernel(
+                name=name, needs_cuda=False, dtypes=table.ANY_DTYPE, loader=loader, is_varlen=False,
+                program="loop", is_deterministic=True,
+            )  # fmt: skip
+            monkeypatch.setitem(table.ATTENTION, name, entry)
+        # These were computed when the modules were imported, as the choices of the schema were.
+        for module, names in (
+            (kernel_candidates, "ATTENTION_CHOICES"),
+            (configuration_neobert, "ATTENTION_BACKENDS"),
+        ):
+            monkeypatch.setattr(module, names, (*getattr(module, names), name))
+        monkeypatch.setattr(kernel_candidates, "replace", _replace_unchecked)
+
+    return add
+
+
+def test_a_kernel_of_the_table_is_probed_with_its_planted_faults(add_kernel, configured):
+    for name in ("by_formula", "leaking"):
+        add_kernel(name)
+    answer = run_suite(configured(), "cpu", every=True)
+    numerics = record_of(NumericsFacts, json.loads(json.dumps(answer, allow_nan=False)))
+    paths = {path.attention: path for path in numerics.paths}
+    assert paths.keys() == {"sdpa", "by_formula", "leaking"}
+    for name, path in paths.items():
+        assert (path.dispatched, path.error) == (name, "")
+        faults = {probe: list(check(path, path.probes)) for probe, check in FAULTS.items()}
+        assert bool(faults["isolation"]) == bool(faults["parity"]) == (name == "leaking")
+    killed, planted = count_killed(numerics)
+    assert killed == planted == 3 * len(paths["sdpa"].mutants)
