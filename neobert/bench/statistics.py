@@ -36,7 +36,8 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 def coverage_of(n: int, depth: int) -> float:
     """Return how often the median lies between the values with `depth` values beyond them on each side."""
-    return max(0.0, 1 - 2 * sum(comb(n, k) for k in range(depth + 1)) / 2**n)
+    beyond: float = sum(comb(n, k) for k in range(depth + 1)) / 2**n
+    return max(0.0, 1 - 2 * beyond)
 
 
 class Comparison(NamedTuple):

@@ -3,11 +3,17 @@
 T tokens, D hidden, H heads, E head size.
 """
 
+from __future__ import annotations
+
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from neobert.kernels.fused_block import Weights
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -33,12 +39,13 @@ def attention(qkv: Tensor, positions: Tensor, cu_seqlens: Tensor, num_heads: int
     q, k, v = qkv.view(total, num_heads, 3, -1).unbind(2)
     q, k = rotate(q, positions, theta), rotate(k, positions, theta)
     bounds = [*cu_seqlens.tolist(), total]
-    parts = [
-        F.scaled_dot_product_attention(*(t[a:b].transpose(0, 1)[None] for t in (q, k, v)))[0].transpose(0, 1)
-        for a, b in pairwise(bounds)
-        if b > a
-    ]
+    parts = [_attend_all(q[a:b], k[a:b], v[a:b]) for a, b in pairwise(bounds) if b > a]
     return torch.cat(parts).reshape(total, -1)
+
+
+def _attend_all(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    q, k, v = (each.transpose(0, 1)[None] for each in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v)[0].transpose(0, 1)
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
@@ -48,7 +55,13 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 
 def block(
-    x: Tensor, weights, positions: Tensor, cu_seqlens: Tensor, num_heads: int, theta: float, eps: float
+    x: Tensor,
+    weights: Weights,
+    positions: Tensor,
+    cu_seqlens: Tensor,
+    num_heads: int,
+    theta: float,
+    eps: float,
 ) -> Tensor:
     """One pre-norm encoder block; weights as `fused_block.Weights`."""
     attended = attention(

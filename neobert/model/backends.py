@@ -117,7 +117,7 @@ def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
             f"{kernel.name} of this release takes the arguments {', '.join(names)}, which are not supported",
             "set attn_backend to another kernel",
         )
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 LOADED: dict[str, Callable[..., Any]] = {}

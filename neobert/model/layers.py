@@ -58,6 +58,9 @@ class SwiGLU(nn.Module):
 class EncoderBlock(GradientCheckpointingLayer):
     """One pre-norm block: attention, then feed-forward, each added to the residual stream."""
 
+    attention_norm: RMSNorm | nn.LayerNorm
+    ffn_norm: RMSNorm | nn.LayerNorm
+
     def __init__(self, config: NeoBERTConfig) -> None:
         super().__init__()
         self.num_heads = config.num_attention_heads
@@ -80,7 +83,7 @@ class EncoderBlock(GradientCheckpointingLayer):
         return self.wo(attend(q, k, v).flatten(-2))
 
 
-def build_norm(config: NeoBERTConfig) -> nn.Module:
+def build_norm(config: NeoBERTConfig) -> RMSNorm | nn.LayerNorm:
     """RMSNorm, or LayerNorm for the ablation: the same names, and a bias only there."""
     if config.rms_norm:
         return RMSNorm(config.hidden_size, config.norm_eps, config.kernel_backend)

@@ -65,10 +65,10 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
             # A weight that was loaded carries this mark, and a slice of it does not.
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 module.weight[module.padding_idx].zero_()
-        elif isinstance(getattr(module, "weight", None), nn.Parameter):
-            nn.init.ones_(module.weight)
-            if getattr(module, "bias", None) is not None:
-                nn.init.zeros_(module.bias)
+        elif isinstance(weight := getattr(module, "weight", None), nn.Parameter):
+            nn.init.ones_(weight)
+            if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
+                nn.init.zeros_(bias)
 
     def enable_gradient_checkpointing(self, every_n: int = 1) -> None:
         """Recompute blocks 0, n, 2n, ... in the backward pass (non-reentrant)."""

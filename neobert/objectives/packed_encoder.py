@@ -24,7 +24,7 @@ from neobert.kernels.products import row_rstd
 from neobert.kernels.swiglu import swiglu_down
 from neobert.kernels.tiles import attention_tiles, rotary_table
 from neobert.model import NeoBERTLMHead
-from neobert.model.layers import EncoderBlock
+from neobert.model.layers import EncoderBlock, SwiGLU
 from neobert.model.record import enter_layer, note_kernel
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.region import Region
@@ -117,6 +117,7 @@ def fused_step(
     max_seqlen: 0 for this project's attention, else the bound of the segments for FlashAttention 4.
     """
     x, rstd = stream
+    assert rstd is not None
     weights = block_weights(block)
     return encoder_block(
         x, rstd, weights, rotary, segments, num_heads=num_heads, eps=eps, max_seqlen=max_seqlen
@@ -185,13 +186,15 @@ BLOCK_STEPS = {
 
 def block_weights(block: EncoderBlock) -> Weights:
     """Return a block's parameters as the kernels take them."""
+    ffn = block.ffn
+    assert isinstance(ffn, SwiGLU)
     return Weights(
         block.attention_norm.weight,
         block.qkv.weight,
         block.wo.weight,
         block.ffn_norm.weight,
-        block.ffn.w12.weight,
-        block.ffn.w3.weight,
+        ffn.w12.weight,
+        ffn.w3.weight,
     )
 
 

@@ -42,7 +42,7 @@ def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
     it: it must not run over weights that the guard has condemned, whatever its author has thought of.
     """
     if is_bad is not None and skips_on_device(optimizer):
-        optimizer.found_inf = is_bad.to(torch.float32)
+        optimizer.found_inf = is_bad.to(torch.float32)  # type: ignore[attr-defined]  # torch's own way
     elif is_bad is not None and bool(is_bad):
         return
     optimizer.step()

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from neobert.config.schema import OptimizerConfig
 from neobert.optim.adamw import decay_groups
-from neobert.parallel import own_part
+from neobert.parallel import gradients_of, own_part
 
 
 class Lion(Optimizer):
@@ -40,9 +40,11 @@ class Lion(Optimizer):
     def _update(self, group: dict[str, Any], parameters: list[nn.Parameter]) -> None:
         weights = [own_part(each) for each in parameters]
         momenta = [own_part(self._momentum(each)) for each in parameters]
-        gradients = [own_part(each.grad) for each in parameters]
+        gradients = [own_part(each) for each in gradients_of(parameters)]
         # The direction leans on the newest gradient more (1 - first beta) than the momentum that is kept.
-        directions = torch._foreach_lerp(momenta, gradients, 1 - group["betas"][0])
+        directions: tuple[Tensor, ...] | list[Tensor] = torch._foreach_lerp(
+            momenta, gradients, 1 - group["betas"][0]
+        )
         torch._foreach_sign_(directions)
         shrink: float | Tensor = 1 - group["lr"] * group["weight_decay"]
         if self.found_inf is not None:

@@ -17,7 +17,7 @@ from torch.optim.adamw import adamw
 
 from neobert.optim.fused_rows import WHOLE, join_rows, split_rows
 from neobert.optim.newton_schulz import orthogonalize, rate_factor
-from neobert.parallel import full_tensor, own_part, part_like
+from neobert.parallel import full_tensor, gradients_of, own_part, part_like
 
 Group = dict[str, Any]
 
@@ -77,8 +77,8 @@ class MuonWithAdamW(Optimizer):
     def _update_by_adamw(self, group: Group, parameters: list[nn.Parameter]) -> None:
         states = [self._moments(each) for each in parameters]
         adamw(
-            parameters,
-            [each.grad for each in parameters],
+            [*parameters],
+            gradients_of(parameters),
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -117,7 +117,7 @@ class MuonWithAdamW(Optimizer):
         """Move the momenta on, and return where they point; parts of this rank."""
         weight = group["momentum"]
         momenta = [own_part(self._momentum(each)) for each in parameters]
-        gradients = [own_part(each.grad) for each in parameters]
+        gradients = [own_part(each) for each in gradients_of(parameters)]
         if self.found_inf is not None:
             # A momentum that is drawn towards itself stays, to the last bit.
             is_bad = self.found_inf > 0

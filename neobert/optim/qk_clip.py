@@ -8,6 +8,7 @@ Shapes: L blocks, N heads, H channels of a head, D hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class QKClip:
     def __init__(
         self, encoder: NeoBERT, *, threshold: float, alpha: float, interval: int, chunk_size: int
     ) -> None:
-        self._blocks = encoder.transformer_encoder
+        self._blocks: Iterable[Any] = encoder.transformer_encoder
         self._meter = LogitMeter(encoder, chunk_size)
         self._threshold = threshold
         self._alpha = alpha

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -67,6 +67,11 @@ def whole(module: nn.Module) -> Iterator[None]:
 def own_part(tensor: Tensor) -> Tensor:
     """Return what this rank holds of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Return the gradients of those parameters that have one."""
+    return [each.grad for each in parameters if each.grad is not None]
 
 
 def total_norm(tensors: Sequence[Tensor]) -> Tensor:

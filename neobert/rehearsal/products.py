@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
@@ -36,7 +36,7 @@ def recording_products() -> Iterator[dict[str, float]]:
 
     Products inside a kernel of one's own are not seen: what torch computes around them is.
     """
-    flops: Counter[str] = Counter()
+    flops: dict[str, float] = defaultdict(float)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
         yield flops
     assert profiler.profiler is not None

@@ -128,4 +128,5 @@ def _emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Ind
 def _counts(most: Indices, num_documents: int) -> Indices:
     """Return how many documents each bin takes, the first bins first, given how many each can take [b]."""
     ends = np.cumsum(most)
-    return np.maximum(np.minimum(num_documents - (ends - most), most), 0)
+    counts: Indices = np.maximum(np.minimum(num_documents - (ends - most), most), 0)
+    return counts

@@ -65,8 +65,9 @@ class Microbatch:
         return self._map(lambda tensor: tensor.pin_memory())
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Microbatch:
-        tensors = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{n: change(t) for n, t in tensors.items() if isinstance(t, Tensor)})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        changed: dict[str, Any] = {n: change(t) for n, t in values.items() if isinstance(t, Tensor)}
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True, eq=False)

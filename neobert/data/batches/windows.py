@@ -138,8 +138,8 @@ class PreparedWindows:
         is_last = cursor.window + 1 == num_windows
         after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
         packer = PACKERS[cursor.packer]
-        start = replace(cursor, index=0)
-        return _window(start, self.store, segments, self.shape, packer, self.seed, 0, after)
+        first = replace(cursor, index=0)
+        return _window(first, self.store, segments, self.shape, packer, self.seed, 0, after)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,8 +66,8 @@ def _take(text: str, expected: str) -> _Taken:
             objects.append(found)
             expected = _NEXT
         else:
-            error = ValueError(f"{text[place]!r} where {expected} is expected")
-            return _Taken(objects, text[place:], expected, error)
+            wrong = ValueError(f"{text[place]!r} where {expected} is expected")
+            return _Taken(objects, text[place:], expected, wrong)
         place = _after_space(text, place)
     return _Taken(objects, "", expected, None)
 

@@ -162,7 +162,7 @@ class _HashedFile:
         self._size = 0
 
     def write(self, array: NDArray[Any]) -> None:
-        data = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b""
+        data = np.ascontiguousarray(array).data.cast("B") if array.size else b""
         self._handle.write(data)
         self._digest.update(data)
         self._size += len(data)

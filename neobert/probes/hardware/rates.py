@@ -108,7 +108,7 @@ def _window_s(work: Callable[[], object], calls: int = CALLS) -> float:
         work()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1000 / calls
+    return float(start.elapsed_time(end)) / 1000 / calls
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ Shapes: T token places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -66,7 +66,8 @@ def run_mutants(path: Path, specimen: Specimen, yardstick: Yardstick) -> list[di
 @contextmanager
 def _without_recomputation(path: Path) -> Iterator[None]:
     """A fault of one layer counts the calls of a forward, and recomputation calls again."""
-    before = [(block, block.gradient_checkpointing) for block in path.model.model.transformer_encoder]
+    blocks: Iterable[Any] = path.model.model.transformer_encoder
+    before = [(block, block.gradient_checkpointing) for block in blocks]
     try:
         for block, _ in before:
             block.gradient_checkpointing = False
@@ -232,11 +233,12 @@ def _boundary(specimen: Specimen) -> int:
     """Return the entry of cu_seqlens behind a victim that is short enough to grow within max_seqlen."""
     lengths, longest = specimen.lengths, specimen.inputs["max_seqlen"]
     choices = [VICTIM, *range(len(lengths) - 1)]
-    return 1 + next(
+    boundary: int = 1 + next(
         n
         for n in choices
         if n + 1 < len(lengths) and lengths[n + 1] > 1 and lengths[n] + lengths[n + 1] <= longest
     )
+    return boundary
 
 
 def _as_row(specimen: Specimen) -> Specimen:

@@ -190,6 +190,7 @@ def segment_lengths(batch: Microbatch) -> torch.Tensor:
     """Return the lengths of the documents of a microbatch, int64 [num_segments]."""
     if batch.attention_mask is not None:
         return batch.attention_mask.sum(1)
+    assert batch.cu_seqlens is not None
     return batch.cu_seqlens[: batch.num_segments + 1].diff().to(torch.int64)
 
 

@@ -141,7 +141,7 @@ def _refuse(folder: Path, differences: list[str]) -> None:
 
 
 def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size: int) -> None:
-    now = {"world_size": world_size, "num_threads": torch.get_num_threads()}
+    now: dict[str, Any] = {"world_size": world_size, "num_threads": torch.get_num_threads()}
     now["versions"] = {**state["versions"], "torch": torch.__version__}
     for name, value in now.items():
         if state[name] != value:

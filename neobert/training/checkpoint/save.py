@@ -237,8 +237,9 @@ class Saver:
 
 
 def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> ProjectError:
-    known = isinstance(error, ProjectError)
-    return error if known else refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
+    if isinstance(error, ProjectError):
+        return error
+    return refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
 
 
 def _is_to_stop(trainer: Trainer) -> bool:

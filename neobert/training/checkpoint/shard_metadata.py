@@ -128,9 +128,10 @@ def _size(value: Any) -> torch.Size:
 
 
 def _count(value: Any) -> int:
-    if _is(int, value) < 0:
+    count: int = _is(int, value)
+    if count < 0:
         raise ValueError("a count is negative")
-    return value
+    return count
 
 
 def _is(kind: type[Kind], value: Any) -> Kind:

@@ -13,7 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 
 from neobert.printable import printable
@@ -55,7 +55,11 @@ class ShardReader(dcp.FileSystemReader):
     def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
         """Return the shape and type of each whole tensor."""
         saved = self._metadata.state_dict_metadata
-        return {name: (each.size, each.properties.dtype) for name, each in saved.items()}
+        return {
+            name: (each.size, each.properties.dtype)
+            for name, each in saved.items()
+            if isinstance(each, TensorStorageMetadata)
+        }
 
 
 def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:

@@ -6,6 +6,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,7 +84,8 @@ def _names_by_rule(model: nn.Module, optimizer: Optimizer) -> list[list[str]]:
 def random_state() -> bytes:
     """Pack the state of this process's generators: torch on CPU and GPU, numpy, Python."""
     version, words, gauss_next = random.getstate()
-    _, keys, position, has_gauss, cached = np.random.get_state()
+    legacy: Any = np.random.get_state()  # a tuple, which its annotation is not
+    _, keys, position, has_gauss, cached = legacy
     state = {
         "torch": torch.get_rng_state(),
         "python": torch.tensor([version, *words], dtype=torch.int64),

@@ -28,7 +28,7 @@ class CompilationLog:
     """Tells what was compiled since it was last asked. torch remembers the last 64, of all threads."""
 
     def __init__(self) -> None:
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: set[tuple[str | None, int | None]] = set()
 
     def take(self) -> list[Compilation]:
         """Return compilations of functions, in order. Waits for nothing."""
@@ -37,7 +37,7 @@ class CompilationLog:
         keys = [(each.compile_id, each.start_time_us) for each in entries]
         fresh = [each for each, key in zip(entries, keys, strict=True) if key not in self._seen]
         self._seen = set(keys)
-        return [Compilation(each.co_name, _first_line(each.recompile_reason)) for each in fresh]
+        return [Compilation(str(each.co_name), _first_line(each.recompile_reason)) for each in fresh]
 
 
 def _first_line(reason: str | None) -> str:

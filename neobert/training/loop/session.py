@@ -100,7 +100,8 @@ def run_session(
         log.info("another rank has stopped already: %s", error)
         is_complete = False
     run_dir, step = _whereabouts(trainer, run_dir, step)
-    status, exit_code = ("finished", EXIT_OK) if is_complete else (signals.status, signals.exit_code)
+    status: Status = "finished" if is_complete else signals.status
+    exit_code = EXIT_OK if is_complete else signals.exit_code
     if world.is_main:
         record_end(run_dir, status, exit_code, step)
     log.info("%s at step %d", status, step)
@@ -164,7 +165,8 @@ def make_reproducible(config: RunConfig, world: World) -> None:
         torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
     else:
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, and nothing reads it
+        # Filling costs time, and nothing reads it. torch makes the attribute by replacing its module's class.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -317,4 +319,5 @@ def peak_flops(trainer: Trainer) -> float | None:
         device = assumptions_for(torch.cuda.get_device_name(world.device), None, mfu=1.0)
     except ProjectError:
         return None
-    return peak_at_precision(trainer.config, device) * world.size
+    peak: float = peak_at_precision(trainer.config, device) * world.size
+    return peak

@@ -46,6 +46,7 @@ class TrainingLog:
         weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
         trainer.guard.check()
         self._check_targets(trainer)
+        assert trainer.state.grad_norm is not None
         loss, grad_norm = trainer.progress.loss.take(), float(trainer.state.grad_norm)
         times = trainer.stopwatch.read()
         trainer.state.last_metrics = self._reading(trainer, times, loss, grad_norm)
@@ -92,6 +93,8 @@ class TrainingLog:
 
     def _times(self, times: Times, reading: LastMetrics) -> dict[str, float]:
         """Return the milliseconds of a step and, where the run asked for it, of each of its parts."""
+        assert reading.step_time_s is not None
+        assert reading.data_wait_ms is not None
         step_ms = reading.step_time_s * 1000
         told = {
             "perf/data_wait_share": reading.data_wait_ms / step_ms,

@@ -136,6 +136,6 @@ def _added(times: Collection[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _between_ms(start: Any, end: Any) -> float:
-    if isinstance(start, float):
+    if isinstance(start, float) and isinstance(end, float):
         return (end - start) * 1000
     return float(start.elapsed_time(end))
