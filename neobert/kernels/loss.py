@@ -97,12 +97,12 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_fi
 
 @_linear_cross_entropy.register_fake
 def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    single = {"dtype": _wide(hidden)}
-    grad_bias = weight.new_empty(weight.shape[0] if bias is not None else 0, **single)
+    wide = _wide(hidden)
+    grad_bias = weight.new_empty(weight.shape[0] if bias is not None else 0, dtype=wide)
     return (
-        hidden.new_empty((), **single),
+        hidden.new_empty((), dtype=wide),
         torch.empty_like(hidden),
-        torch.empty_like(weight, **single),
+        torch.empty_like(weight, dtype=wide),
         grad_bias,
     )
 

@@ -19,6 +19,7 @@ from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
+from neobert.runfiles.location import CHECKPOINTS
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
     refuse_other_data,
@@ -52,7 +53,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     Raises `ProjectError`: CKP008 where `never` meets what another run left, CKP007 where the checkpoint is
     missing, broken, another run's, or not the one that preflight verified.
     """
-    root, selector = run_dir / folders.CHECKPOINTS, config.trainer.resume_from_checkpoint
+    root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
     if selector == "never":
         _refuse_used(run_dir)
     sweep(root)
@@ -69,7 +70,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
 
 
 def _refuse_used(run_dir: Path) -> None:
-    metrics, saved = run_dir / "metrics.jsonl", folders.checkpoint_steps(run_dir / folders.CHECKPOINTS)
+    metrics, saved = run_dir / "metrics.jsonl", folders.checkpoint_steps(run_dir / CHECKPOINTS)
     if saved or (metrics.exists() and metrics.stat().st_size):
         raise ProjectError(
             "CKP008",
@@ -117,6 +118,6 @@ def build_trainer(
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
     if start is None:
         return Progress(loss=LossWindow(device), cursor=Cursor())
-    own = run_dir / folders.CHECKPOINTS / str(start.state["step"])  # what was set aside has another name
+    own = run_dir / CHECKPOINTS / str(start.state["step"])  # what was set aside has another name
     is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)
