@@ -205,7 +205,7 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         log.exception("the arm failed")
-        told = unexpected(error)
+        told = unexpected(error, Path(arguments[0]).with_suffix(""))
         write_error_file(told)
         return told.exit_code
     return EXIT_OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -66,7 +66,7 @@ def build_masked_lm(
     if config.trainer.gradient_checkpointing:
         _recompute(blocks, config.trainer.gradient_checkpointing_every_n)
     objective = TransformersMaskedLM(
-        model, parts.head(model), blocks, masked_logits_only=config.trainer.masked_logits_only_loss
+        model, parts.head(model), list(blocks), masked_logits_only=config.trainer.masked_logits_only_loss
     )
     log.info("model: %s of transformers, attention: %s", settings.model_type, settings._attn_implementation)
     return BuiltModel(
@@ -113,7 +113,7 @@ def digest_of(settings: PretrainedConfig) -> str:
     return sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _recompute(blocks: nn.ModuleList, every_n: int) -> None:
+def _recompute(blocks: Iterable[Any], every_n: int) -> None:
     """Recompute blocks 0, n, 2n, ... in the backward pass."""
     for index, block in enumerate(blocks):
         # Attributes of transformers' layers: the method that sets them differs between its releases.
