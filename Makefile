@@ -4,11 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= runs/demo
+# A worker waits for its children as much as it computes: three keep two cores busy.
+WORKERS ?= 3
 BRIEFLY := trainer.max_steps=40 trainer.save_steps=20 trainer.output_dir=run scheduler.warmup_steps=2
 SOURCES := neobert launcher profiles validators tests benchmarks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo unit test test-faults test-wheel mutation test-gpu lint format docs bench bench-gpu clean
+.PHONY: help setup setup-dev demo unit test test-thorough test-faults test-wheel mutation test-gpu lint format docs bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -35,10 +37,13 @@ demo: setup ## Train a small encoder on the Python documentation, guarded, on an
 	$(BIN)/neobert-launch train --profile cpu-demo --resume auto --set trainer.output_dir=$(DEMO_DIR)
 
 unit: setup-dev ## The tests without child processes, network or torch (a minute)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q --unit
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --unit
 
 test: setup-dev ## All tests that need no GPU
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+test-thorough: setup-dev ## The same with ten times as many examples of each property
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --hypothesis-profile=thorough
 
 test-faults: setup-dev ## All fault tests, and 200 kills at random times
 	$(BIN)/python -m pytest -q tests/faults

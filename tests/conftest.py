@@ -33,11 +33,12 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile(
-    "default",
+LENIENT = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+settings.register_profile("default", LENIENT, max_examples=50)
+settings.register_profile("thorough", LENIENT, max_examples=500)  # make test-thorough
 settings.load_profile("default")
 
 

@@ -1,4 +1,4 @@
-"""Load a folder in a process that has torch and transformers but not this project. Prints a JSON report."""
+"""Load folders in a process that has torch and transformers but not this project; print JSON reports."""
 
 import json
 import sys
@@ -19,8 +19,12 @@ def _digest(model):
     return {name: sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in parts}
 
 
-def main(folder: str) -> None:
+def main(folders: list[str]) -> None:
     sys.meta_path.insert(0, _Blocked())
+    print(json.dumps([report_on(folder) for folder in folders]))
+
+
+def report_on(folder: str) -> dict[str, object]:
     import torch
     from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
@@ -34,7 +38,7 @@ def main(folder: str) -> None:
         alone = model(ids[None, 4:]).logits[0]
         encoded = encoder(ids[None, 4:]).last_hidden_state[0]
     filled = pipeline("fill-mask", model=model, tokenizer=tokenizer)("the [MASK] reads text")
-    report = {
+    return {
         "module": type(model).__module__.split(".")[0],
         "weights": _digest(model),
         "is_tied": model.decoder.weight.data_ptr() == model.model.encoder.weight.data_ptr(),
@@ -43,8 +47,7 @@ def main(folder: str) -> None:
         "filled": [guess["token_str"] for guess in filled],
         "imported": [name for name in sys.modules if name.split(".")[0] == "neobert"],
     }
-    print(json.dumps(report))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

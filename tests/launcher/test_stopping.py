@@ -107,9 +107,13 @@ def nothing_is_left(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+    ("name", "number", "code"),
+    [
+        *((name, signal.SIGTERM, 143) for name in COMMANDS if name != "train"),
+        *((name, signal.SIGINT, 130) for name in COMMANDS if name != "train"),
+        ("bench", signal.SIGHUP, 129),
+    ],
 )
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
 def test_a_command_that_is_ended_leaves_nothing(
     name: str, number: int, code: int, begin: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -172,11 +176,11 @@ def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pyt
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("output_format", ["text", "json"])
 @pytest.mark.parametrize(
-    ("number", "code", "finds"),
-    [(signal.SIGTERM, 75, "stopped-early"), (signal.SIGUSR1, 75, "stopped-early"),
-     (signal.SIGHUP, 75, "stopped-early"), (signal.SIGINT, 130, "interrupted")],
+    ("number", "code", "finds", "output_format"),
+    [(signal.SIGTERM, 75, "stopped-early", "text"), (signal.SIGTERM, 75, "stopped-early", "json"),
+     (signal.SIGUSR1, 75, "stopped-early", "json"), (signal.SIGHUP, 75, "stopped-early", "json"),
+     (signal.SIGINT, 130, "interrupted", "text"), (signal.SIGINT, 130, "interrupted", "json")],
 )  # fmt: skip
 def test_a_launch_that_is_stopped_before_it_trains(
     number: int, code: int, finds: str, output_format: str, begin: Callable[..., Any], tmp_path: Path

@@ -76,6 +76,7 @@ def resolved_file(setting, tmp_path, configured):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_path_apart_gives_what_it_gives_here(resolved_file, setting, way):
     there = Apart(resolved_file).probe(setting, way)
     here = answer(resolved_file, "cpu", every=False, label=way.label)
