@@ -1,4 +1,4 @@
-"""The command line `neobert-launch`: what it takes. What it does is in `launcher/commands`, imported late."""
+"""Command line of `neobert-launch`. Commands are implemented in `launcher/commands` and imported on use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neobert.gc_policy import collect_rarely
 
 PROGRAM = "neobert-launch"
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
-"""Variable through which a shell asks what may follow; typer answers and ends."""
+"""Variable by which a shell requests completions; typer prints them and exits."""
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
     "token_normalize_func": lambda name: name.replace("_", "-"),
@@ -46,7 +46,7 @@ def _group(name: str | None, text: str, epilog: str | None = None, *, completes:
 
 app = _group(
     PROGRAM,
-    "Guarded launching of NeoBERT training: check the run, the machine and the data, then train.",
+    "Launch NeoBERT training with preflight checks of config, machine and data.",
     f"Start with: {PROGRAM} profiles list; {PROGRAM} train --profile cpu-demo",
     completes=True,
 )
@@ -55,8 +55,8 @@ data_app = _group("data", "Training data: prepare.")
 tokenizer_app = _group("tokenizer", "Tokenizers: train.")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
@@ -72,7 +72,7 @@ def _root(version: Version = False) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End the command line with what a command returned."""
+    """Exit with the code of a command."""
     raise typer.Exit(code)
 
 
@@ -121,15 +121,15 @@ def _lint(
     statistics: options.Statistics = False,
     strict: options.Strict = False,
 ) -> None:
-    """Judge run files and profiles with the static rules.
+    """Check run files and profiles with the static rules.
 
-    It needs no GPU and imports no torch. Folders are searched for run files and profiles.
+    Needs no GPU and does not import torch. Folders are searched for run files and profiles.
     """
     from launcher.commands import lint
 
     choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
-    asked = lint.Asked(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
-    _end(lint.run(asked, output_format))
+    request = lint.Request(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
+    _end(lint.run(request, output_format))
 
 
 @app.command("rule", epilog=f"Example: {PROGRAM} rule CKP001")
@@ -138,7 +138,7 @@ def _rule(
 ) -> None:
     """Print a rule's page, or the list of all rules.
 
-    A page says what the rule does, why what it finds is bad, and what to write instead.
+    A page describes what the rule checks, why it matters, an example and its fix.
     """
     from launcher.commands import rule
 
@@ -155,7 +155,7 @@ def _explain(
     overrides: options.Overrides = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Explain a key: value, origin, meaning, what it takes."""
+    """Explain a key: value, origin, meaning and allowed values."""
     from launcher.commands import explain
 
     _end(explain.run(key, _selection(profile, config, overrides), output_format))
@@ -181,8 +181,8 @@ def _plan(
 ) -> None:
     """Estimate size, memory, time and cost of a run.
 
-    Also work at risk and checkpoints, each derived from the config; --verbose gives the reasons. A config
-    that lint refuses is planned, and ends with its findings and exit code 1.
+    Also reports work at risk and checkpoint size, each derived from the config; --verbose shows the reasons.
+    A config that fails lint is planned too, but exits with its findings and code 1.
     """
     from launcher.commands import plan
 
@@ -207,11 +207,11 @@ def _preflight(
 ) -> None:
     """Check the run, this machine and its GPUs.
 
-    Report, facts and receipt are written to a folder; facts can be judged again elsewhere with --facts.
+    Report, facts and receipt are written to a folder; --facts judges recorded facts on another machine.
     """
     from launcher.commands import preflight
 
-    asked = preflight.Asked(
+    request = preflight.Request(
         _selection(profile, config, overrides),
         level,
         facts,
@@ -220,7 +220,7 @@ def _preflight(
         strict=strict,
         verbose=verbose,
     )
-    _end(preflight.run(asked, output_format))
+    _end(preflight.run(request, output_format))
 
 
 @app.command("validate-gpu", cls=ConfigCommand, epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full")
@@ -236,15 +236,15 @@ def _validate_gpu(
 ) -> None:
     """Verify the numerics of a training step on this machine.
 
-    Isolation of packed documents to the last bit, parity with fp64, direction, repeats; known answers and
-    rates of the GPUs. Faults are planted in the same run, and one that no probe sees is a failure. Without
-    a profile or a run file, the profile of the visible GPU is validated.
+    Checks isolation of packed documents bit by bit, parity with fp64, attention direction, determinism, and
+    known products and throughput of the GPUs. Faults are planted in the same run, and a probe that misses
+    one fails. Without a profile or a run file, validates the profile of the visible GPU.
     """
     from launcher.commands import validate_gpu
 
     chosen = _selection(profile, config, overrides)
-    asked = validate_gpu.Asked(chosen, full, save_facts, strict=strict, verbose=verbose)
-    _end(validate_gpu.run(asked, output_format))
+    request = validate_gpu.Request(chosen, full, save_facts, strict=strict, verbose=verbose)
+    _end(validate_gpu.run(request, output_format))
 
 
 @app.command(
@@ -271,41 +271,41 @@ def _train(
     output_format: options.Format = "text",
     strict: options.Strict = False,
 ) -> None:
-    """Check, then train, watched from outside.
+    """Run preflight, then train under supervision.
 
-    More than one process runs under torchrun, which gets what follows --. With --resume auto the same command
-    goes on where it stopped, as often as needed.
+    Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
+    command resumes the run, any number of times.
     """
     from launcher.commands import train
     from launcher.preflight.receipts import require_reason
     from launcher.process.trainer_process import Topology
     from launcher.run.stages import parse_stages
 
-    meeting = Topology(
+    topology = Topology(
         node_rank=node_rank,
         master_addr=master_addr,
         master_port=master_port,
         rdzv_endpoint=rdzv_endpoint,
         extra=tuple(context.obj),
     )
-    spelled = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
-    chosen = _selection(profile, config, spelled)
+    all_overrides = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
+    chosen = _selection(profile, config, all_overrides)
     reason = require_reason(unguarded)
-    asked = train.Asked(
+    request = train.Request(
         chosen,
-        meeting,
+        topology,
         dry_run,
         strict=strict,
         receipt=receipt,
         unguarded=reason,
         stages=parse_stages(stages),
     )
-    _end(train.run(asked, output_format))
+    _end(train.run(request, output_format))
 
 
 @app.command("status", epilog=f"Example: {PROGRAM} status runs/demo")
 def _status(run: options.RunDirectory, output_format: options.Format = "text") -> None:
-    """Say in one line how a run stands."""
+    """Show a run's status."""
     from launcher.commands import status
 
     _end(status.run(run, output_format))
@@ -333,12 +333,12 @@ def _bench(
 ) -> None:
     """Measure the speed of a run, or compare two configs.
 
-    Two arms take turns on the same documents, each in a process of its own; --b-set or --against names the
-    second. Nothing is checked beforehand and nothing is saved.
+    Two configs run in turns on the same documents, each in its own process; --b-set or --against names the
+    second. No checks are run and no checkpoints are saved.
     """
     from launcher.commands import bench
 
-    asked = bench.Asked(
+    arguments = bench.Arguments(
         selection=_selection(profile, config, overrides),
         against=against,
         b_overrides=tuple(b_overrides or ()),
@@ -350,7 +350,7 @@ def _bench(
         baseline=baseline,
         output=output,
     )
-    _end(bench.run(asked, output_format))
+    _end(bench.run(arguments, output_format))
 
 
 @data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")
@@ -361,7 +361,7 @@ def _data_prepare(
     output: options.PreparedFolder = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Tokenise the text of a run once, where train looks for it."""
+    """Tokenize the data of a run, once, into the cache that train uses."""
     from launcher.commands import data
 
     _end(data.prepare(_selection(profile, config, overrides), output, output_format))
@@ -377,9 +377,9 @@ def _tokenizer_train(
     overrides: options.Overrides = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Train a WordPiece tokenizer on the text of a run.
+    """Train a WordPiece tokenizer on the data of a run.
 
-    It gets tokenizer.vocab_size entries.
+    Its size is tokenizer.vocab_size.
     """
     from launcher.commands import data
 
@@ -392,8 +392,8 @@ for _subgroup in (profiles_app, data_app, tokenizer_app):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Nothing but a wish for it prints a traceback."""
-    # Its search for plugins reads the metadata of every installed package: a tenth of the time of `lint`.
+    """Run a command line and return its exit code. Tracebacks are printed only on request."""
+    # pydantic's search for plugins reads the metadata of all packages, a tenth of the run time of `lint`.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         command = typer.main.get_command(app)
@@ -401,17 +401,17 @@ def run(arguments: Sequence[str]) -> int:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
-    except BrokenPipeError:  # the reader of a help page went away
+    except BrokenPipeError:  # the reader of the help text closed its pipe
         console.silence(sys.stdout)
     except (Exception, KeyboardInterrupt, TerminatedError) as error:
-        from launcher.cli.errors import asked_format, deliver
+        from launcher.cli.errors import deliver, requested_format
 
-        return deliver(error, asked_format(arguments))
+        return deliver(error, requested_format(arguments))
     return EXIT_OK
 
 
 def main() -> NoReturn:
-    """The entry point of the console script."""
+    """Entry point of the console script."""
     if os.environ.get(COMPLETES):
         app(prog_name=PROGRAM)
     collect_rarely()

@@ -1,4 +1,4 @@
-"""How errors reach people and machines: one clear message, the same exit code in every format."""
+"""Error reporting: one clear message, and the same exit code in every output format."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ if TYPE_CHECKING:
     from launcher.report.report import Report
 
 SHADOWED = "HST006"
-# What writes the other formats is not to be had then: its output, or its own modules.
+# The other formats cannot be written then: their output, or their own modules, are unavailable.
 UNFORMATTED = (console.OUTPUT_FAILED, SHADOWED)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
-STOPPED = "ended before there was a result; nothing is left running"
+STOPPED = "stopped before there was a result; no process is left running"
 
 
-def asked_format(arguments: Sequence[str]) -> str:
-    """The output format that a command line names, also where the rest of it cannot be understood."""
+def requested_format(arguments: Sequence[str]) -> str:
+    """Return the output format of a command line, even if the rest of it cannot be parsed."""
     ours, _ = split_passthrough(arguments)
-    found = "text"
+    requested = "text"
     for token, following in zip(ours, [*ours, ""][1:], strict=True):
         name, equals, value = token.partition("=")
         if name.replace("_", "-") == FORMAT_OPTION:
-            found = value if equals else following
-    return found if found in FORMATS else "text"
+            requested = value if equals else following
+    return requested if requested in FORMATS else "text"
 
 
 def deliver(error: BaseException, output_format: str) -> int:
-    """Report whatever ended a command. Returns the exit code."""
+    """Report the exception that ended a command. Returns the exit code."""
     if isinstance(error, UsageError) and output_format == "text":
         console.tell(_usage_text(error))
         return EXIT_USAGE
-    told = _as_told(error)
-    if told is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
+    known = _as_project_error(error)
+    if known is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
         raise error
-    return deliver_error(told or _unexpected(error), output_format)
+    return deliver_error(known or _unexpected(error), output_format)
 
 
 def _usage_text(error: Any) -> str:
-    """The parser's own text; what it quotes of the command line is cleaned."""
+    """Return the parser's own text, with quoted parts of the command line made printable."""
     error.message = printable(error.message)
     shown = io.StringIO()
     error.show(shown)
     return shown.getvalue().rstrip("\n")
 
 
-def _as_told(error: BaseException) -> ProjectError | None:
-    """The error in this project's terms; None for one that no command foresaw."""
+def _as_project_error(error: BaseException) -> ProjectError | None:
+    """Convert an exception to a ProjectError; None for an unexpected one."""
     if isinstance(error, ProjectError):
         return error
     if isinstance(error, UsageError):
@@ -77,24 +77,24 @@ def _as_told(error: BaseException) -> ProjectError | None:
         name = signal_name(error.number)
         return ProjectError("terminated", f"{name}: {STOPPED}", exit_code=error.exit_code)
     if isinstance(error, OSError | UnicodeEncodeError):
-        return _of_the_system(error)
+        return _system_error(error)
     return None
 
 
-def _of_the_system(error: OSError | UnicodeEncodeError) -> ProjectError | None:
-    """What a file system or a locale refuses is nobody's fault here."""
+def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
+    """Convert an error of the file system or the locale; None for an unexpected one."""
     if isinstance(error, UnicodeEncodeError):
-        message = f"a name in this run cannot be written in this locale: {error.object!a}"
+        message = f"this locale cannot represent a name in this run: {error.object!a}"
         return ProjectError("locale", message, "set PYTHONUTF8=1, or LC_ALL=C.UTF-8", exit_code=EXIT_USAGE)
     if error.filename is not None:
         place = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
-        message, hint = f"cannot be used: {error.strerror}", "mend its permissions, or name another place"
+        message, hint = f"cannot be used: {error.strerror}", "fix its permissions, or choose another path"
         return ProjectError("unusable-path", message, hint, place)
     return console.unwritten(error) if error.errno in NO_ROOM else None
 
 
 def deliver_error(error: ProjectError, output_format: str) -> int:
-    """Print an error: as a report for machines, else as text on standard error. Returns the exit code."""
+    """Print an error: as a report for machines, otherwise as text on stderr. Returns the exit code."""
     if output_format == "text" or error.code in UNFORMATTED:
         console.tell(str(error) if isinstance(error, ConfigError) else describe(error))
         return error.exit_code
@@ -106,7 +106,7 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
 
 
 def _write_anyway(report: Report, output_format: str) -> None:
-    """Where standard output fails too, standard error gets what can be said in a line."""
+    """Write the report to stdout; if that fails, write a line to stderr."""
     from launcher.report.formats import deliver
 
     try:
@@ -116,18 +116,18 @@ def _write_anyway(report: Report, output_format: str) -> None:
 
 
 def _unexpected(error: BaseException) -> ProjectError:
-    """An error that no command foresaw: a foreign module in place of ours, a fault.
+    """Return the error for an unexpected exception, e.g. a shadowed module or a bug.
 
-    Nothing was judged then, so the code is that of a check that could not run.
+    The exit code is that of a check that could not run, because nothing was checked.
     """
     if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
-        named = ", ".join(f"{module} comes from {file}" for module, file in foreign.items())
-        hint = "install the project into an environment of its own"
-        return ProjectError(SHADOWED, named, hint, exit_code=EXIT_CHECK_UNKNOWN)
+        files = ", ".join(f"{module} is imported from {file}" for module, file in foreign.items())
+        hint = "install the project in a separate environment"
+        return ProjectError(SHADOWED, files, hint, exit_code=EXIT_CHECK_UNKNOWN)
     kept = _keep_traceback(error)
-    where = f"the traceback is in {kept}" if kept else "NEOBERT_TRACEBACK=1 prints the traceback"
+    trace = f"the traceback is in {kept}" if kept else "set NEOBERT_TRACEBACK=1 to print the traceback"
     message = f"neobert-launch failed: {type(error).__name__}: {error}"
-    return ProjectError("unexpected", message, f"{where}; please report it", exit_code=EXIT_CHECK_UNKNOWN)
+    return ProjectError("unexpected", message, f"{trace}; please report it", exit_code=EXIT_CHECK_UNKNOWN)
 
 
 def _keep_traceback(error: BaseException) -> Path | None:

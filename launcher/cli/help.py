@@ -12,7 +12,7 @@ LONGEST_LINE = 200
 
 
 class CommandGroup(TyperGroup):
-    """A group that wraps the lines of its commands at the terminal's width, and truncates none of them."""
+    """A command group whose help wraps the descriptions of commands instead of truncating them."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
         """Return a command whose arguments are converted without pydantic."""
@@ -28,8 +28,8 @@ class CommandGroup(TyperGroup):
         return rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with their whole first sentence."""
-        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
-        rows = [(name, command.get_short_help_str(LONGEST_LINE)) for name, command in found if command]
+        """List the commands with their complete first sentence."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, command.get_short_help_str(LONGEST_LINE)) for name, command in commands if command]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

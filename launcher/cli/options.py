@@ -1,4 +1,4 @@
-"""Every argument and option of the command line, with the line of help that it gets."""
+"""Arguments and options of the command line, with their help texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.cli import completion
 TextOrJson = Literal["text", "json"]
 AnyFormat = Literal["text", "json", "github", "sarif", "junit"]
 
-# Which run, on every command that takes a config.
+# The run, on every command that takes a config.
 Profile = Annotated[
     str | None,
     Option(
@@ -25,7 +25,7 @@ Profile = Annotated[
 ]
 Config = Annotated[
     list[Path] | None,
-    Option("--config", "-c", metavar="FILE", help="Run file, YAML or TOML; later ones win. Also: @ FILE."),
+    Option("--config", "-c", metavar="FILE", help="Run file (YAML or TOML); later files win. Also: @ FILE."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -34,28 +34,31 @@ Overrides = Annotated[
     ),
 ]
 
-# How to print, how strictly to judge.
-Format = Annotated[TextOrJson, Option("--output-format", help="How to print the result.")]
-LintFormat = Annotated[AnyFormat, Option("--output-format", help="How to print the findings.")]
-Strict = Annotated[bool, Option("--strict", help="Warnings fail too.")]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="More: every value or check, every reason.")]
+# Output format and strictness.
+Format = Annotated[TextOrJson, Option("--output-format", help="Output format.")]
+LintFormat = Annotated[AnyFormat, Option("--output-format", help="Output format of the findings.")]
+Strict = Annotated[bool, Option("--strict", help="Treat warnings as failures.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or check, with reasons.")]
 
 # profiles
 ProfileName = Annotated[
-    str, Argument(metavar="NAME", autocompletion=completion.profile_names, help="Profile.")
+    str, Argument(metavar="NAME", autocompletion=completion.profile_names, help="Name of a profile.")
 ]
-FirstProfile = Annotated[str, Argument(metavar="A", autocompletion=completion.profile_names, help="Profile.")]
+FirstProfile = Annotated[
+    str, Argument(metavar="A", autocompletion=completion.profile_names, help="First profile.")
+]
 SecondProfile = Annotated[
-    str, Argument(metavar="B", autocompletion=completion.profile_names, help="Profile.")
+    str, Argument(metavar="B", autocompletion=completion.profile_names, help="Second profile.")
 ]
 
 # lint, rule, explain
 Paths = Annotated[list[Path], Argument(metavar="PATH", help="Run files, profiles, or folders of them.")]
 Select = Annotated[
-    list[str] | None, Option("--select", metavar="CODES", help="Only these; prefixes such as CKP do.")
+    list[str] | None,
+    Option("--select", metavar="CODES", help="Run only these rules (codes or prefixes, e.g. CKP)."),
 ]
-Ignore = Annotated[list[str] | None, Option("--ignore", metavar="CODES", help="All but these.")]
-Fix = Annotated[bool, Option("--fix", help="Mend what can be mended safely, in place.")]
+Ignore = Annotated[list[str] | None, Option("--ignore", metavar="CODES", help="Skip these rules.")]
+Fix = Annotated[bool, Option("--fix", help="Apply safe fixes in place.")]
 Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
 RuleCode = Annotated[
     str | None,
@@ -64,9 +67,7 @@ RuleCode = Annotated[
 EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
 Key = Annotated[
     str,
-    Argument(
-        metavar="KEY", autocompletion=completion.keys, help="Key of the config, or a value of the plan."
-    ),
+    Argument(metavar="KEY", autocompletion=completion.keys, help="Config key, or a value of the plan."),
 ]
 
 # preflight
@@ -80,74 +81,83 @@ Levels = Annotated[
     ),
 ]
 FactsFile = Annotated[
-    Path | None, Option("--facts", metavar="FILE", help="Judge recorded facts: no probe, no receipt.")
+    Path | None,
+    Option("--facts", metavar="FILE", help="Judge recorded facts; run no probes, write no receipt."),
 ]
-SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Keep a copy of the facts.")]
+SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Save the facts as JSON.")]
 ResultsFolder = Annotated[
     Path | None,
     Option(
-        "--output", metavar="DIR", help="Folder of report, facts and receipt [.neobert/preflight/DIGEST]."
+        "--output", metavar="DIR", help="Folder for report, facts and receipt [.neobert/preflight/DIGEST]."
     ),
 ]
 
 # validate-gpu
-Full = Annotated[bool, Option("--full", help="Probe every installed backend, not only the one that runs.")]
+Full = Annotated[bool, Option("--full", help="Probe all installed backends, not only the selected one.")]
 
-# train; the last six in torchrun's words
-Resume = Annotated[str | None, Option("--resume", metavar="auto|never|PATH", help="Where to go on from.")]
+# train; the last six as torchrun names them
+Resume = Annotated[
+    str | None, Option("--resume", metavar="auto|never|PATH", help="Checkpoint to resume from.")
+]
 ReceiptFile = Annotated[
     Path | None,
     Option(
         "--receipt",
         metavar="PATH",
-        help="Go by a preflight's receipt, the file or its folder; refused where anything changed.",
+        help="Reuse an earlier preflight result; rejected if anything changed since.",
     ),
 ]
 Unguarded = Annotated[
     str | None,
-    Option("--unguarded", metavar="REASON", help="Start whatever the checks say; the reason is recorded."),
+    Option("--unguarded", metavar="REASON", help="Launch even if checks fail; REASON is recorded."),
 ]
 Stages = Annotated[
     str | None,
     Option(
         "--stages",
         metavar="STEPS",
-        help="Judge loss, throughput and memory at these steps (1,300,1000); stop with exit 93 if one fails.",
+        help="Check loss, throughput and memory at these steps (1,300,1000); exit with 93 if one fails.",
     ),
 ]
 DryRun = Annotated[
-    bool, Option("--dry-run", help="Check config and run directory, print command and files; start nothing.")
+    bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
 ]
 NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", help="Processes per node.")]
-Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Nodes.")]
-NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Number of this node.")]
-MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Where rank 0 runs.")]
+Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Number of nodes.")]
+NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Rank of this node, from 0.")]
+MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Host of rank 0.")]
 MasterPort = Annotated[
-    int | None, Option("--master-port", metavar="PORT", min=1, max=65535, help="Its port.")
+    int | None, Option("--master-port", metavar="PORT", min=1, max=65535, help="Rendezvous port.")
 ]
-RdzvEndpoint = Annotated[str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Where nodes meet.")]
+RdzvEndpoint = Annotated[
+    str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous endpoint.")
+]
 
 # bench
 BOverrides = Annotated[
-    list[str] | None, Option("--b-set", metavar="KEY=VALUE", help="Override a key in the second arm only.")
+    list[str] | None, Option("--b-set", metavar="KEY=VALUE", help="Override a key in the second config only.")
 ]
 Against = Annotated[
-    str | None, Option("--against", metavar="NAME|FILE", help="Profile or run file of the second arm.")
+    str | None, Option("--against", metavar="NAME|FILE", help="Profile or run file of the second config.")
 ]
 Differing = Annotated[
     list[str] | None,
-    Option("--differing", metavar="KEYS", help="Keys or sections that may differ, besides those of --b-set."),
+    Option(
+        "--differing",
+        metavar="KEYS",
+        help="Keys or sections that may differ, in addition to those of --b-set.",
+    ),
 ]
-BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps of each arm.")]
-BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Those at the beginning that do not count.")]
-BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Turns of each arm; below 6 no verdict.")]
+BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps per config and round.")]
+BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Warm-up steps to discard.")]
+BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Rounds per config; no verdict below 6.")]
 BenchData = Annotated[
-    Literal["synthetic", "own"], Option("--data", help="Documents made up for this, or the run's own.")
+    Literal["synthetic", "own"], Option("--data", help="Synthetic documents, or the run's own data.")
 ]
 Baseline = Annotated[
-    Path | None, Option("--baseline", metavar="FILE", help="Earlier report to compare the first arm with.")
+    Path | None, Option("--baseline", metavar="FILE", help="Earlier report to compare the first config with.")
 ]
-BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Keep the report as JSON.")]
+BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Save the report as JSON.")]
 
 # status, data prepare, tokenizer train
 RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
@@ -157,9 +167,9 @@ PreparedFolder = Annotated[
         "--output",
         "-o",
         metavar="DIR",
-        help="Folder to write, empty or new; a run uses it as dataset.cache_dir. Default: the cache.",
+        help="Output folder, empty or new; usable as dataset.cache_dir. Default: the cache.",
     ),
 ]
 TokenizerFolder = Annotated[
-    Path, Option("--output", "-o", metavar="DIR", help="Folder to write; it must be empty or new.")
+    Path, Option("--output", "-o", metavar="DIR", help="Output folder; must be empty or new.")
 ]

@@ -36,7 +36,7 @@ Differences = dict[str, tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Arguments:
     """What the command line said.
 
     Attributes:
@@ -57,45 +57,45 @@ class Asked:
     output: Path | None
 
 
-def run(asked: Asked, output_format: str) -> int:
-    """Measure, print the report, and keep it where that was asked for."""
-    arms = resolve_arms(asked)
+def run(arguments: Arguments, output_format: str) -> int:
+    """Measure, print the report, and save it if requested."""
+    arms = resolve_arms(arguments)
     differences = differences_between(list(arms.values()))
-    refuse_unnamed(asked, differences)
+    refuse_unnamed(arguments, differences)
     for name, resolved in arms.items():
         refuse_many_processes(resolved)
         keep_to_its_device(resolved)
         tell_findings(name, resolved)
-    require_writable(asked.output)
+    require_writable(arguments.output)
     request = Request(
         arms={name: to_dict(resolved.config) for name, resolved in arms.items()},
         digests={name: resolved.digest for name, resolved in arms.items()},
         differences=differences,
-        steps=asked.steps,
-        trim=asked.trim,
-        rounds=asked.rounds,
-        data=asked.data,
-        baseline=None if asked.baseline is None else read_report(asked.baseline),
+        steps=arguments.steps,
+        trim=arguments.trim,
+        rounds=arguments.rounds,
+        data=arguments.data,
+        baseline=None if arguments.baseline is None else read_report(arguments.baseline),
     )
     report = ask(MODULE, request.as_json(), hint=HINT)
     text = to_json(report)
-    if asked.output is not None:
-        write_text(asked.output, text + "\n")
+    if arguments.output is not None:
+        write_text(arguments.output, text + "\n")
     console.write(text if output_format == "json" else bench_text(report))
     return EXIT_OK
 
 
-def resolve_arms(asked: Asked) -> dict[str, ResolvedRun]:
+def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
     """Resolve one arm, or two where something was said about the second."""
-    first = asked.selection
+    first = arguments.selection
     arms = {A: first.require()}
-    if asked.against is None and not asked.b_overrides:
+    if arguments.against is None and not arguments.b_overrides:
         return arms
     profile, files = first.profile, first.files
-    if asked.against is not None:
-        is_file = asked.against.lower().endswith(RUN_FILE_SUFFIXES)
-        profile, files = (None, (Path(asked.against),)) if is_file else (asked.against, ())
-    return arms | {B: Selection(profile, files, (*first.overrides, *asked.b_overrides)).require()}
+    if arguments.against is not None:
+        is_file = arguments.against.lower().endswith(RUN_FILE_SUFFIXES)
+        profile, files = (None, (Path(arguments.against),)) if is_file else (arguments.against, ())
+    return arms | {B: Selection(profile, files, (*first.overrides, *arguments.b_overrides)).require()}
 
 
 def differences_between(arms: list[ResolvedRun]) -> Differences:
@@ -107,10 +107,10 @@ def differences_between(arms: list[ResolvedRun]) -> Differences:
     return {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
 
 
-def refuse_unnamed(asked: Asked, differences: Mapping[str, tuple[Any, Any]]) -> None:
+def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, Any]]) -> None:
     """Raise `ProjectError` for a difference that nobody named, and for a named one that is none."""
-    overridden = [override.partition("=")[0].strip() for override in asked.b_overrides]
-    unnamed = [key for key in differences if not _is_covered(key, (*overridden, *asked.differing))]
+    overridden = [override.partition("=")[0].strip() for override in arguments.b_overrides]
+    unnamed = [key for key in differences if not _is_covered(key, (*overridden, *arguments.differing))]
     if unnamed:
         told = "; ".join(f"{key}: {_shown(differences[key])}" for key in unnamed)
         raise ProjectError(
@@ -119,7 +119,7 @@ def refuse_unnamed(asked: Asked, differences: Mapping[str, tuple[Any, Any]]) -> 
             f"make them equal, or name what may differ: --differing {','.join(unnamed)}",
             exit_code=EXIT_USAGE,
         )
-    idle = [key for key in overridden if asked.against is None and key not in differences]
+    idle = [key for key in overridden if arguments.against is None and key not in differences]
     if idle:
         raise ProjectError(
             "bench-no-difference",

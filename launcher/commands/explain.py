@@ -28,7 +28,7 @@ PLAN = "plan."
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
-    """Explain what was asked for; without a profile or a run file, as the defaults have it."""
+    """Explain a key or a value of the plan; without a profile or a run file, for the defaults."""
     resolved = selection.resolve()
     derived = dict(plan_run(resolved).derived())
     name = key.removeprefix(PLAN)

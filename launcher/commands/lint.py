@@ -57,8 +57,8 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asked for."""
+class Request:
+    """Arguments of the command."""
 
     paths: tuple[Path, ...]
     choice: Choice
@@ -83,20 +83,20 @@ def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(code.strip().upper() for item in given or () for code in item.split(",") if code.strip())
 
 
-def run(asked: Asked, output_format: str) -> int:
+def run(request: Request, output_format: str) -> int:
     """Lint every file, print one report, return its exit code."""
-    asked.choice.check()
-    found = discover(asked.paths)
-    _require_files(asked.paths, found)
-    if asked.fix:
+    request.choice.check()
+    found = discover(request.paths)
+    _require_files(request.paths, found)
+    if request.fix:
         _fix(found.files)
     profiles: dict[str, Loaded] = {}
-    judged = [_chosen(judge_file(path, profiles), asked.choice) for path in found.files]
-    is_repository = asked.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, asked.paths))
-    report = combine(judged, strict=asked.strict, has_folder=is_repository)
+    judged = [_chosen(judge_file(path, profiles), request.choice) for path in found.files]
+    is_repository = request.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
+    report = combine(judged, strict=request.strict, has_folder=is_repository)
     deliver(report, output_format)
     if output_format == "text":
-        _tell_more(asked, found, report)
+        _tell_more(request, found, report)
     return report.exit_code
 
 
@@ -215,8 +215,8 @@ def _fix(files: Sequence[Path]) -> None:
     console.tell(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _tell_more(asked: Asked, found: Discovered, report: Report) -> None:
-    if asked.statistics:
+def _tell_more(request: Request, found: Discovered, report: Report) -> None:
+    if request.statistics:
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")

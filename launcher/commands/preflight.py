@@ -19,8 +19,8 @@ from validators.facts_io import facts_to_json
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asked for."""
+class Request:
+    """Arguments of the command."""
 
     selection: Selection
     levels: str
@@ -31,24 +31,24 @@ class Asked:
     verbose: bool
 
 
-def run(asked: Asked, output_format: str) -> int:
+def run(request: Request, output_format: str) -> int:
     """Examine the run, keep the results, print the report, return its exit code.
 
     What a recording passes, no machine was looked at for: no receipt comes of it.
     """
-    wanted = parse_levels(asked.levels)
-    resolved = asked.selection.require()
+    wanted = parse_levels(request.levels)
+    resolved = request.selection.require()
     keep_to_its_device(resolved)
     levels = wanted or default_levels(resolved)
-    recorded = load_facts(asked.facts) if asked.facts else None
-    folder = results_folder(resolved, asked.output)
-    require_writable(asked.save_facts)
-    examination = examine(resolved, levels, facts=recorded, folder=folder, strict=asked.strict)
+    recorded = load_facts(request.facts) if request.facts else None
+    folder = results_folder(resolved, request.output)
+    require_writable(request.save_facts)
+    examination = examine(resolved, levels, facts=recorded, folder=folder, strict=request.strict)
     (write_report if recorded else write_results)(examination, folder)
-    if asked.save_facts:
-        write_text(asked.save_facts, facts_to_json(examination.facts))
+    if request.save_facts:
+        write_text(request.save_facts, facts_to_json(examination.facts))
     if output_format == "text":
-        console.write(preflight_text(examination, verbose=asked.verbose))
+        console.write(preflight_text(examination, verbose=request.verbose))
         console.write(
             _kept(examination, folder) if recorded else printable(f"report, facts and receipt: {folder}")
         )

@@ -1,4 +1,4 @@
-"""`status`: how a run stands, in one line."""
+"""`status`: state of a run in one line."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BETWEEN = "  "
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a run stands. None: nothing has said so yet.
+class RunStatus:
+    """State of a run. None: not reported yet.
 
     Attributes:
-        phase: the last one that the trainer announced, or how the run ended.
-        restarts: sessions that the latest launch has begun again.
-        is_alive: None where the trainer runs on another host.
-        heartbeat_age_s: seconds since the trainer last said anything.
+        phase: last phase that the trainer reported, or how the run ended.
+        restarts: number of restarts in the latest launch.
+        is_alive: None if the trainer runs on another host.
+        heartbeat_age_s: seconds since the last heartbeat.
     """
 
     run: str
@@ -49,29 +49,29 @@ class Standing:
 
 
 def run(folder: Path, output_format: str) -> int:
-    """Print how the run stands; a run that failed is no error of this command."""
+    """Print the state of the run; the command succeeds for a failed run too."""
     if not is_run_directory(folder):
         raise ProjectError(
             code="no-run-directory",
-            message="this is no run directory" if folder.exists() else "there is no such folder",
-            hint="name the folder that trainer.output_dir named",
+            message="not a run directory" if folder.exists() else "no such folder",
+            hint="pass the folder of trainer.output_dir",
             place=str(folder),
             exit_code=EXIT_USAGE,
         )
-    standing = look_at(folder, datetime.now(UTC))
-    told = fold(line(standing), console.width(), BETWEEN)
-    console.write(to_json(asdict(standing)) if output_format == "json" else told)
+    status = look_at(folder, datetime.now(UTC))
+    text = fold(line(status), console.width(), BETWEEN)
+    console.write(to_json(asdict(status)) if output_format == "json" else text)
     return EXIT_OK
 
 
-def look_at(folder: Path, now: datetime) -> Standing:
-    """Read the newest whole line of everything."""
+def look_at(folder: Path, now: datetime) -> RunStatus:
+    """Read the newest complete records of a run directory."""
     beat, outcome = last_beat(folder, 0), read_outcome(folder)
     has_ended = (folder / OUTCOME).exists()
     manifest, age_s = read_json(folder / MANIFEST), _age_s(beat, now)
     alive = False if has_ended else is_alive(manifest)
     at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
-    return Standing(
+    return RunStatus(
         run=str(folder),
         phase=_phase(beat, outcome, alive, has_ended=has_ended),
         step=int(outcome.get("step") or beat.get("step") or 0),
@@ -92,7 +92,7 @@ def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool
         return str(outcome.get("status", "ended"))
     phase = str(beat.get("phase", "starting"))
     if has_ended:
-        return f"ended, {OUTCOME} is damaged, last heard: {phase}"
+        return f"ended, {OUTCOME} is damaged, last phase: {phase}"
     return f"{DIED}{phase}" if alive is False else phase
 
 
@@ -101,7 +101,7 @@ def _last_loss(folder: Path) -> float | None:
 
 
 def _age_s(beat: Record, now: datetime) -> float | None:
-    """Prefer the clock that nobody sets; times of day compare with those of another boot, or host."""
+    """Prefer time since boot, which no clock change affects; use time of day for another boot or host."""
     boot_s = beat.get("boot_s")
     if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
         return max(0.0, since_boot_s() - boot_s)
@@ -116,34 +116,32 @@ def _at_risk_min(beat: Record, age_s: float | None) -> float | None:
     return None if minutes is None else minutes + (age_s or 0.0) / 60
 
 
-def line(standing: Standing) -> str:
-    """The one line; a run that is over has no time left to tell."""
-    of = f"/{standing.max_steps}" if standing.max_steps else ""
-    alive = {True: "alive", False: "not running", None: "on another host"}[standing.is_alive]
-    words = [
-        f"{standing.run}: {standing.phase}",
-        f"step {standing.step}{of}",
-        f"loss {show_number(standing.loss)}",
-        f"{show_count(standing.tokens_per_second)} tokens/s",
-        *([f"eta {show_duration(standing.eta_s)}"] if standing.is_alive is not False else []),
-        _checkpoint(standing),
-        *([f"restarts {standing.restarts}"] if standing.restarts else []),
-        f"{alive}, {_heard(standing.heartbeat_age_s)}",
+def line(status: RunStatus) -> str:
+    """Format the state as one line; a run that has ended has no ETA."""
+    of = f"/{status.max_steps}" if status.max_steps else ""
+    alive = {True: "alive", False: "not running", None: "on another host"}[status.is_alive]
+    fields = [
+        f"{status.run}: {status.phase}",
+        f"step {status.step}{of}",
+        f"loss {show_number(status.loss)}",
+        f"{show_count(status.tokens_per_second)} tokens/s",
+        *([f"eta {show_duration(status.eta_s)}"] if status.is_alive is not False else []),
+        _checkpoint(status),
+        *([f"restarts {status.restarts}"] if status.restarts else []),
+        f"{alive}, {_heartbeat(status.heartbeat_age_s)}",
     ]
-    return printable(BETWEEN.join(words))
+    return printable(BETWEEN.join(fields))
 
 
-def _heard(age_s: float | None) -> str:
-    return "not heard yet" if age_s is None else f"heard {show_duration(age_s)} ago"
+def _heartbeat(age_s: float | None) -> str:
+    return "no heartbeat yet" if age_s is None else f"heartbeat {show_duration(age_s)} ago"
 
 
-def _checkpoint(standing: Standing) -> str:
-    """Of a run that ended itself: what that cost, not when it was."""
-    has_ended = standing.is_alive is False and not standing.phase.startswith(DIED)
-    if standing.minutes_at_risk is None:
+def _checkpoint(status: RunStatus) -> str:
+    """Format the age of the checkpoint; for a run that has ended, relative to its end."""
+    has_ended = status.is_alive is False and not status.phase.startswith(DIED)
+    if status.minutes_at_risk is None:
         return "checkpoint -"
-    if standing.minutes_since_checkpoint is None:
-        return f"no checkpoint yet, {standing.minutes_at_risk:.1f} min at risk"
-    return (
-        f"checkpoint {standing.minutes_since_checkpoint:.1f} min {'before the end' if has_ended else 'ago'}"
-    )
+    if status.minutes_since_checkpoint is None:
+        return f"no checkpoint yet, {status.minutes_at_risk:.1f} min at risk"
+    return f"checkpoint {status.minutes_since_checkpoint:.1f} min {'before the end' if has_ended else 'ago'}"

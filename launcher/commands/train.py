@@ -1,4 +1,4 @@
-"""`train`: check, write the run directory, train in a child process, say how it ended."""
+"""`train`: preflight, run directory, supervised training, summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launcher.preflight.examination import examine
 from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
-from launcher.preflight.receipts import measured_in, read_for, require_standing, require_unchanged
+from launcher.preflight.receipts import measured_in, read_for, require_unchanged, require_valid
 from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.process.trainer_process import Topology, trainer_command
 from launcher.report.formats import deliver
@@ -27,12 +27,12 @@ from launcher.run.launch_context import Launch
 from launcher.run.launch_records import WRITTEN, make_room, write_run
 from launcher.run.live_view import View, make_view
 from launcher.run.stages import Stages, require_stages
-from launcher.run.summary import Ending, already_finished, same_again, summary_text
+from launcher.run.summary import Summary, already_finished, resume_command, summary_text
 from launcher.run.supervision import supervise
 from launcher.run.time_limit import deadlines_of
 from launcher.run.worker_nodes import (
     require_free_port,
-    require_meeting_place,
+    require_rendezvous,
     wait_for_first_node,
     with_node_rank,
     withdraw_receipt,
@@ -51,24 +51,24 @@ from neobert.runfiles.location import CHECKPOINTS, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 
-# Beside the run it would be lost when the run's disk is full, which is one of the errors it has to tell.
+# Not in the run directory: that may be on a full disk, which is one of the errors to report.
 ERROR = "error.json"
-DRY = "checked: config and run directory; `neobert-launch preflight` checks machine, GPUs and data too"
+DRY = "checked config and run directory; `neobert-launch preflight` also checks machine, GPUs and data"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asked for.
+class Request:
+    """Arguments of the command.
 
     Attributes:
-        meeting: how nodes find each other, in torchrun's words.
-        receipt: of an earlier preflight, whose dear checks count on.
-        unguarded: why the run may start whatever the checks say.
+        topology: rendezvous options, as torchrun names them.
+        receipt: of an earlier preflight, whose expensive checks are reused.
+        unguarded: reason for launching even if checks fail.
         stages: steps at which the run is judged.
     """
 
     selection: Selection
-    meeting: Topology
+    topology: Topology
     dry_run: bool
     strict: bool
     receipt: Path | None = None
@@ -77,15 +77,15 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """One launch on this node: what was asked for, and what follows from that.
+class NodeLaunch:
+    """One launch on this node: the request, and what is derived from it.
 
     Attributes:
         folder: the run directory.
-        begun_s: when the command was given, in seconds since boot.
+        begun_s: time of the command, in seconds since boot.
     """
 
-    asked: Asked
+    request: Request
     resolved: ResolvedRun
     topology: Topology
     folder: Path
@@ -95,52 +95,52 @@ class Order:
 
 
 def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
-    """Flags that stand for keys of the config, so that the plan and the digest see them."""
+    """Convert options to overrides of config keys, so that the plan and the digest include them."""
     counts = {"distributed.nproc_per_node": nproc_per_node, "distributed.nnodes": nnodes}
     given = [f"{key}={value}" for key, value in counts.items() if value is not None]
     return given if resume is None else [text_override("trainer.resume_from_checkpoint", resume), *given]
 
 
-def run(asked: Asked, output_format: str) -> int:
-    """Launch one run and stay with it to its end."""
+def run(request: Request, output_format: str) -> int:
+    """Launch one run and supervise it to its end."""
     try:
         with forwarding() as forwarder:
-            return _run(asked, output_format, since_boot_s(), forwarder)
+            return _run(request, output_format, since_boot_s(), forwarder)
     except StoppedEarlyError:
-        again = same_again(has_checkpoint=False)
-        message = "asked to stop before the trainer was started: nothing is lost"
+        again = resume_command(has_checkpoint=False)
+        message = "stopped before the trainer was started: nothing is lost"
         raise ProjectError("stopped-early", message, again, exit_code=EXIT_PREEMPTED) from None
 
 
-def _run(asked: Asked, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
-    resolved = asked.selection.require()
-    require_stages(asked.stages, resolved.config.trainer.max_steps)
+def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwarder) -> int:
+    resolved = request.selection.require()
+    require_stages(request.stages, resolved.config.trainer.max_steps)
     keep_to_its_device(resolved)
-    topology = _topology(resolved, asked.meeting)
+    topology = _topology(resolved, request.topology)
     folder = run_directory(resolved)
-    order = Order(asked, resolved, topology, folder, output_format, begun_s, forwarder)
+    node = NodeLaunch(request, resolved, topology, folder, output_format, begun_s, forwarder)
     if is_finished(resolved, folder):
         if output_format == "text":
-            console.write("this run is finished: nothing is left to do")
+            console.write("this run is already finished")
         return _deliver(already_finished(folder), output_format)
-    if asked.dry_run:
-        return _dry_run(order)
-    return _join(order) if topology.node_rank else _lead(order)
+    if request.dry_run:
+        return _dry_run(node)
+    return _join(node) if topology.node_rank else _lead(node)
 
 
-def _lead(order: Order) -> int:
-    """Keep the run directory: check the run, write down what it needs, and train."""
-    asked, resolved, folder = order.asked, order.resolved, order.folder
+def _lead(node: NodeLaunch) -> int:
+    """Own the run directory: check the run, write its files, and train."""
+    request, resolved, folder = node.request, node.resolved, node.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
         refuse_halted(folder)
-        if held is not None and order.topology.nnodes > 1:
-            withdraw_receipt(folder, resolved.digest, asked.receipt)
-        require_free_port(order.topology)
+        if held is not None and node.topology.nnodes > 1:
+            withdraw_receipt(folder, resolved.digest, request.receipt)
+        require_free_port(node.topology)
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
-        examination = _examine(asked, resolved, staging)
-        if examination.report.exit_code != EXIT_OK and not asked.unguarded:
-            return _refuse(examination, order.output_format)
+        examination = _examine(request, resolved, staging)
+        if examination.report.exit_code != EXIT_OK and not request.unguarded:
+            return _refuse(examination, node.output_format)
         if held is None:
             held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
@@ -148,72 +148,74 @@ def _lead(order: Order) -> int:
             console.tell(_moved_aside(resolved, folder, moved))
             held = holds.enter_context(created(folder))
         has_weights = initial_weights(resolved.config) is not None
-        stages = Stages(folder, asked.stages, _first_step(examination), console.tell, has_weights=has_weights)
-        launch = replace(_launch(order, staging / ERROR, (held,)), stages=stages)
-        write_run(examination, asked.selection.files, folder, staging, {"command": launch.command})
-        if order.output_format == "text":
+        stages = Stages(
+            folder, request.stages, _first_step(examination), console.tell, has_weights=has_weights
+        )
+        launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages)
+        write_run(examination, request.selection.files, folder, staging, {"command": launch.command})
+        if node.output_format == "text":
             console.write(_opening(examination, folder))
         holds.enter_context(never_blocking())
         watch = Watch(folder, _first_step(examination), resolved.config.trainer.max_steps)
-        view = make_view(watch, order.output_format)
-        return _deliver(_follow(launch, order.forwarder, view), order.output_format)
+        view = make_view(watch, node.output_format)
+        return _deliver(_follow(launch, node.forwarder, view), node.output_format)
 
 
-def _topology(resolved: ResolvedRun, meeting: Topology) -> Topology:
+def _topology(resolved: ResolvedRun, topology: Topology) -> Topology:
     distributed = resolved.config.distributed
-    topology = with_node_rank(
-        replace(meeting, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
+    numbered = with_node_rank(
+        replace(topology, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
     )
-    require_meeting_place(topology)
-    return topology
+    require_rendezvous(numbered)
+    return numbered
 
 
-def _examine(asked: Asked, resolved: ResolvedRun, staging: Path) -> Examination:
-    """Judge the run as things are now; an earlier receipt may answer for what is dear to find out again."""
-    receipt = read_for(asked.receipt, resolved) if asked.receipt else None
+def _examine(request: Request, resolved: ResolvedRun, staging: Path) -> Examination:
+    """Judge the run in its present state; an earlier receipt may replace expensive checks."""
+    receipt = read_for(request.receipt, resolved) if request.receipt else None
     examination = examine(
         resolved,
         default_levels(resolved),
         folder=staging,
-        strict=asked.strict,
-        unguarded=asked.unguarded,
+        strict=request.strict,
+        unguarded=request.unguarded,
         receipt=receipt,
         earlier=measured_in(receipt),
     )
-    if asked.receipt and receipt:
-        require_unchanged(receipt, examination, asked.receipt)
+    if request.receipt and receipt:
+        require_unchanged(receipt, examination, request.receipt)
     return examination
 
 
-def _join(order: Order) -> int:
-    """Take part in a run whose directory the first node keeps: check the devices here, then follow.
+def _join(node: NodeLaunch) -> int:
+    """Join a run whose directory node 0 owns: check the devices of this node, then follow.
 
-    A receipt has to cover the run. What it says of devices it says of another node's, so these are probed.
+    A receipt must be valid for the run, but describes the devices of another node, so these are probed.
     """
-    asked, resolved = order.asked, order.resolved
-    receipt = read_for(asked.receipt, resolved) if asked.receipt else None
-    if asked.receipt and receipt:
-        require_standing(receipt, resolved, asked.receipt)
+    request, resolved = node.request, node.resolved
+    receipt = read_for(request.receipt, resolved) if request.receipt else None
+    if request.receipt and receipt:
+        require_valid(receipt, resolved, request.receipt)
     examination = examine(
         resolved,
         (Level.STATIC, Level.GPU),
         folder=None,
-        strict=asked.strict,
-        unguarded=asked.unguarded,
+        strict=request.strict,
+        unguarded=request.unguarded,
         earlier=measured_in(receipt),
     )
-    if examination.report.exit_code != EXIT_OK and not asked.unguarded:
-        return _refuse(examination, order.output_format)
-    wait_for_first_node(order.folder, resolved.digest)
+    if examination.report.exit_code != EXIT_OK and not request.unguarded:
+        return _refuse(examination, node.output_format)
+    wait_for_first_node(node.folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, never_blocking():
-        launch = _launch(order, Path(staging, ERROR))
-        return _deliver(supervise(launch, order.forwarder, lambda: None), order.output_format)
+        launch = _launch(node, Path(staging, ERROR))
+        return _deliver(supervise(launch, node.forwarder, lambda: None), node.output_format)
 
 
 def _refuse(examination: Examination, output_format: str) -> int:
     if output_format == "text":
         console.write(preflight_text(examination, verbose=False))
-        console.write("the launch is refused: nothing was started, nothing was written")
+        console.write("preflight failed: nothing was started or written")
     else:
         deliver(examination.report, output_format)
     return examination.report.exit_code
@@ -227,32 +229,32 @@ def _opening(examination: Examination, folder: Path) -> str:
 
 
 def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
-    """Say where another run's files went; `--resume auto` has found no checkpoint to resume from, then."""
+    """Report where another run's files went. With `--resume auto`, there was no checkpoint to resume."""
     reason = ""
     if resolved.config.trainer.resume_from_checkpoint != NEVER:
         reason = "no checkpoint to resume from and another config: starting at step 0; "
     return printable(f"{folder} held another run: {reason}its files were moved to {moved}")
 
 
-def _launch(order: Order, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
-    """What is started; a descriptor that is held stands for a run directory that is ours.
+def _launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
+    """Return the launch; with `held` descriptors, this node owns the run directory.
 
-    A limit of time counts from when the command was given: the checks before it take minutes of it.
+    Time limits count from the command, because the preflight takes minutes of them.
     """
     return Launch(
-        command=_command(order),
-        folder=order.folder,
-        topology=order.topology,
-        limits=order.resolved.config.watchdog,
+        command=_command(node),
+        folder=node.folder,
+        topology=node.topology,
+        limits=node.resolved.config.watchdog,
         error_file=error_file,
         held=held,
-        deadlines=deadlines_of(order.resolved, os.environ, order.begun_s),
+        deadlines=deadlines_of(node.resolved, os.environ, node.begun_s),
         owns_run=bool(held),
     )
 
 
-def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Ending:
-    """Stay with the run, and leave the terminal as it was."""
+def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
+    """Supervise the run with a live view, and restore the terminal."""
 
     def tell() -> None:
         forwarder.tell_new()
@@ -268,30 +270,30 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Ending:
 
 
 def _first_step(examination: Examination) -> int:
-    """Metrics up to the checkpoint that the run goes on from were shown by an earlier launch."""
+    """Return the step to resume from: an earlier launch has shown the metrics up to it."""
     resume = examination.facts.resume
     return resume.step if resume is not None and resume.is_verified else -1
 
 
-def _deliver(ending: Ending, output_format: str) -> int:
+def _deliver(ending: Summary, output_format: str) -> int:
     console.write(to_json(ending.as_json()) if output_format == "json" else summary_text(ending))
     return ending.exit_code
 
 
-def _command(order: Order) -> list[str]:
-    return trainer_command(order.folder / RESOLVED, order.folder / LOGS, order.topology)
+def _command(node: NodeLaunch) -> list[str]:
+    return trainer_command(node.folder / RESOLVED, node.folder / LOGS, node.topology)
 
 
-def _dry_run(order: Order) -> int:
-    """Judge what needs no look at the machine; nothing is written or started."""
-    refuse_halted(order.folder)
-    leads = not order.topology.node_rank
-    report = judge_dry_run(order.resolved, order.folder, leads=leads, strict=order.asked.strict)
-    command = _command(order)
-    would_write = [f"{order.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
-    if order.output_format == "json":
-        told: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
-        console.write(to_json(told))
+def _dry_run(node: NodeLaunch) -> int:
+    """Check what needs no probe of the machine; nothing is written or started."""
+    refuse_halted(node.folder)
+    leads = not node.topology.node_rank
+    report = judge_dry_run(node.resolved, node.folder, leads=leads, strict=node.request.strict)
+    command = _command(node)
+    would_write = [f"{node.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
+    if node.output_format == "json":
+        output: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
+        console.write(to_json(output))
     elif report.exit_code == EXIT_OK:
         lines = [
             "would write:",
@@ -301,5 +303,5 @@ def _dry_run(order: Order) -> int:
         ]
         console.write("\n".join([*lines, findings_text(report), DRY]))
     else:
-        console.write(f"{findings_text(report)}\ntrain would refuse this run: nothing would be written")
+        console.write(f"{findings_text(report)}\ntrain would reject this run; nothing was written")
     return report.exit_code

@@ -36,8 +36,8 @@ CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asked for."""
+class Request:
+    """Arguments of the command."""
 
     selection: Selection
     full: bool
@@ -46,22 +46,22 @@ class Asked:
     verbose: bool
 
 
-def run(asked: Asked, output_format: str) -> int:
+def run(request: Request, output_format: str) -> int:
     """Measure, judge, print; return the exit code."""
-    run_here = choose_run(asked.selection)
+    run_here = choose_run(request.selection)
     resolved = run_here.resolved
     keep_to_its_device(resolved)
     if resolved.device == "cuda":
         visible_gpus()
-    require_writable(asked.save_facts)
+    require_writable(request.save_facts)
     if run_here.note and output_format == "text":
         console.write(printable(run_here.note))
-    facts = measure(resolved, every=asked.full)
-    report = judge_numbers(resolved, facts, strict=asked.strict)
-    if asked.save_facts:
-        write_text(asked.save_facts, facts_to_json(facts))
+    facts = measure(resolved, every=request.full)
+    report = judge_numbers(resolved, facts, strict=request.strict)
+    if request.save_facts:
+        write_text(request.save_facts, facts_to_json(facts))
     if output_format == "text":
-        console.write(validation_text(report, facts, verbose=asked.verbose))
+        console.write(validation_text(report, facts, verbose=request.verbose))
     else:
         console.write(to_json({"note": run_here.note} | as_json(report, facts)))
     return report.exit_code

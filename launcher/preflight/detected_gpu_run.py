@@ -1,4 +1,4 @@
-"""The run of the visible GPU: its profile, or the nearest one in a shape that this GPU can run."""
+"""Run for the visible GPU: its profile, or the nearest one adapted to this GPU."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ ANY_KERNELS = ("model.attn_backend=auto", "model.kernel_backend=auto")
 
 @dataclass(frozen=True, slots=True)
 class CardRun:
-    """A run for the visible GPU. `note` names the GPU, the profile and what was changed in it."""
+    """A run for the visible GPU. `note` names the GPU, the profile and its changes."""
 
     resolved: ResolvedRun
     note: str
 
 
 def run_of_card(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> CardRun:
-    """Resolve the profile that requires these GPUs; without one, the nearest profile in a legal shape.
+    """Resolve the profile that requires these GPUs; without one, the nearest profile in a supported shape.
 
     Args:
-        gpus: the visible ones, at least one.
-        overrides: of the command line; they win over what a legal shape needs.
+        gpus: visible GPUs, at least one.
+        overrides: command-line overrides, which take precedence over the adaptations.
     """
     profiles = [profile for profile in map(load_profile, list_profiles()) if _is_a_start(profile)]
     fitting = [profile for profile in profiles if _is_for(profile, gpus)]
@@ -46,7 +46,7 @@ def run_of_card(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> CardRun:
 
 
 def _is_a_start(profile: Profile) -> bool:
-    """Whether a profile is for a GPU model of one node, and continues no other run."""
+    """Return whether a profile is for a GPU model of one node, and starts from scratch."""
     is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
     continues = initial_weights(profile.config) is not None
     return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
@@ -54,8 +54,8 @@ def _is_a_start(profile: Profile) -> bool:
 
 def _is_for(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:
     needed = profile.requires.num_gpus
-    found = [fault for gpu in gpus[:needed] for fault in mismatches(gpu, profile.requires)]
-    return needed <= len(gpus) and not found
+    faults = [fault for gpu in gpus[:needed] for fault in mismatches(gpu, profile.requires)]
+    return needed <= len(gpus) and not faults
 
 
 def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str]) -> CardRun:
@@ -76,7 +76,7 @@ def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str
 
 
 def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, float]:
-    """Compare by generation first, which decides on kernels, then by memory."""
+    """Return a sort key: generation first, because it decides on kernels, then memory."""
     major, minor = requires.min_compute_capability or FIRST_WITH_BF16
     own_major, own_minor = gpu.compute_capability
     apart_mib = abs((requires.gpu_memory_gib or 0) * MIB_PER_GIB - gpu.memory_total_mib)
@@ -85,7 +85,7 @@ def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, fl
 
 
 def _legal_shape(profile: Profile, gpu: GpuFacts) -> list[str]:
-    """Return overrides: kernels that are legal on any card, a precision it has, a microbatch that fits it."""
+    """Return overrides with kernels, precision and microbatch that this GPU supports."""
     precision = [] if gpu.compute_capability >= FIRST_WITH_BF16 else ["trainer.mixed_precision=fp32"]
     trainer = profile.config.trainer
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
@@ -111,7 +111,7 @@ def _requirements_met_by(gpu: GpuFacts) -> Requirements:
 
 
 def _model_of(gpu: GpuFacts) -> str | None:
-    """Return the name that the card table has; None for a card without data-sheet figures."""
+    """Return the GPU's name in the table; None without data-sheet figures."""
     try:
         return find_card(gpu.name).name
     except ProjectError:

@@ -1,4 +1,4 @@
-"""The checks of a dry run: the static rules, and those of the run directory."""
+"""Checks of a dry run: static rules, and rules about the run directory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ PROBES = (Probe("output", probe_output), Probe("resume", probe_resume))
 
 
 def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) -> Report:
-    """Probe the run directory alone, with the checkpoint that a run would resume from, and judge.
+    """Probe only the run directory and the checkpoint to resume from, and judge.
 
     Args:
-        leads: whether this node keeps the run directory; on any other the config alone is judged.
+        leads: whether this node owns the run directory; on other nodes only the config is judged.
     """
+
     probes = PROBES if leads else ()
     facts = collect(probes, Subject(run.config, folder, Path.cwd()), console.announce)
     findings, checks = judge(run, plan_run(run), facts, (Level.STATIC, Level.HOST))

@@ -1,4 +1,4 @@
-"""Examine a run: probe the machine, judge the run, write down what was found."""
+"""Preflight: probe the machine, judge the run, write the results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
-ELSEWHERE = "name a folder that can be written to: --output DIR"
+ELSEWHERE = "choose a writable folder with --output DIR"
 DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
@@ -43,13 +43,13 @@ def examine(
     receipt: Receipt | None = None,
     earlier: Measured | None = None,
 ) -> Examination:
-    """Probe what the levels need, unless facts are given, and judge.
+    """Probe what the levels need, unless facts are given, and judge the run.
 
     Args:
-        facts: a recording; what another config's run told of itself counts as not measured.
-        folder: where the difference of the working tree is kept, or None to keep none.
-        receipt: an earlier one, whose answers stand in for probes that are dear.
-        earlier: what an earlier rehearsal took, for a plan without one.
+        facts: a recording; measurements of a different config count as missing.
+        folder: folder for the diff of the working tree; None to store none.
+        receipt: earlier receipt, whose results replace expensive probes.
+        earlier: measurements of an earlier rehearsal, for a plan without one.
     """
     plan = plan_run(run)
     if facts is None:
@@ -76,7 +76,7 @@ def examine(
 
 
 def write_report(examination: Examination, folder: Path) -> None:
-    """Write the report alone."""
+    """Write the report only."""
     write_json(folder / REPORT, examination.report.as_json())
 
 
@@ -89,20 +89,20 @@ def write_results(examination: Examination, folder: Path) -> None:
 
 
 def load_facts(path: Path) -> Facts:
-    """Read recorded facts. Raises ProjectError where the file holds none."""
+    """Read recorded facts. Raises ProjectError if the file cannot be read or holds none."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        hint = "`neobert-launch preflight --save-facts FILE` records them"
+        hint = "record facts with `neobert-launch preflight --save-facts FILE`"
         message = f"cannot be read: {error.strerror}"
         raise ProjectError("unreadable-facts", message, hint, str(path), EXIT_USAGE) from None
     return facts_from_json(text, str(path))
 
 
 def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
-    """Where the results of a preflight go; where nobody says, version control never sees it.
+    """Create the folder for the results; the default one is ignored by version control.
 
-    Raises ProjectError for a folder that takes none, before minutes are spent on them.
+    Raises ProjectError for a folder that is not writable, before minutes of probing.
     """
     folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], ELSEWHERE)
     require_writable(folder / REPORT, ELSEWHERE)

@@ -1,4 +1,4 @@
-"""The levels that a preflight may be asked for, and the probes that each needs."""
+"""Levels of a preflight, and the probes that each needs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from validators.finding import Level
 
 ALL = "full"
 QUICK = (Level.STATIC, Level.HOST, Level.GPU)
-# A level without a single check would pass by checking nothing.
+# A level without any rule would pass without checking anything.
 JUDGED = levels_with_rules()
 NAMES = {str(level): (level,) for level in JUDGED} | {ALL: JUDGED}
 MARGIN_S = 10.0
@@ -56,7 +56,7 @@ GPU_PROBES = (
     Probe("gpu_health", lambda _: probe_gpu_health()),
     Probe("gpu_log", lambda _: probe_gpu_log()),
 )
-# Children that import torch, load the devices or read all of the text. Their own limits come first.
+# Child processes that import torch, load the devices or read all data. Their own timeouts come first.
 HEAVY_PROBES = (
     Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
     Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
@@ -69,36 +69,36 @@ HEAVY_PROBES = (
 
 
 def longest_s() -> float:
-    """How long a preflight may take: light probes side by side, heavy ones one after the other."""
+    """Return the longest duration of a preflight: light probes in parallel, heavy ones in sequence."""
     light_s = max(probe.deadline_s for probe in (*HOST_PROBES, *GPU_PROBES))
     return light_s + sum(probe.deadline_s for probe in HEAVY_PROBES)
 
 
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
-    """All of them for a production run; a smoke run would be over before its rehearsal is."""
+    """Return all levels for a production run; the rehearsal of a smoke run would outlast the run."""
     return JUDGED if run.is_production else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:
-    """Read `static,host,gpu`; empty for nothing. Raises ProjectError for a word that is no level."""
-    wanted: dict[Level, None] = {}
+    """Parse `static,host,gpu`; empty text gives no levels. Raises ProjectError for an unknown level."""
+    requested: dict[Level, None] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         if word not in NAMES:
             raise ProjectError(
                 code="unknown-level",
-                message=f"there is no level {word!r}",
-                hint=f"the levels are {', '.join(NAMES)}",
+                message=f"unknown level {word!r}",
+                hint=f"available levels: {', '.join(NAMES)}",
                 place="--level",
                 exit_code=EXIT_USAGE,
             )
-        wanted.update(dict.fromkeys(NAMES[word]))
-    return tuple(level for level in Level if level in wanted)
+        requested.update(dict.fromkeys(NAMES[word]))
+    return tuple(level for level in Level if level in requested)
 
 
 def probes_for(levels: tuple[Level, ...], needed: Collection[str]) -> tuple[Probe, ...]:
-    """What has to be measured: the light probes of the levels, and the heavy ones that a rule asks for.
+    """Return the probes to run: the light ones of the levels, and the heavy ones that a rule needs.
 
-    The software is needed to judge a kernel on a GPU too.
+    Kernel rules on a GPU also need the software facts.
     """
     if not set(levels) - {Level.STATIC}:
         return ()

@@ -1,4 +1,4 @@
-"""A preflight as a person reads it: verdict, what to decide on, what stands in the way, a count."""
+"""Preflight report as text: verdict, key figures, findings and counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
 
 
 def preflight_text(examination: Examination, *, verbose: bool) -> str:
-    """The report on one run."""
+    """Return the report on one run."""
     parts = [_verdict(examination), _decisions(examination)]
     parts += [finding_text(finding) for finding in examination.report.findings]
     unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
@@ -41,14 +41,14 @@ def _verdict(examination: Examination) -> str:
     colour, meaning = MEANING[examination.report.verdict]
     word = paint(examination.report.verdict.upper(), colour, "bold")
     named = dict.fromkeys(check.id for check in examination.report.checks if check.status is Status.FAIL)
-    told = f"{', '.join(named)} failed" if named else meaning
-    return fold(f"{word}: {told} (exit {examination.report.exit_code})", console.width())
+    text = f"{', '.join(named)} failed" if named else meaning
+    return fold(f"{word}: {text} (exit {examination.report.exit_code})", console.width())
 
 
 def _decisions(examination: Examination) -> str:
     plan, facts = examination.plan, examination.facts
-    told = [*decision_rows(plan, examination.predicted), *text_rows(facts), *measured_rows(facts)]
-    rows = [[name, value, reason] for name, value, reason in told]
+    decisions = [*decision_rows(plan, examination.predicted), *text_rows(facts), *measured_rows(facts)]
+    rows = [[name, value, reason] for name, value, reason in decisions]
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
 
 
@@ -57,14 +57,14 @@ def _is_unjudged(check: CheckResult) -> bool:
 
 
 def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
-    """One line a reason: a machine without a GPU is one, for a score of checks."""
+    """Yield one line per reason: a machine without a GPU is one reason for many checks."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
         groups.setdefault((check.status, check.message), []).append(check)
     for (status, message), group in groups.items():
         named = f"{group[0].id} {group[0].name}" if len(group) == 1 else " ".join(each.id for each in group)
-        told = f"{paint(str(status), 'yellow', 'bold')} {printable(f'{named}: {message}')}"
-        yield fold(told, console.width())
+        line = f"{paint(str(status), 'yellow', 'bold')} {printable(f'{named}: {message}')}"
+        yield fold(line, console.width())
 
 
 def _every_check(examination: Examination) -> str:
@@ -78,5 +78,5 @@ def _every_check(examination: Examination) -> str:
 def _summary(examination: Examination) -> str:
     checks = examination.report.checks
     ended = Counter(check.status for check in checks)
-    told = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
-    return f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {told}"
+    counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
+    return f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"

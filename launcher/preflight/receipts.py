@@ -1,4 +1,4 @@
-"""Receipts: what one says of a run, whether an earlier one still holds, and which of its checks count on."""
+"""Receipts: content, validity, and reuse of the checks of an earlier one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JUDGED = (Status.PASS, Status.WARN)
 
 
 def make_receipt(examination: Examination) -> Receipt:
-    """What was checked, on what, and until when that holds."""
+    """Return the receipt of a preflight: what was checked, on which machine, until when it is valid."""
     run, facts, now = examination.run, examination.facts, utc_now()
     report = examination.report.as_json()
     waived = {finding["code"] for finding in report["findings"] if finding["waived"]}
@@ -58,7 +58,7 @@ def make_receipt(examination: Examination) -> Receipt:
 
 
 def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
-    """Return the start that the trainer is held to; None where preflight could not verify one."""
+    """Return the checkpoint that the trainer must start from; None if preflight could not verify one."""
     if resume is None:
         return None
     if resume.is_verified:
@@ -67,7 +67,7 @@ def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
 
 
 def _binding(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
-    """What must not change under a receipt."""
+    """Return the values that invalidate a receipt when they change."""
     gpus = (facts.gpus or ())[: run.config.distributed.nproc_per_node]
     return {
         "config": to_dict(run.config),
@@ -81,16 +81,16 @@ def _binding(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
 
 
 def code_version(facts: Facts) -> str:
-    """The project's version, and the commit of its code, or of where the run is launched."""
+    """Return the project's version with the commit of its code or of the working directory."""
     if facts.git is None or not facts.git.sha:
         return __version__
     return f"{__version__}+{facts.git.sha[:12]}{'.dirty' if facts.git.is_dirty else ''}"
 
 
 def _counts(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
-    """Whether a waiver lifted a finding, or answers for a check that could not be judged."""
-    answered = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
-    return waiver.code in waived | answered
+    """Return whether a waiver accepted a finding, or a check that could not be judged."""
+    accepted = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
+    return waiver.code in waived | accepted
 
 
 def _plain(waiver: Waiver) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _plain(waiver: Waiver) -> dict[str, Any]:
 
 
 def read_for(path: Path, run: ResolvedRun) -> Receipt:
-    """Read a receipt that a launch is to go by. Raises ProjectError RCP001 for none, or an unguarded one."""
+    """Read a receipt for --receipt. Raises ProjectError RCP001 for a damaged or an unguarded one."""
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
     try:
         list(map(_check, receipt.checks))
@@ -106,21 +106,21 @@ def read_for(path: Path, run: ResolvedRun) -> Receipt:
     except (KeyError, TypeError, ValueError, ProjectError) as error:
         raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
     if receipt.unguarded:
-        raise _refusal(("it was issued for a run that nobody guards",), path)
+        raise _refusal(("it was issued for an unguarded run",), path)
     if receipt.config_digest == run.digest:
         return receipt
     changes = explain_changes(receipt, replace(receipt, config=to_dict(run.config)))
     raise _refusal(changes or explain_mismatch(receipt, run.digest, utc_now())[:1], path)
 
 
-def require_standing(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
-    """Raise ProjectError RCP001 where a receipt does not cover the run, wherever it was issued."""
+def require_valid(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
+    """Raise ProjectError RCP001 if a receipt is not valid for the run."""
     if reasons := explain_mismatch(receipt, run.digest, utc_now()):
         raise _refusal(reasons, path)
 
 
 def require_unchanged(receipt: Receipt, examination: Examination, path: Path) -> None:
-    """Raise ProjectError RCP001 naming all that differs from when the receipt was issued."""
+    """Raise ProjectError RCP001 with all differences since the receipt was issued."""
     present = make_receipt(examination)
     reasons = explain_mismatch(receipt, examination.run.digest, utc_now())
     changes = explain_changes(receipt, present)
@@ -129,7 +129,7 @@ def require_unchanged(receipt: Receipt, examination: Examination, path: Path) ->
 
 
 def measured_in(receipt: Receipt | None) -> Measured | None:
-    """Return what the rehearsal behind a receipt measured. Raises ProjectError where that is not readable."""
+    """Return the rehearsal measurements in a receipt. Raises ProjectError if they cannot be read."""
     return record_of(Measured, receipt.measured) if receipt and receipt.measured else None
 
 
@@ -137,13 +137,13 @@ def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:
     return ProjectError(
         code=CODE,
         message=f"the receipt does not cover this run: {'; '.join(reasons)}",
-        hint="run `neobert-launch preflight` again, as things are now",
+        hint="run `neobert-launch preflight` again",
         place=str(path),
     )
 
 
 def carried(checks: Iterable[CheckResult], receipt: Receipt) -> list[CheckResult]:
-    """The checks as they are, those that need a dear probe as the receipt has them, and its other levels'."""
+    """Merge checks: unknown ones take the receipt's result, and levels that only it has are added."""
     earlier = {check.id: check for check in map(_check, receipt.checks)}
     now = {check.id: check for check in checks}
     kept = [earlier[code] if _is_better(earlier.get(code), check) else check for code, check in now.items()]
@@ -162,14 +162,14 @@ def _check(content: Mapping[str, Any]) -> CheckResult:
 
 
 def require_reason(reason: str | None) -> str:
-    """Return why a run may start unguarded; empty where nobody asked. Raises ProjectError for no reason."""
+    """Return the reason for --unguarded; empty if it was not given. Raises ProjectError without a reason."""
     if reason is None:
         return ""
     if not says_why(reason):
         raise ProjectError(
             code="unguarded-without-reason",
-            message="it starts the run whatever the checks say, and needs a reason in a sentence",
-            hint="say who answers for it and why: manifest, receipt and every heartbeat keep it",
+            message="--unguarded launches even if checks fail, and needs a reason",
+            hint="state who accepts the risk and why; REASON is kept in manifest, receipt and heartbeats",
             place="--unguarded",
             exit_code=EXIT_USAGE,
         )

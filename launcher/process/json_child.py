@@ -1,4 +1,4 @@
-"""Work that a child process does and answers for: a file of JSON in, its standard output as JSON back."""
+"""Child processes that take a JSON file and return JSON on standard output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 from neobert.printable import printable
 
-ERRAND = "launcher.process.run_module"
+RUNNER = "launcher.process.run_module"
 STOPPING_S = 10.0
 LAST_LINES_S = 2.0
 
@@ -30,16 +30,16 @@ LAST_LINES_S = 2.0
 def ask(
     module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, hint: str
 ) -> dict[str, Any]:
-    """Run `python -m MODULE CONTENT.json ...` and return its report; raise the ProjectError that it left.
+    """Run `python -m MODULE CONTENT.json ...` and return its report.
 
-    Its standard error is printed line by line, cleaned. Where it ends without an error file, the raised error
-    has this hint.
+    Prints its standard error line by line, made printable. Raises the ProjectError that it reported; if it
+    fails without one, raises an error with this hint.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
         file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
         write_json(file, content)
         child = subprocess.Popen(
-            [sys.executable, "-m", ERRAND, module, str(file), *arguments],
+            [sys.executable, "-m", RUNNER, module, str(file), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -49,7 +49,7 @@ def ask(
         assert child.stdout is not None
         assert child.stderr is not None
         with stopped_with_us(child), child.stdout, passed_on(child.stderr):
-            answer = child.stdout.read()
+            output = child.stdout.read()
             child.wait()
         error = read_error_file(error_file)
     if error is not None:
@@ -58,18 +58,18 @@ def ask(
         raise KeyboardInterrupt
     if child.returncode:
         raise _failure(module, child.returncode, hint)
-    return dict(json.loads(answer))
+    return dict(json.loads(output))
 
 
 @contextmanager
 def passed_on(output: IO[bytes]) -> Iterator[None]:
-    """Print what a child writes to its standard error while the block runs, and the rest of it."""
+    """Print a child's standard error while the block runs, and the rest of it after."""
     reader = Thread(target=_print_lines, args=(output,), daemon=True)
     reader.start()
     try:
         yield
     finally:
-        reader.join(LAST_LINES_S)  # a process that the child left behind may keep the pipe open for ever
+        reader.join(LAST_LINES_S)  # a descendant of the child may keep the pipe open forever
 
 
 def _print_lines(output: IO[bytes]) -> None:
@@ -80,9 +80,9 @@ def _print_lines(output: IO[bytes]) -> None:
 
 @contextmanager
 def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Where the block is left early, stop the child as Ctrl-C would, then kill what is left of its family.
+    """If the block is left early, interrupt the child as Ctrl-C would, then kill its process tree.
 
-    It is in a session of its own: from a terminal it would hear of a Ctrl-C twice, from a scheduler never.
+    The child is in its own session: otherwise a terminal would deliver Ctrl-C twice, and a scheduler never.
     """
     try:
         yield
@@ -98,7 +98,7 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _failure(module: str, code: int, hint: str) -> ProjectError:
-    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    end = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     if code == -signal.SIGABRT:
-        how = "aborted (SIGABRT), as a library does when it cannot allocate memory"
-    return ProjectError("child-failed", f"{module} {how}", hint, exit_code=EXIT_TRAINING_FAILED)
+        end = "aborted (SIGABRT), as libraries do when they cannot allocate memory"
+    return ProjectError("child-failed", f"{module} {end}", hint, exit_code=EXIT_TRAINING_FAILED)

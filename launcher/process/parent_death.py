@@ -1,4 +1,4 @@
-"""What the kernel tells a process whose parent is gone."""
+"""PR_SET_PDEATHSIG: a signal from the kernel when the parent process dies."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def dying_with_parent(number: int) -> Callable[[], object]:
-    """A parent that is killed forwards nothing: the kernel then sends its child this signal instead."""
+    """Return a function that makes the kernel send this signal when the parent dies.
+
+    A parent that is killed can forward nothing to its child.
+    """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     return lambda: prctl(PR_SET_PDEATHSIG, number)

@@ -1,4 +1,4 @@
-"""A child process and all that it started, ended together."""
+"""Process trees: a child and all its descendants, killed together."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _living: set[subprocess.Popen[bytes]] = set()
 
 
 def kill_family(child: subprocess.Popen[bytes]) -> int:
-    """Kill it and all it started, whatever sessions those are in; return how many are left.
+    """Kill a child and all its descendants, in any session; return how many survived.
 
-    A process that hangs in the driver survives even this, and is not waited for.
+    A process that hangs in the driver survives even SIGKILL, and is not waited for.
     """
     family = family_of(child)
     kill_all(family)
@@ -29,7 +29,7 @@ def kill_family(child: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def mortal(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have a child die with the launcher while the block runs: Ctrl-C reaches no session of its own."""
+    """Kill a child when the launcher exits during the block: Ctrl-C does not reach other sessions."""
     _living.add(child)
     try:
         yield
@@ -39,20 +39,20 @@ def mortal(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 @atexit.register
 def kill_living() -> None:
-    """Kill what threads still wait for; those threads go on, or go with the launcher."""
+    """Kill children that threads still wait for."""
     for child in tuple(_living):
         kill_all(family_of(child))
 
 
 def kill_all(family: Sequence[psutil.Process]) -> None:
-    """Kill those that are still there."""
+    """Kill the processes that still exist."""
     for process in family:
         with suppress(psutil.Error):
             process.kill()
 
 
 def family_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """A child and all that it has started, whatever sessions those are in."""
+    """Return a child and all its descendants, in any session."""
     try:
         parent = psutil.Process(child.pid)
         return [parent, *parent.children(recursive=True)]

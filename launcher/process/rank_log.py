@@ -1,4 +1,4 @@
-"""Send a worker's output to `logs/rank_<k>.log`, then become the worker. torchrun starts it once a rank.
+"""Redirect a worker's output to `logs/rank_<k>.log`, then exec the worker. torchrun starts this per rank.
 
 Usage: python -m launcher.process.rank_log LOG_DIR COMMAND...
 """
@@ -14,14 +14,14 @@ from launcher.process.parent_death import dying_with_parent
 
 
 def log_path(folder: Path, rank: int) -> Path:
-    """Where the output of one rank goes."""
+    """Return the log file of a rank."""
     return folder / f"rank_{rank}.log"
 
 
 def main(arguments: list[str]) -> None:
-    """Redirect both streams and replace this process; signals then reach the worker itself.
+    """Redirect both streams and replace this process, so that signals reach the worker itself.
 
-    torchrun that is killed takes no rank with it: the kernel asks them to save and stop.
+    If torchrun is killed, the kernel sends SIGTERM to the ranks, which then save and stop.
     """
     dying_with_parent(signal.SIGTERM)()
     folder, *command = arguments

@@ -1,6 +1,6 @@
-"""`python -m launcher.process.run_module MODULE ...` ends with the launcher.
+"""Run a module as a child that dies with the launcher: `python -m launcher.process.run_module MODULE ...`.
 
-Its packages may take seconds to import, and nothing of the module itself could answer a Ctrl-C then.
+Ctrl-C is handled from the start, also during the seconds in which the module imports its packages.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from neobert.gc_policy import collect_rarely
 
 
 def main() -> None:
-    """Run the module that the first argument names, with the arguments behind it."""
-    # A job in the background of a shell ignores Ctrl-C, and has inherited that.
+    """Run the module named by the first argument with the remaining arguments."""
+    # A background job of a shell inherits an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     dying_with_parent(signal.SIGINT)()
     collect_rarely()

@@ -1,4 +1,4 @@
-"""The signals of a launch: one ends it before there is a trainer; then they are its own, then nobody's."""
+"""Signals during a launch: before the trainer starts they end the launch, afterwards they are forwarded."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from launcher.process import trainer_process
 from launcher.process.termination import signal_name
 from launcher.terminal import console
 
-# A scheduler's word, its early warning, a terminal that closes: save and stop.
+# A scheduler's stop, its early warning, a closed terminal: save and stop.
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 PATIENCE = 2
 
 
 class StoppedEarlyError(BaseException):
-    """A scheduler ends the job, and there is no trainer yet. No probe may take it for a fault of its own."""
+    """Stop request before the trainer was started. A BaseException, so that no probe catches it."""
 
 
 class Forwarder:
-    """Passes signals on to the workers. Ctrl-C is the trainer's to answer twice; the third one kills it.
+    """Forwarder of signals to the workers. The trainer handles two Ctrl-C; the third kills it.
 
-    One that comes when the run has ended is noted and no more: how a run ended is not for it to change.
+    Signals after the end of the run are recorded only, because they must not change its outcome.
     """
 
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
         self.has_agent = False
         self.seen: list[int] = []
-        self._num_told = 0
+        self._num_reported = 0
         self._is_in_charge = False
         self._interrupt = signal.getsignal(signal.SIGINT)
 
     def take_charge(self, *, has_agent: bool) -> None:
-        """Keep signals for a trainer from now on, though there may be none yet."""
+        """Keep signals for the trainer from now on, even if it has not started yet."""
         self._is_in_charge, self.has_agent = True, has_agent
 
     def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Forward to this child from now on, and what came before there was one."""
+        """Forward signals to this child, including those from before its start."""
         self.child = child
         if self.seen:
             self._pass_on(self.seen[-1])
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Forward one signal; the trainer knows SIGTERM for all that ask it to save and stop."""
+        """Forward one signal; the trainer receives SIGTERM for every signal to save and stop."""
         if not self._is_in_charge:
             self._end_early(number, frame)
             return
@@ -57,14 +57,14 @@ class Forwarder:
         self._pass_on(number)
 
     def stop(self) -> None:
-        """Ask the trainer to save and stop, on the launcher's own account: no signal was received."""
+        """Ask the trainer to save and stop on the launcher's own initiative; no signal is recorded."""
         self._send(signal.SIGTERM)
 
     def tell_new(self) -> None:
-        """Say what comes of the signals since the last time: a handler may not print."""
-        while self._num_told < len(self.seen):
-            self._num_told += 1
-            console.tell(answer_to(self.seen[: self._num_told]))
+        """Print the effect of new signals, which a signal handler must not do itself."""
+        while self._num_reported < len(self.seen):
+            self._num_reported += 1
+            console.tell(answer_to(self.seen[: self._num_reported]))
 
     def _end_early(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:
@@ -73,14 +73,14 @@ class Forwarder:
             self._interrupt(number, frame)
 
     def _pass_on(self, number: int) -> None:
-        wanted = signal.SIGTERM if number in STOPS else number
-        self._send(wanted if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
+        forwarded = signal.SIGTERM if number in STOPS else number
+        self._send(forwarded if self.seen.count(signal.SIGINT) <= PATIENCE else signal.SIGKILL)
 
     def _send(self, number: int) -> None:
         if self.child is None:
             return
         if self.has_agent:
-            # torchrun would end its workers within seconds of a signal of its own: a save may take longer.
+            # torchrun would kill its workers within seconds of its own signal: a save may take longer.
             targets = self._workers(self.child)
             for worker in targets:
                 with suppress(psutil.Error):
@@ -100,17 +100,18 @@ class Forwarder:
 
 
 def answer_to(seen: Sequence[int]) -> str:
-    """What comes of the last of these signals, for whoever sent it."""
+    """Return the effect of the last of these signals, as a message to the sender."""
     name = "Ctrl-C" if seen[-1] == signal.SIGINT else signal_name(seen[-1])
     count = seen.count(signal.SIGINT)
     if count > PATIENCE:
-        return f"{name}: the run is killed"
-    told = f"{name}: the run ends its step, saves and stops"
-    return f"{told}; one more kills it, and its steps since the last save" if count == PATIENCE else told
+        return f"{name}: killing the run"
+    message = f"{name}: finishing this step, saving a checkpoint, then exiting"
+    again = "; once more kills the run and loses the steps since the last save"
+    return f"{message}{again}" if count == PATIENCE else message
 
 
 def _is_worker(candidate: psutil.Process) -> bool:
-    """Whether it trains. One that has just ended says nothing, and must not hide the others."""
+    """Return whether a process trains; False for one that has just ended, which must not hide the others."""
     try:
         return trainer_process.TRAINER_MODULE in candidate.cmdline()
     except psutil.Error:
@@ -119,11 +120,11 @@ def _is_worker(candidate: psutil.Process) -> bool:
 
 @contextmanager
 def forwarding() -> Iterator[Forwarder]:
-    """Answer signals while the block runs; a closed terminal that is ignored (`nohup`) stays so."""
+    """Handle signals while the block runs; an ignored SIGHUP (`nohup`) stays ignored."""
     forwarder = Forwarder()
     has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    heard = [number for number in (signal.SIGINT, *STOPS) if number != signal.SIGHUP or has_terminal]
-    before = {number: signal.signal(number, forwarder) for number in heard}
+    handled = [number for number in (signal.SIGINT, *STOPS) if number != signal.SIGHUP or has_terminal]
+    before = {number: signal.signal(number, forwarder) for number in handled}
     try:
         yield forwarder
     finally:

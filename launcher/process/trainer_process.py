@@ -1,4 +1,4 @@
-"""The trainer's process: its command, its start, its end."""
+"""Trainer process: command line, environment, start and wait."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from launcher.process.rank_log import log_path
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
-# Has the trainer go on from its own newest checkpoint.
+# Makes the trainer resume from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
-# torchrun's rendezvous that goes by --node-rank: any other numbers nodes whatever they were told.
+# torchrun's rendezvous that respects --node-rank; all others assign ranks themselves.
 HEEDS_NUMBERS = "static"
 POLL_S = 0.25
-# Threads that spin at a barrier for one that lost its core slow a CPU run twenty-fold beside another job.
+# Threads that spin at a barrier make a CPU run up to twenty times slower when another job takes a core.
 POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
-# What torchrun, srun or mpirun around this launch says of processes of its own: a single process of ours
-# would take it for itself, and wait for ranks that never come.
+# Variables by which an outer torchrun, srun or mpirun describes its own processes. A single process of this
+# launch would apply them to itself, and wait for ranks that never come.
 RANKS_AROUND = {
     "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK",
@@ -34,7 +34,7 @@ RANKS_AROUND = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Processes of this node and how they find the others, in torchrun's words."""
+    """Processes of this node and their rendezvous, as torchrun names it."""
 
     nproc_per_node: int = 1
     nnodes: int = 1
@@ -46,35 +46,35 @@ class Topology:
 
     @property
     def needs_torchrun(self) -> bool:
-        """Whether there is more than one process, or something was said to torchrun."""
+        """Whether there is more than one process, or there are options for torchrun."""
         return self.nproc_per_node * self.nnodes > 1 or bool(self.extra)
 
     @property
     def is_numbered(self) -> bool:
-        """Whether torchrun goes by the nodes' numbers, unless it was told otherwise."""
-        return said(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
+        """Whether torchrun uses the given node ranks, which is the default."""
+        return passed_option(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
 
     @property
     def ranks(self) -> range:
-        """The global ranks of this node; all of the run's where nobody knows which these are."""
+        """Global ranks of this node; all ranks of the run if torchrun assigns them."""
         if not self.is_numbered:
             return range(self.nproc_per_node * self.nnodes)
         first = (self.node_rank or 0) * self.nproc_per_node
         return range(first, first + self.nproc_per_node)
 
 
-def said(words: Sequence[str], name: str) -> str:
-    """What torchrun was told last under this name, in its own words; empty for nothing."""
+def passed_option(arguments: Sequence[str], name: str) -> str:
+    """Return the last value of an option in torchrun's arguments; empty without one."""
     value = ""
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        option, equals, own = word.partition("=")
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
+        option, equals, own = argument.partition("=")
         if option.replace("_", "-") == f"--{name}":
             value = own if equals else following
     return value
 
 
 def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]:
-    """The argument list that trains `resolved`; one process needs no torchrun."""
+    """Return the command that trains `resolved`; a single process needs no torchrun."""
     trainer = [sys.executable, "-m", TRAINER_MODULE, str(resolved)]
     if not topology.needs_torchrun:
         return trainer
@@ -84,13 +84,13 @@ def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]
 
 def _torchrun_options(topology: Topology) -> list[str]:
     options = ["--nproc-per-node", str(topology.nproc_per_node), "--nnodes", str(topology.nnodes)]
-    meeting = {
+    rendezvous = {
         "--node-rank": topology.node_rank,
         "--master-addr": topology.master_addr,
         "--master-port": topology.master_port,
         "--rdzv-endpoint": topology.rdzv_endpoint,
     }
-    given = {name: str(value) for name, value in meeting.items() if value is not None}
+    given = {name: str(value) for name, value in rendezvous.items() if value is not None}
     if topology.nnodes > 1:
         options += ["--rdzv-backend", HEEDS_NUMBERS]
     elif topology.rdzv_endpoint:
@@ -103,13 +103,13 @@ def _torchrun_options(topology: Topology) -> list[str]:
 def child_environment(
     error_file: Path, ranks: int = 1, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """This environment and where to leave an error; no module of the current folder hides the project's.
+    """Return the environment of the child, with its error file and without an enclosing launcher's ranks.
 
-    Who is which rank is for us and torchrun to say: what the environment says of it is left out.
+    PYTHONSAFEPATH keeps modules in the current folder from shadowing the project's.
 
     Args:
-        ranks: processes of this node, which share its cores; torchrun would give each of several one core.
-        more: what else the child is told.
+        ranks: processes of this node, which share its cores; torchrun's default is one core per process.
+        more: further variables for the child.
     """
     ours = {ERROR_FILE_ENV: str(error_file), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     cores = max(1, len(os.sched_getaffinity(0)) // ranks)
@@ -126,7 +126,7 @@ def start(
     ranks: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the trainer in a session of its own, so that a Ctrl-C reaches it once, through us."""
+    """Start the trainer in its own session, so that Ctrl-C reaches it only once, through the launcher."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -141,14 +141,14 @@ def start(
 
 
 def log_of(topology: Topology, logs: Path) -> Path:
-    """Where the output of the process that we start goes; ranks under torchrun have their own logs."""
+    """Return the log of the started process; ranks under torchrun have their own logs."""
     if not topology.needs_torchrun:
         return log_path(logs, 0)
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
 
 
 def wait(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:
-    """Wait for the end, and look at the run between. Returns the child's code, negative for a signal."""
+    """Wait for the child's end, calling `on_tick` meanwhile. Returns its exit code, negative for a signal."""
     while True:
         try:
             return child.wait(timeout=POLL_S)

@@ -1,4 +1,4 @@
-"""The processes that train on this node: who they are, where they hang, how they are ended."""
+"""Training processes of this node: lookup, stack dumps and termination."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ NO_TRACE = "no stack was written: the process is gone, or waits for a device ins
 
 
 def workers_of(child: subprocess.Popen[bytes], has_agent: bool) -> dict[int, psutil.Process]:
-    """The training processes by rank; one that has just ended is not among them."""
-    found: dict[int, psutil.Process] = {}
-    for each in family_of(child)[has_agent:]:  # an agent names the trainer's module too
+    """Return the training processes by rank, without those that have just ended."""
+    workers: dict[int, psutil.Process] = {}
+    for each in family_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
         with suppress(psutil.Error, ValueError):
             if trainer_process.TRAINER_MODULE in each.cmdline():
-                found.setdefault(int(each.environ().get("RANK", "0")), each)
-    return found
+                workers.setdefault(int(each.environ().get("RANK", "0")), each)
+    return workers
 
 
 def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -> list[Path]:
-    """Have every rank write the stacks of its threads, and wait a moment for it; return the files.
+    """Make every rank write the stacks of its threads, wait briefly for them, and return the files.
 
-    A stopped process is woken for it, and runs the handler before anything else; it is asked to end
-    before it wakes, so that it takes no part in more than the step that it was stopped in.
+    A stopped process is continued for this and runs its handler first. It gets SIGTERM before that, so that
+    it does not continue beyond the step in which it was stopped.
     """
     files = {rank: stacks_path(folder, rank) for rank in workers}
     before = {rank: _open_chapter(files[rank], why) for rank in workers}
@@ -57,7 +57,7 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
 
 
 def _open_chapter(path: Path, why: str) -> int:
-    """Say in the file when and why, and return its size then."""
+    """Append a heading with time and reason, and return the size of the file after it."""
     return _append(path, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n")
 
 
@@ -68,10 +68,11 @@ def _append(path: Path, text: str) -> int:
 
 
 def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], grace_s: float) -> None:
-    """Ask the workers to end, wait as long as is allowed, then kill all that the child has started.
+    """Ask the workers to stop, wait up to `grace_s`, then kill all descendants of the child.
 
-    Killed ranks leave torchrun, which then ends its others; the family is looked up before it falls apart.
+    torchrun ends its other ranks after one is killed, so the process tree is looked up before.
     """
+
     family = [each for each in family_of(child) if each.pid != child.pid]
     for each in workers.values():
         with suppress(psutil.Error):

@@ -1,4 +1,4 @@
-"""What is started, and how one session of it ended."""
+"""Parameters of a launch, and results of its sessions."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from launcher.rundir.stalls import Stall
 from neobert.config.schema import WatchdogConfig
 from neobert.runfiles.location import current_path
 
-# What torchrun says of each rank that had ended when it looked, at the end of its log.
+# torchrun's report of each rank that had ended when it looked, at the end of its log.
 ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)")
-# What it says before it ends those that outlive the first to fail: by SIGTERM, and half a minute later kills.
+# Its message before it stops the ranks that outlive the first failure: by SIGTERM, and after 30 s by SIGKILL.
 ASKED_TO_END = re.compile(r"Sending process (\d+) closing signal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is started, and how it is watched.
+    """A launch: command, run directory and supervision.
 
     Attributes:
         folder: the run directory as it was named.
-        held: the descriptor that claims the run directory; the trainer keeps it open.
-        deadlines: when it has to have stopped by itself.
-        stages: steps at which the run is judged; None where none were asked for.
-        owns_run: whether this launch keeps the run directory, and may begin the run again.
+        held: descriptor of the lock on the run directory, which the trainer keeps open.
+        deadlines: times at which it must have stopped by itself.
+        stages: steps at which the run is judged; None without --stages.
+        owns_run: whether this launch owns the run directory and may restart the run.
     """
 
     command: list[str]
@@ -46,14 +46,14 @@ class Launch:
 
     @property
     def has_agent(self) -> bool:
-        """Whether torchrun stands between us and the ranks."""
+        """Whether torchrun runs between the launcher and the ranks."""
         return self.topology.needs_torchrun
 
     @property
     def location(self) -> Path:
-        """Where the run directory is now; where it was, if it is gone or another node holds it."""
-        found = current_path(self.folder, self.held[0]) if self.held else None
-        return found or self.folder
+        """Current path of the run directory; its last path if it was deleted or another node holds it."""
+        current = current_path(self.folder, self.held[0]) if self.held else None
+        return current or self.folder
 
     @property
     def is_displaced(self) -> bool:
@@ -62,17 +62,17 @@ class Launch:
 
     @property
     def log(self) -> Path:
-        """The output of the process that is started."""
+        """Log of the started process."""
         return log_of(self.topology, self.location / LOGS)
 
     def beats(self) -> dict[int, Record]:
-        """The newest heartbeat of every rank of this node."""
+        """Return the newest heartbeat of every rank of this node."""
         location = self.location
         return {rank: last_beat(location, rank) for rank in self.topology.ranks}
 
 
 class EndedRank(NamedTuple):
-    """A rank's exit code, negative for a signal, and whether it was torchrun that asked it to end."""
+    """Exit code of a rank (negative for a signal), and whether torchrun stopped it."""
 
     rank: int
     code: int
@@ -81,16 +81,16 @@ class EndedRank(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """How one session of the trainer ended.
+    """Result of one session of the trainer.
 
     Attributes:
-        code: the child's exit code, negative for a signal.
-        stall: why it was ended, where the watchdog ended it.
-        has_begun: whether it got as far as a heartbeat.
-        first_step: step of the checkpoint that was there before it.
-        said: what torchrun printed.
-        num_stuck: processes of it that even SIGKILL did not end.
-        found: the stamp of the outcome that lay there before it, where that is not ours to take away.
+        code: exit code of the child, negative for a signal.
+        stall: the hang for which the watchdog stopped it; None otherwise.
+        has_begun: whether it wrote a heartbeat.
+        first_step: step of the checkpoint that existed before it.
+        output: output of torchrun.
+        num_stuck: number of its processes that survived SIGKILL.
+        earlier_outcome: stamp of an outcome from before the session that this launch must not delete.
         cpu_s: CPU time of its processes, in seconds.
     """
 
@@ -98,28 +98,30 @@ class Session:
     stall: Stall | None
     has_begun: bool
     first_step: int
-    said: str
+    output: str
     num_stuck: int = 0
-    found: tuple[int, int] | None = None
+    earlier_outcome: tuple[int, int] | None = None
     cpu_s: float = 0.0
 
     @property
     def ended(self) -> list[EndedRank]:
-        """The ranks as torchrun tells of them, the first that it saw last."""
-        asked = set(ASKED_TO_END.findall(self.said))
-        return [EndedRank(int(rank), int(code), pid in asked) for rank, code, pid in ENDED.findall(self.said)]
+        """Ranks in torchrun's report, the first failure last."""
+        asked = set(ASKED_TO_END.findall(self.output))
+        return [
+            EndedRank(int(rank), int(code), pid in asked) for rank, code, pid in ENDED.findall(self.output)
+        ]
 
     @property
     def trainer_code(self) -> int:
-        """The code of the trainer itself: torchrun ends with 1, whatever its ranks ended with."""
+        """Exit code of the trainer itself: torchrun exits with 1 for any code of its ranks."""
         return self.ended[-1].code if self.code > 0 and self.ended else self.code
 
 
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
-    """The rank that was killed, and by which signal; the others end for want of it. None is torchrun itself.
+    """Return the killed rank and its signal; rank None is torchrun itself. None if no process was killed.
 
-    torchrun looks ten times a second and may take one of those for the first to fail. One that waits for the
-    lost rank on a device is killed too, by torchrun.
+    Other ranks fail because the lost one is missing. torchrun polls ten times a second and may take one of
+    them for the first failure; one that waits for the lost rank on a device is killed by torchrun.
     """
     if session.code < 0:
         return None if has_agent else 0, -session.code

@@ -1,4 +1,4 @@
-"""What a launch writes into its run directory before the trainer starts."""
+"""Files that a launch writes into its run directory before the trainer starts."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ WRITTEN = (
 
 
 def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
-    """Move what another run left aside, where that was asked for or where there is nothing to go on from.
+    """Move the files of another run aside, if requested or if there is nothing to resume.
 
-    Of a link the folder that it leads to is moved, and the link then leads to an empty one in its place: the
-    new run is written to the disk that was checked.
-    Returns where it went. Raises ProjectError for a folder that no launch made: it is somebody's, and stays.
+    For a symlink, the target folder is moved and replaced by an empty one, so that the new run is written to
+    the disk that was checked.
+    Returns the new path. Raises ProjectError for a folder that is not a run directory.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     if not is_run_directory(folder):
         raise ProjectError(
             code="CKP008",
-            message="the folder is not empty, and no run directory",
-            hint="name a new folder in trainer.output_dir",
+            message="the folder is not empty, and not a run directory",
+            hint="set trainer.output_dir to a new folder",
             place=str(folder),
         )
     if is_resumed:
@@ -63,12 +63,12 @@ def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
 def write_run(
     examination: Examination, files: Sequence[Path], folder: Path, staging: Path, launch: Mapping[str, Any]
 ) -> None:
-    """Write all that the trainer and a later reader need, and last the receipt, which other nodes wait for.
+    """Write all files of a run, and last the receipt, which other nodes wait for.
 
     Args:
         files: run files as given, the last one wins.
-        staging: where the preflight kept the difference of the working tree.
-        launch: what else the manifest says of this launch.
+        staging: folder in which preflight stored the diff of the working tree.
+        launch: further entries of the manifest for this launch.
     """
     run = examination.run
     make_folder(folder / LOGS)
@@ -82,14 +82,14 @@ def write_run(
 
 
 def provenance(run: ResolvedRun) -> dict[str, Any]:
-    """Where every value came from."""
+    """Return the origin of every value."""
     return {path: asdict(origin) for path, origin in run.origins.items()}
 
 
 def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
-    """The run file as given; without one, the line that says the same. Arguments are in the manifest.
+    """Copy the run files, or write an equivalent one without any. Arguments are in the manifest.
 
-    Of several files the last one, which wins, is config.yaml.
+    The last one, which wins, becomes config.yaml.
     """
     if not files:
         write_text(folder / GIVEN, f"profile: {run.profile.name}\n" if run.profile else "{}\n")
@@ -101,7 +101,7 @@ def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
 
 
 def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
-    """Named after its content: a resumed run may have been launched from several trees."""
+    """Store the diff under a name from its content: a resumed run may come from several working trees."""
     if not diff.is_file() or examination.facts.git is None:
         return ""
     name = f"working-tree-{examination.facts.git.diff_sha256[:12]}.diff"
@@ -111,7 +111,8 @@ def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
 
 
 def describe_launch(examination: Examination) -> dict[str, Any]:
-    """Code, packages and host of one launch."""
+    """Return code version, packages and host of one launch."""
+
     facts = examination.facts
     return {
         "started_utc": _now(),
@@ -131,7 +132,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, launch: Mapping[str, Any]) -> None:
-    """Write the latest launch; earlier ones and how they ended are kept behind it."""
+    """Write the entry of this launch, followed by earlier ones with their outcomes."""
     before = read_json(folder / MANIFEST)
     earlier = list_in(before, "earlier")
     before.pop("earlier", None)
@@ -141,7 +142,7 @@ def write_manifest(folder: Path, launch: Mapping[str, Any]) -> None:
 
 
 def record_trainer(folder: Path, pid: int) -> None:
-    """Say which process trains, so that `status` can see whether it lives."""
+    """Record the trainer's process, so that `status` can check whether it is alive."""
     manifest = read_json(folder / MANIFEST)
     try:
         started = after_boot_s(psutil.Process(pid))
@@ -150,10 +151,10 @@ def record_trainer(folder: Path, pid: int) -> None:
     write_json(folder / MANIFEST, {**manifest, "trainer_pid": pid, "trainer_started_after_boot_s": started})
 
 
-def record_restart(folder: Path, told: Mapping[str, Any]) -> None:
-    """Add to the manifest that this launch begins the run again, and why."""
+def record_restart(folder: Path, entry: Mapping[str, Any]) -> None:
+    """Add a restart of this launch to the manifest, with its reason."""
     manifest = read_json(folder / MANIFEST)
-    restarts = [*list_in(manifest, "restarts"), {"ts_utc": _now(), **told}]
+    restarts = [*list_in(manifest, "restarts"), {"ts_utc": _now(), **entry}]
     write_json(folder / MANIFEST, {**manifest, "restarts": restarts})
 
 

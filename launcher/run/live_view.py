@@ -1,4 +1,4 @@
-"""What shows a run while it trains: a bar on a terminal, plain lines elsewhere; none of them can end it."""
+"""Live view of a run: a progress bar on a terminal, plain lines elsewhere. A view can never end the run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from neobert.printable import printable
 
 
 class View(Protocol):
-    """Something that shows how a run goes."""
+    """A display of a run."""
 
     def refresh(self) -> None:
-        """Show what is new."""
+        """Show new data."""
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class PlainView:
@@ -29,7 +29,7 @@ class PlainView:
         self.write = write
 
     def refresh(self) -> None:
-        """Print what is new."""
+        """Print new lines."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
             console.tell(message)
@@ -37,23 +37,23 @@ class PlainView:
             self.write(describe(row, beat))
 
     def close(self) -> None:
-        """Print what came last."""
+        """Print the last lines."""
         self.refresh()
 
 
 class SteadyView:
-    """Whatever a view meets, a full disk or a line that makes no sense, the run goes on without it."""
+    """Wrapper that disables a failing view, e.g. on a full disk, and lets the run continue."""
 
     def __init__(self, view: View) -> None:
         self.view = view
         self.has_failed = False
 
     def refresh(self) -> None:
-        """Show what is new, if that still works."""
+        """Show new data, unless the view has failed."""
         self._try(self.view.refresh)
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         self._try(self.view.close)
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -63,11 +63,11 @@ class SteadyView:
             act()
         except Exception as error:
             self.has_failed = True
-            console.tell(printable(f"the run goes on, and can no longer be shown: {error}"))
+            console.tell(printable(f"live view disabled, training continues: {error}"))
 
 
 def make_view(watch: Watch, output_format: str) -> View:
-    """A progress bar on a terminal, plain lines elsewhere; beside JSON, lines go to standard error."""
+    """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr."""
     if output_format == "json":
         return SteadyView(PlainView(watch, console.tell))
     if console.is_terminal(sys.stdout):

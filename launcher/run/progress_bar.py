@@ -1,4 +1,4 @@
-"""The progress bar of a run on a terminal."""
+"""Progress bar of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neobert.printable import printable
 BETWEEN = "  "
 PHASE_WIDTH = len("interrupted")
 BAR_WIDTHS = ((110, 24), (80, 10))
-"""Columns of the terminal from which on the bar is as wide; it gets no smaller while a run is shown."""
+"""Terminal widths from which the bar has this width; it does not shrink while a run is shown."""
 FIELDS = {
     "count": "{}",
     "loss": "loss {}",
@@ -32,29 +32,29 @@ FIRST_TO_GO = ("memory", "speed", "risk", "eta", "loss")
 
 
 class ProgressView:
-    """Steps, loss, speed, time left, memory, minutes since the last checkpoint; evaluations above it."""
+    """Steps, loss, throughput, ETA, memory and work at risk in one line; evaluations above it."""
 
     def __init__(self, watch: Watch) -> None:
         self.watch = watch
         out = Console(file=sys.stdout, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
         self.bar_width = next((bar for columns, bar in BAR_WIDTHS if out.width >= columns), 0)
         bar = [BarColumn(bar_width=self.bar_width)] if self.bar_width else []
-        phase, told = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("phase", "told"))
-        self.progress = Progress(phase, *bar, told, console=out)
+        phase, text = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("phase", "text"))
+        self.progress = Progress(phase, *bar, text, console=out)
         self.values = dict.fromkeys(FIELDS, UNKNOWN)
-        self.task = self.progress.add_task("", total=None, phase="", told="")
+        self.task = self.progress.add_task("", total=None, phase="", text="")
         self._show({"phase": "starting", "step": max(0, watch.after_step), "max_steps": watch.max_steps})
         self.progress.start()
 
     def refresh(self) -> None:
-        """Show what is new."""
+        """Show new data."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
             console.tell(message)
         for row in self.watch.metrics.read_new():
             if row.get(EVAL_LOSS) is not None:
-                told = fold(describe(row, beat), self.progress.console.width, BETWEEN)
-                self.progress.console.print(told, highlight=False, markup=False)
+                line = fold(describe(row, beat), self.progress.console.width, BETWEEN)
+                self.progress.console.print(line, highlight=False, markup=False)
             if row.get(LOSS) is not None:
                 self.values["loss"] = show_number(row[LOSS])
                 self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
@@ -71,17 +71,17 @@ class ProgressView:
         }
         phase = _padded(str(beat.get("phase", "-")))
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
-        told = what_fits(self.values, self.progress.console.width - taken)
-        self.progress.update(self.task, completed=step, total=most, phase=phase, told=told)
+        text = fitting_fields(self.values, self.progress.console.width - taken)
+        self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)
 
     def close(self) -> None:
-        """Leave the bar as it ended."""
+        """Leave the bar in its last state."""
         self.refresh()
         self.progress.stop()
 
 
-def what_fits(values: Mapping[str, str], room: int) -> str:
-    """As many of the known values as a line has room for; the least telling ones go first."""
+def fitting_fields(values: Mapping[str, str], room: int) -> str:
+    """Join the known values that fit into `room` columns, dropping the least important first."""
     shown = {name: form.format(values[name]) for name, form in FIELDS.items() if values[name] != UNKNOWN}
     for name in FIRST_TO_GO:
         if len(BETWEEN.join(shown.values())) <= room:

@@ -1,4 +1,4 @@
-"""Whether a run that failed is begun again: not for ever, and not where it would fail in the same way."""
+"""Restart policy: a failed run restarts a limited number of times, and never after a repeated failure."""
 
 from __future__ import annotations
 
@@ -10,71 +10,72 @@ from launcher.process.cpu_limit import cpu_limit_s
 from launcher.process.termination import signal_name
 from launcher.rundir.stalls import Stall
 from neobert.errors import EXIT_DO_NOT_REQUEUE, EXIT_TRAINING_FAILED, ProjectError
+from neobert.plurals import counted
 from neobert.runfiles.location import CODE as MOVED
 from neobert.runfiles.phases import COLLECTIVE, DATA_WAIT, SAVE, START
 
-# What may be otherwise at another time, whatever the run does: a disk, a network, the kernel's memory.
+# Causes outside the run, which may be gone at the next attempt: a disk, a network, host memory.
 PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
-# Somebody has to make room first; or a session would slow down again, each time from a newer checkpoint.
+# Somebody has to free space first; or each session would degrade again from a newer checkpoint.
 FINAL_CODES = ("CKP004", "DGR001", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a session failed.
+    """Failure of a session.
 
     Attributes:
-        cause: what has to be the same for another failure to be the same: a phase, a signal, a code.
-        step: optimizer steps done.
-        may_pass: whether the cause may lie outside the run.
+        cause: a phase, a signal or an error code; equal for failures that count as the same.
+        step: completed optimizer steps.
+        may_pass: whether the cause may be outside the run.
     """
 
-    kind: Literal["stall", "lost", "told"]
+    kind: Literal["stall", "lost", "reported"]
     cause: str
     step: int
     message: str
     may_pass: bool
 
     def is_like(self, other: Failure) -> bool:
-        """Whether both failed in the same way at the same place."""
+        """Return whether both sessions failed in the same way at the same step."""
         return (self.kind, self.cause, self.step) == (other.kind, other.cause, other.step)
 
 
 def of_stall(stall: Stall, step: int) -> Failure:
-    """A session that stood still."""
+    """Return the failure of a session that hung."""
     return Failure("stall", stall.phase, step, str(stall), stall.phase in PASSING_PHASES)
 
 
 def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool = False) -> Failure:
-    """A session one of whose ranks was killed, or torchrun above them."""
+    """Return the failure of a session with a killed rank, or a killed torchrun (rank None)."""
     name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
     if has_used_up_cpu:
         hint = f" at its CPU time limit{f' of {limit} s' if (limit := cpu_limit_s()) else ''}"
-    who = "torchrun" if rank is None else f"rank {rank}"
-    message = f"{who} was killed by {name}{hint}"
+    process = "torchrun" if rank is None else f"rank {rank}"
+    message = f"{process} was killed by {name}{hint}"
     return Failure("lost", name, step, message, number in PASSING_SIGNALS)
 
 
 def of_error(error: ProjectError, step: int) -> Failure:
-    """A session that said what was wrong."""
-    return Failure("told", error.code, step, error.message, error.code in PASSING_CODES)
+    """Return the failure of a session that reported an error."""
+    return Failure("reported", error.code, step, error.message, error.code in PASSING_CODES)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a failed run: it is begun again, or it ends with this code, for this reason."""
+    """Decision about a failed run: restart it, or end it with this exit code and reason."""
 
-    begins_again: bool
+    restarts: bool
     exit_code: int = EXIT_TRAINING_FAILED
     reason: str = ""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The failures of one launch. A newer checkpoint than at the last one makes them few again."""
+    """Failures of one launch. The count of restarts starts over with each newer checkpoint."""
 
     most: int
     failures: list[Failure] = field(default_factory=list)
@@ -82,16 +83,16 @@ class Restarts:
     _saved_step: int = -1
 
     def judge(self, failure: Failure, saved_step: int) -> Verdict:
-        """Decide about one more failure, with the newest checkpoint's step; 0 where there is none."""
+        """Decide about one more failure, given the step of the newest checkpoint (0 without one)."""
         before = self.failures[-1] if self.failures else None
         self.failures.append(failure)
         if before is not None and failure.is_like(before) and not failure.may_pass:
-            words = f"it failed at step {failure.step} in the same way twice: another try cannot help"
-            return Verdict(False, EXIT_DO_NOT_REQUEUE, words)
+            reason = f"same failure twice at step {failure.step}: not retrying"
+            return Verdict(False, EXIT_DO_NOT_REQUEUE, reason)
         if saved_step > self._saved_step:
             self.in_a_row, self._saved_step = 0, saved_step
         if self.in_a_row >= self.most:
-            words = f"{self.most} restarts have not brought it to another checkpoint" if self.most else ""
-            return Verdict(False, reason=words)
+            limit = f"no new checkpoint after {counted(self.most, 'restart')}: not retrying"
+            return Verdict(False, reason=limit if self.most else "")
         self.in_a_row += 1
         return Verdict(True)

@@ -1,4 +1,4 @@
-"""How a run ended: the exit code, and what a person wants to know then."""
+"""Summary of an ended run: exit code, result, last checkpoint and next command."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What is left when the trainer is gone.
+class Summary:
+    """Summary of a run after its trainer has ended.
 
     Attributes:
         status: finished, preempted, interrupted or failed.
-        message: what went wrong, with the way out; empty where nothing did.
-        checkpoint: the newest checkpoint; empty where there is none.
-        restarts: sessions that were begun again within this launch.
-        next_command: what to run now; empty where something has to be mended first, which the message says.
+        message: error with hint; empty if nothing went wrong.
+        checkpoint: newest checkpoint; empty if there is none.
+        restarts: restarted sessions of this launch.
+        next_command: command to run next; empty if the message names something to fix first.
     """
 
     status: str
@@ -68,7 +68,7 @@ class Ending:
     next_command: str
 
     def as_json(self) -> dict[str, Any]:
-        """The summary for machines."""
+        """Return the summary as JSON values."""
         return asdict(self)
 
 
@@ -80,25 +80,25 @@ def conclude(
     *,
     has_begun: bool = True,
     verdict: Mapping[str, Any] | None = None,
-) -> Ending:
-    """Read how the run ended from what it left.
+) -> Summary:
+    """Summarize a run from its files.
 
     Args:
-        code: the child's code, negative for a signal.
+        code: exit code of the child, negative for a signal.
         signals: signals that were forwarded to it.
-        error_file: where it was to leave what it refused.
-        has_begun: whether it got as far as a heartbeat.
-        verdict: the outcome, where the launcher knows it: a full disk may have kept it out of the file.
+        error_file: file for an error that the trainer reported.
+        has_begun: whether it wrote a heartbeat.
+        verdict: the outcome as known by the launcher: a full disk may have kept it out of the file.
     """
     outcome = dict(read_outcome(folder) if verdict is None else verdict)
     error = read_error(error_file) if error_file else None
     if not outcome and error is None:
-        outcome = _without_a_word(folder, code, signals, has_begun)
+        outcome = _inferred_outcome(folder, code, signals, has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
     first, last = first_and_last(folder / METRICS, EVAL_LOSS)
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
-    return Ending(
+    return Summary(
         status=str(outcome.get("status") or _status(exit_code)),
         exit_code=exit_code,
         step=int(outcome.get("step") or beat.get("step") or 0),
@@ -112,12 +112,12 @@ def conclude(
         run_directory=str(folder),
         restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
-        next_command="" if _is_refused(error) else _next_command(exit_code, checkpoint, folder),
+        next_command="" if _is_rejected_resume(error) else _next_command(exit_code, checkpoint, folder),
     )
 
 
-def already_finished(folder: Path) -> Ending:
-    """How a run stands that has nothing left to do, whatever its last session could still say of itself."""
+def already_finished(folder: Path) -> Summary:
+    """Summarize a run that has nothing left to do, independent of its last session."""
     ending = conclude(folder, EXIT_OK, (), None)
     checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
     return replace(
@@ -129,36 +129,36 @@ def already_finished(folder: Path) -> Ending:
     )
 
 
-def _without_a_word(folder: Path, code: int, signals: Sequence[int], has_begun: bool) -> Record:
-    """What the end of a trainer means that left no outcome, beyond its code; empty where that is all."""
+def _inferred_outcome(folder: Path, code: int, signals: Sequence[int], has_begun: bool) -> Record:
+    """Infer the outcome of a trainer that wrote none; empty if its exit code is all that is known."""
     if _was_stopped_early(code, signals, has_begun):
         return {"exit_code": EXIT_PREEMPTED}
     is_finished = code == EXIT_OK and _is_saved_to_the_end(folder)
     if has_begun and (code == EXIT_PREEMPTED or is_finished):
-        return {"exit_code": code}  # it had saved, and then there was no room for a word more
+        return {"exit_code": code}  # it had saved, but the disk was too full for an outcome
     return {}
 
 
 def _is_saved_to_the_end(folder: Path) -> bool:
-    """By its folders: where there was no room for an outcome, there may have been none for a link."""
+    """Check the checkpoint folders: on a full disk the `latest` link may be missing too."""
     max_steps = last_beat(folder, 0).get("max_steps")
     return max_steps is not None and max(checkpoint_steps(folder / CHECKPOINTS), default=-1) >= max_steps
 
 
 def saved_step(folder: Path) -> int:
-    """The newest checkpoint's step; 0 where there is none."""
+    """Return the step of the newest checkpoint; 0 without one."""
     checkpoint = latest(folder / CHECKPOINTS)
     return int(checkpoint.name) if checkpoint and checkpoint.name.isdecimal() else 0
 
 
 def _was_stopped_early(code: int, signals: Sequence[int], has_begun: bool) -> bool:
-    """Whether it ended because it was asked to, before it could answer: there was nothing to save yet."""
+    """Return whether it was stopped before it could react: there was nothing to save yet."""
     was_asked = not set(STOPS).isdisjoint(signals)
     return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
 
 
 def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:
-    """The trainer's own word first. Without one, only Ctrl-C explains an end that is no failure."""
+    """Return the trainer's own exit code; without one, only Ctrl-C explains an end that is not a failure."""
     if isinstance(outcome.get("exit_code"), int):
         return int(outcome["exit_code"])
     if error is not None:
@@ -174,7 +174,7 @@ def _status(exit_code: int) -> str:
 
 
 def read_error(path: Path) -> ProjectError | None:
-    """A child that died while it wrote leaves nothing to read."""
+    """Read a reported error; None if the child died while it wrote."""
     try:
         return read_error_file(path)
     except (OSError, ValueError, TypeError):
@@ -183,24 +183,24 @@ def read_error(path: Path) -> ProjectError | None:
 
 def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
     log = _log_of(folder / LOGS)
-    said = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
+    location = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
     if error is not None:
-        return f"error: {plain_description(error)}{said}"
-    if told := outcome.get("message"):
-        return printable(told) + said
+        return f"error: {plain_description(error)}{location}"
+    if reported := outcome.get("message"):
+        return printable(reported) + location
     last = _last_line(log)
-    return printable(f"{_death(code)}{f': {last}' if last else ''}") + said
+    return printable(f"{_death(code)}{f': {last}' if last else ''}") + location
 
 
 def _log_of(logs: Path) -> Path:
-    """The first rank's; torchrun's own where it started none."""
+    """Return the log of the first rank, or torchrun's if it started none."""
     rank, agent = log_path(logs, 0), logs / AGENT_LOG
     return agent if agent.exists() and not rank.exists() else rank
 
 
 def _death(code: int) -> str:
     if code >= 0:
-        return f"the trainer ended with exit code {code} and left no outcome"
+        return f"the trainer exited with code {code} without an outcome"
     hint = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
     return f"the trainer was killed by {signal_name(-code)}{hint}"
 
@@ -216,8 +216,8 @@ def _last_line(log: Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _is_refused(error: ProjectError | None) -> bool:
-    """Whether there is no going on from the checkpoint: the same command, resumed, would be told the same."""
+def _is_rejected_resume(error: ProjectError | None) -> bool:
+    """Return whether the checkpoint cannot be resumed: resuming again would fail in the same way."""
     return error is not None and error.code == BROKEN_RESUME
 
 
@@ -225,40 +225,40 @@ def _next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     if exit_code == EXIT_OK and checkpoint:
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
         return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}{trust})"
-    again = same_again(has_checkpoint=checkpoint is not None)
+    again = resume_command(has_checkpoint=checkpoint is not None)
     return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
 
 
-def same_again(*, has_checkpoint: bool) -> str:
-    """This launch's command line, quoted for the shell, with --resume auto.
+def resume_command(*, has_checkpoint: bool) -> str:
+    """Return this launch's command line, quoted for the shell, with --resume auto.
 
-    A run that was to begin somewhere else does so again until it has a checkpoint of its own. A receipt for
-    another beginning would be refused.
+    A run that starts from another run's checkpoint does so again until it has its own. A receipt for
+    a different start would be rejected, so --receipt is removed.
     """
     given = sys.argv[1:]
-    begun = _taken(given.copy(), "--resume")
-    if begun and not has_checkpoint:
+    starts = _remove_option(given.copy(), "--resume")
+    if starts and not has_checkpoint:
         return shlex.join(["neobert-launch", *given])
-    _taken(given, "--resume")
-    if begun[-1:] != ["auto"]:
-        _taken(given, "--receipt")
+    _remove_option(given, "--resume")
+    if starts[-1:] != ["auto"]:
+        _remove_option(given, "--receipt")
     return shlex.join(["neobert-launch", *given[:1], "--resume", "auto", *given[1:]])
 
 
-def _taken(words: list[str], option: str) -> list[str]:
-    """Take an option out of a command line, and return the values that it had there."""
+def _remove_option(arguments: list[str], option: str) -> list[str]:
+    """Remove an option from a command line, in place, and return its values."""
     values = []
-    for place in reversed(range(len(words))):
-        name, equals, value = words[place].partition("=")
+    for index in reversed(range(len(arguments))):
+        name, equals, value = arguments[index].partition("=")
         if name == option:
-            taken = words[place : place + (1 if equals else 2)]
-            values.append(value if equals else taken[-1])
-            del words[place : place + len(taken)]
+            removed = arguments[index : index + (1 if equals else 2)]
+            values.append(value if equals else removed[-1])
+            del arguments[index : index + len(removed)]
     return values[::-1]
 
 
-def _evaluations(ending: Ending) -> list[str]:
-    """The loss of the first evaluation and of the last; where they are one, with its step."""
+def _evaluations(ending: Summary) -> list[str]:
+    """Return the first and last evaluation loss, or a single one with its step."""
     if ending.first_eval_loss is None or ending.last_eval_loss is None:
         return []
     if ending.first_eval_step == ending.last_eval_step:
@@ -266,8 +266,8 @@ def _evaluations(ending: Ending) -> list[str]:
     return [f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}"]
 
 
-def summary_text(ending: Ending) -> str:
-    """Steps, tokens, first and last evaluation, checkpoint, next command."""
+def summary_text(ending: Summary) -> str:
+    """Return steps, tokens, evaluation, checkpoint and next command as text."""
     of = f" of {ending.max_steps}" if ending.max_steps else ""
     tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
     lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]

@@ -1,4 +1,4 @@
-"""Stay with a run: watch it, end it where it stands still, begin it again where that may help."""
+"""Supervision of a run: start sessions, detect hangs, stop them, restart if that can help."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from launcher.process.workers import dump_stacks, end, workers_of
 from launcher.run.launch_context import Launch, Session, lost_rank
 from launcher.run.launch_records import record_restart, record_trainer
 from launcher.run.restart_policy import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
-from launcher.run.summary import Ending, conclude, read_error, saved_step
+from launcher.run.summary import Summary, conclude, read_error, saved_step
 from launcher.run.time_limit import environment_of, nearest
 from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, read_outcome, stamp
-from launcher.rundir.stalls import Attention, Stall, Watchdog
+from launcher.rundir.stalls import AwakeClock, Stall, Watchdog
 from launcher.terminal import console
 from neobert.errors import (
     EXIT_DO_NOT_REQUEUE,
@@ -33,6 +33,7 @@ from neobert.errors import (
     EXIT_TRAINING_FAILED,
     ProjectError,
 )
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import latest
 from neobert.runfiles.location import CHECKPOINTS, RESOLVED
@@ -40,42 +41,42 @@ from neobert.runfiles.outcome import FILE_NAME as OUTCOME
 
 LOOKS_A_BEAT = 4
 UNKILLABLE_S = 10.0
-STUCK = "a process of it cannot be killed, as it hangs in the kernel, and holds its device"
+STUCK = "one of its processes hangs in the kernel, cannot be killed, and holds its device"
 
 
 class StalledError(Exception):
-    """The run stands still; raised where its end is waited for."""
+    """Hang of a run, raised where the launcher waits for its end."""
 
     def __init__(self, stall: Stall) -> None:
         super().__init__(str(stall))
         self.stall = stall
 
 
-def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Ending:
+def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Summary:
     """Run sessions until one is the last."""
     most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
     restarts = Restarts(most)
-    if launch.owns_run and end_those_left(launch):
-        raise _held_up(launch)
+    if launch.owns_run and stop_orphans(launch):
+        raise _blocked_by_earlier_session(launch)
     forwarder.take_charge(has_agent=launch.has_agent)
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
         verdict_of_stage = failed_stage(launch)
-        is_over = verdict_of_stage is not None or _was_asked_to_stop(forwarder)
+        is_over = verdict_of_stage is not None or _was_stopped(forwarder)
         failure = None if is_over else failure_of(launch, session)
         if failure is None:
-            verdict_on_end = verdict_of_stage or too_late(launch, forwarder)
-            return conclude_session(launch, session, forwarder, verdict_on_end)
+            final_verdict = verdict_of_stage or too_late(launch, forwarder)
+            return conclude_session(launch, session, forwarder, final_verdict)
         verdict = restarts.judge(failure, saved_step(launch.location))
-        if reason := why_not_again(launch, session):
+        if reason := why_no_restart(launch, session):
             verdict = Verdict(False, reason=reason)
-        if not verdict.begins_again:
+        if not verdict.restarts:
             return give_up(launch, session, forwarder, failure, verdict)
-        begin_again(launch, failure, restarts)
+        restart(launch, failure, restarts)
 
 
-def why_not_again(launch: Launch, session: Session) -> str:
-    """Return the reason that no further session can help; empty where one may."""
+def why_no_restart(launch: Launch, session: Session) -> str:
+    """Return why another session cannot help; empty if it may."""
     if session.num_stuck:
         return STUCK
     if launch.is_displaced:
@@ -89,55 +90,55 @@ def _has_used_up_cpu(launch: Launch, session: Session) -> bool:
 
 
 def failed_stage(launch: Launch) -> dict[str, Any] | None:
-    """Leave the verdict on a run that did not pass one of its stages, however its session ended."""
+    """Write the verdict on a run that failed one of its stages, with any end of its session."""
     if launch.stages is None:
         return None
     launch.stages.look()
     if not launch.stages.failure:
         return None
-    told = read_outcome(launch.location) | {
+    verdict = read_outcome(launch.location) | {
         "status": "failed",
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": launch.stages.failure,
     }
-    _leave_verdict(launch, told)
-    return told
+    _write_verdict(launch, verdict)
+    return verdict
 
 
 def displacement(launch: Launch) -> str:
-    """Say what became of a run directory that is not at its path."""
+    """Describe what happened to a run directory that is not at its path."""
     if launch.location == launch.folder:
         return f"{launch.folder} was deleted, or moved to another file system"
     return f"{launch.folder} was moved to {launch.location}; move it back to resume"
 
 
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
-    """Leave the verdict on a run that stopped itself before an end behind which it is not to go on."""
+    """Write the verdict on a run that stopped at a deadline after which it must not be requeued."""
     outcome = read_outcome(launch.location)
-    is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_asked_to_stop(forwarder)
+    is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_stopped(forwarder)
     deadline = nearest(launch.deadlines)
     if not (is_by_the_clock and deadline and deadline.verdict and launch.owns_run):
         return None
-    told = outcome | {
+    verdict = outcome | {
         "status": "failed",
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": deadline.verdict,
     }
-    _leave_verdict(launch, told)
-    return told
+    _write_verdict(launch, verdict)
+    return verdict
 
 
 def run_session(
     launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_again: bool
 ) -> Session:
-    """Start the trainer, and watch it to its end, or end it."""
+    """Start the trainer and watch it until it ends or has to be stopped."""
     launch.error_file.unlink(missing_ok=True)
     if is_again:
-        (launch.location / OUTCOME).unlink(missing_ok=True)  # it says nothing of this session, however short
+        (launch.location / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
     before, first_step = launch.beats(), saved_step(launch.location)
-    found = None if launch.owns_run else stamp(launch.location / OUTCOME)
+    earlier_outcome = None if launch.owns_run else stamp(launch.location / OUTCOME)
     cpu_before_s = children_cpu_s()
-    said_before = launch.log.stat().st_size if launch.log.exists() else 0
+    log_start = launch.log.stat().st_size if launch.log.exists() else 0
     command = [*launch.command, AGAIN] if is_again else launch.command
     child = start(
         command,
@@ -149,37 +150,37 @@ def run_session(
     )
     forwarder.adopt(child)
     if launch.owns_run:
-        with _if_there_is_room("the trainer's process in manifest.json"):
+        with _tolerating_full_disk("the trainer's process in manifest.json"):
             record_trainer(launch.location, child.pid)
     code, stall = watch(launch, child, on_tick, before)
-    num_stuck = end_those_left(launch) + (child.poll() is None)
+    num_stuck = stop_orphans(launch) + (child.poll() is None)
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
-    said = _read_from(launch.log, said_before) if launch.has_agent else ""
+    output = _read_from(launch.log, log_start) if launch.has_agent else ""
     cpu_s = children_cpu_s() - cpu_before_s
-    return Session(code, stall, has_begun, first_step, said, num_stuck, found, cpu_s)
+    return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome, cpu_s)
 
 
 def _read_from(log: Path, offset: int) -> str:
-    """Read a log from a byte on; one that was deleted with its run directory is empty."""
+    """Read a log from a byte offset; empty if it was deleted with its run directory."""
     with suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(offset)
         return file.read().decode("utf-8", errors="replace")
     return ""
 
 
-def end_those_left(launch: Launch) -> int:
-    """End ranks that nothing watches any more, lest two sessions write to one run; return how many stay."""
+def stop_orphans(launch: Launch) -> int:
+    """Stop unsupervised ranks so that no two sessions write to one run. Returns how many survived."""
     count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
     if count:
-        console.tell(f"{count} ranks had outlived the process that started them, and were asked to end")
+        console.tell(f"stopped {counted(count, 'rank')} that outlived the process that started them")
     return num_stuck
 
 
-def _held_up(launch: Launch) -> ProjectError:
+def _blocked_by_earlier_session(launch: Launch) -> ProjectError:
     return ProjectError(
         code="run-in-progress",
-        message=f"an earlier session still trains in this directory: {STUCK}",
-        hint="use another machine, or restart this one",
+        message=f"an earlier session still uses this directory: {STUCK}",
+        hint="use another machine, or reboot this one",
         place=str(launch.folder),
     )
 
@@ -187,12 +188,12 @@ def _held_up(launch: Launch) -> ProjectError:
 def watch(
     launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], before: Mapping[int, Record]
 ) -> tuple[int, Stall | None]:
-    """Wait for the end of a child; return its code, and why it was ended where it was.
+    """Wait for a child to end. Returns its exit code, and the stall for which it was stopped.
 
     Args:
-        before: the newest heartbeats from before it was started.
+        before: newest heartbeats from before the start.
     """
-    clock = Attention()
+    clock = AwakeClock()
     watchdog = Watchdog(launch.limits, before, clock())
     pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
     is_displaced = False
@@ -218,7 +219,7 @@ def watch(
 
 
 def _code_of(child: subprocess.Popen[bytes]) -> int:
-    """What a child that was killed ended with; one that hangs in the kernel is not waited for."""
+    """Return the exit code of a killed child, without waiting for one that hangs in the kernel."""
     try:
         return child.wait(UNKILLABLE_S)
     except subprocess.TimeoutExpired:
@@ -226,19 +227,19 @@ def _code_of(child: subprocess.Popen[bytes]) -> int:
 
 
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
-    """Write down where every rank hangs, then end them all."""
+    """Write the stacks of all ranks, then stop them."""
     workers = workers_of(child, launch.has_agent)
-    told = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
+    note = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
     try:
         dump_stacks(workers, launch.location, str(stall))
-    except OSError as error:  # a disk that is full or gone may be why it stands still
-        told = f"no stacks could be written: {error}"
-    console.tell(printable(f"{stall}; {told}"))
+    except OSError as error:  # a full or missing disk may be the cause of the hang
+        note = f"could not write stacks: {error}"
+    console.tell(printable(f"{stall}; {note}"))
     end(child, workers, launch.limits.grace_s)
 
 
 def failure_of(launch: Launch, session: Session) -> Failure | None:
-    """How the session failed, where the run may be begun again; None where its end is the run's end."""
+    """Return the failure of a session that may be restarted; None if its end is the end of the run."""
     outcome = outcome_of(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
         return None
@@ -249,32 +250,32 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
         return of_lost(*lost, step, has_used_up_cpu=_has_used_up_cpu(launch, session))
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
-    told = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
-    error = read_error(launch.error_file) or told
+    reported = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
+    error = read_error(launch.error_file) or reported
     return None if error.code in FINAL_CODES else of_error(error, int(outcome.get("step") or step))
 
 
 def outcome_of(launch: Launch, session: Session) -> Record:
-    """What the session left; empty where an earlier launch's outcome still lies there."""
-    is_earlier = session.found and session.found == stamp(launch.location / OUTCOME)
+    """Return the session's outcome; empty if the file still holds that of an earlier launch."""
+    is_earlier = session.earlier_outcome and session.earlier_outcome == stamp(launch.location / OUTCOME)
     return {} if is_earlier else read_outcome(launch.location)
 
 
-def begin_again(launch: Launch, failure: Failure, restarts: Restarts) -> None:
-    """Say and record that, why and from where the run begins again."""
+def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
+    """Report and record a restart, with its reason and the checkpoint to resume from."""
     checkpoint = latest(launch.location / CHECKPOINTS)
     source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
-    told = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
-    with _if_there_is_room("the restart in manifest.json"):
-        record_restart(launch.location, told)
+    entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
+    with _tolerating_full_disk("the restart in manifest.json"):
+        record_restart(launch.location, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
-    console.tell(printable(f"{failure.message}; the run goes on from {source} ({count})"))
+    console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
 
 
 def conclude_session(
     launch: Launch, session: Session, forwarder: Forwarder, verdict: Mapping[str, Any] | None = None
-) -> Ending:
-    """Read how the last session ended from what it left, or from what was decided about it."""
+) -> Summary:
+    """Summarize the last session from its files, or from the launcher's verdict."""
     ending = conclude(
         launch.location,
         session.trainer_code,
@@ -293,8 +294,8 @@ def conclude_session(
 
 def give_up(
     launch: Launch, session: Session, forwarder: Forwarder, failure: Failure, verdict: Verdict
-) -> Ending:
-    """Say why the run is not begun again, where the trainer could not say it."""
+) -> Summary:
+    """Report why the run is not restarted, if the trainer could not report it."""
     if not launch.owns_run:
         return conclude_session(launch, session, forwarder)
     outcome = {
@@ -303,34 +304,35 @@ def give_up(
         "step": failure.step,
         "message": "; ".join(part for part in (failure.message, verdict.reason) if part),
     }
-    _leave_verdict(launch, outcome)
-    if failure.kind != "told" or verdict.reason:
+    _write_verdict(launch, outcome)
+    if failure.kind != "reported" or verdict.reason:
         launch.error_file.unlink(missing_ok=True)
     return conclude_session(launch, session, forwarder, outcome)
 
 
-def _leave_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
-    with _if_there_is_room("the verdict in outcome.json"):
+def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
+    """Write outcome.json; a full disk here is logged, not fatal."""
+    with _tolerating_full_disk("the verdict in outcome.json"):
         write_json(launch.location / OUTCOME, outcome)
 
 
-def _amend_outcome(launch: Launch, ending: Ending) -> None:
+def _amend_outcome(launch: Launch, ending: Summary) -> None:
     outcome = read_outcome(launch.location)
-    told = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
-    with _if_there_is_room("the restarts in outcome.json"):
-        write_json(launch.location / OUTCOME, {**told, "restarts": ending.restarts})
+    known = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
+    with _tolerating_full_disk("the restarts in outcome.json"):
+        write_json(launch.location / OUTCOME, {**known, "restarts": ending.restarts})
 
 
 @contextmanager
-def _if_there_is_room(what: str) -> Iterator[None]:
-    """Write what only readers want: a full disk ends no run that goes on, and changes no exit code."""
+def _tolerating_full_disk(name: str) -> Iterator[None]:
+    """Warn if a record could not be written: that must not end a run or change its exit code."""
     try:
         yield
     except ProjectError as error:
-        console.tell(printable(f"warning: {what} is missing: {error.place} {error.message}"))
+        console.tell(printable(f"warning: could not write {name}: {error.place} {error.message}"))
 
 
-def _was_asked_to_stop(forwarder: Forwarder) -> bool:
+def _was_stopped(forwarder: Forwarder) -> bool:
     return bool(forwarder.seen)
 
 

@@ -1,4 +1,4 @@
-"""When this launch is ended from outside, as far as that is known beforehand."""
+"""Time limits of a launch: config, profile and Slurm job."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from neobert.runfiles.stop_times import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
 from profiles.registry import ResolvedRun
 
 SECONDS_PER_HOUR = 3600
-# Four times what the plan of a smoke profile's run may predict. A plan may be wrong; a clock is not.
+# Four times the limit of a smoke profile's planned duration. The plan can be wrong; the clock is not.
 SMOKE_HOURS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """An end of a launch.
+    """Time at which a launch must have ended.
 
     Attributes:
-        at_s: seconds since boot, which no setting of the clock moves, or since the epoch.
-        verdict: why the run must not be queued again after that end; empty where it may.
-        is_time_of_day: whether it is a scheduler's, which ends jobs by the time of day.
+        at_s: seconds since boot, which clock changes do not affect, or since the epoch.
+        verdict: why the run must not be requeued after that time; empty if it may be.
+        is_time_of_day: whether `at_s` counts from the epoch, as schedulers do.
     """
 
     at_s: float
@@ -32,26 +32,26 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds until then."""
+        """Seconds left until then."""
         return self.at_s - (time.time() if self.is_time_of_day else since_boot_s())
 
 
 def deadlines_of(run: ResolvedRun, environment: Mapping[str, str], started_s: float) -> tuple[Deadline, ...]:
-    """Return the ends that are known: limits of the config and the profile, the end of a Slurm job.
+    """Return the known deadlines: limits of the config and the profile, the end of a Slurm job.
 
     Args:
-        started_s: when the launch was started, in seconds since boot; limits count from there.
+        started_s: start of the launch in seconds since boot, from which limits count.
     """
     return tuple(_deadlines(run, environment, started_s))
 
 
 def nearest(deadlines: Sequence[Deadline]) -> Deadline | None:
-    """Return the end that comes first; None where none is known."""
+    """Return the earliest deadline; None without any."""
     return min(deadlines, key=lambda each: each.left_s, default=None)
 
 
 def environment_of(deadlines: Sequence[Deadline]) -> dict[str, str]:
-    """Return what the trainer is told, to save and stop in time: the first end on each clock."""
+    """Return the variables by which the trainer stops in time: the earliest deadline of each clock."""
     first: dict[str, float] = {}
     for each in deadlines:
         name = STOP_BY_ENV if each.is_time_of_day else STOP_SINCE_BOOT_ENV
@@ -67,6 +67,6 @@ def _deadlines(run: ResolvedRun, environment: Mapping[str, str], started_s: floa
     if end_s is not None:
         yield Deadline(end_s, is_time_of_day=True)
     if run.profile is not None and run.profile.kind == "smoke":
-        why = f"{run.profile.name} is a smoke profile, whose runs are stopped after {SMOKE_HOURS} hour"
-        hint = "its checkpoints are intact; lower trainer.max_steps, or name a production profile"
-        yield Deadline(started_s + SMOKE_HOURS * SECONDS_PER_HOUR, f"{why}: {hint}")
+        limit = f"{run.profile.name} is a smoke profile, whose runs stop after {SMOKE_HOURS} hour"
+        hint = "its checkpoints are intact; lower trainer.max_steps, or set profile to a production profile"
+        yield Deadline(started_s + SMOKE_HOURS * SECONDS_PER_HOUR, f"{limit}: {hint}")

@@ -1,7 +1,7 @@
-"""What a stall is: no rank of a run gets any further for longer than its phase may take.
+"""Hang detection: no rank of a run makes progress for longer than the limit of its phase.
 
-Progress is what counts, not a sign of life: a rank that hangs in a collective goes on writing heartbeats.
-Pure: it is told what the heartbeats say and what time it is.
+Progress counts, not liveness: a rank that hangs in a collective still writes heartbeats. This module is pure:
+heartbeats and the time are arguments.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from neobert.config.schema import WatchdogConfig
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, SAVE, START, STEP
 
 PATIENCE = 10
-# A rank is silent that has missed so many heartbeats: it cannot even run the thread that writes them.
+# A rank that missed this many heartbeats is silent: it cannot even run the thread that writes them.
 MISSED_BEATS = 3
 LONGEST_BLINK_S = 5.0
 
 
-class Attention:
-    """A clock that stands still while this process does, in seconds.
+class AwakeClock:
+    """Clock that stops while this process is suspended, in seconds.
 
-    A job that a scheduler suspends, or a machine that sleeps, has stood still as a whole: nobody was there
-    to see whether a rank got any further.
+    If a scheduler suspends a job, or a machine sleeps, all of its processes stop. That time must not count as
+    a hang of a rank.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked_at_s = clock()
+        self._read_at_s = clock()
         self._seen_s = 0.0
 
     def __call__(self) -> float:
-        """Return the time that was seen to pass. Ask more often than every `LONGEST_BLINK_S`."""
+        """Return the elapsed time while awake. Must be called more often than every `LONGEST_BLINK_S`."""
         now_s = self._clock()
-        self._seen_s += min(now_s - self._asked_at_s, LONGEST_BLINK_S)
-        self._asked_at_s = now_s
+        self._seen_s += min(now_s - self._read_at_s, LONGEST_BLINK_S)
+        self._read_at_s = now_s
         return self._seen_s
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A run that stands still.
+    """A run that hangs.
 
     Attributes:
-        rank: the one that holds it up.
-        phase: where that rank said it is.
-        step: optimizer steps done, as far as it has said.
-        silence_s: since that rank last got any further.
-        limit_s: what its phase was given.
-        is_mute: whether it writes no heartbeats either: it is stopped, or a call holds the interpreter.
+        rank: the rank that blocks the others.
+        phase: the phase that this rank reported.
+        step: completed optimizer steps, as reported.
+        silence_s: time since this rank's last progress.
+        limit_s: limit of its phase.
+        is_mute: whether it writes no heartbeats either: it is stopped, or a call holds the GIL.
     """
 
     rank: int
@@ -61,54 +61,54 @@ class Stall:
     is_mute: bool
 
     def __str__(self) -> str:
-        """In words."""
-        where = "before its first step" if self.step is None else f"after step {self.step}"
-        times = f"{self.silence_s:.1f} s, {self.limit_s:.1f} s are allowed"
-        if self.is_mute:  # its phase is what it last said, and may have been left since
-            said = f"and writes no heartbeats either; the last one came from {self.phase}"
-            return f"rank {self.rank} stands still {where} for {times}, {said}"
-        return f"rank {self.rank} stands still in {self.phase} {where} for {times}"
+        """Describe the hang with rank, phase, duration and limit."""
+        place = "before its first step" if self.step is None else f"after step {self.step}"
+        times = f"{self.silence_s:.1f} s (limit {self.limit_s:.1f} s)"
+        if self.is_mute:  # the phase is the last reported one, which the rank may have left since
+            silence = f"and wrote no heartbeats; the last one was in {self.phase}"
+            return f"rank {self.rank} made no progress {place} for {times}, {silence}"
+        return f"rank {self.rank} made no progress in {self.phase} {place} for {times}"
 
 
 @dataclass(slots=True)
-class Standing:
-    """What is known of a rank: the newest heartbeat, and when it last showed progress and life."""
+class RankState:
+    """Newest heartbeat of a rank, and the times of its last progress and last heartbeat."""
 
     progressed_at_s: float
     beaten_at_s: float
     beat: Record = field(default_factory=dict)
 
-    def hear(self, beat: Record, now_s: float) -> None:
-        """Take a heartbeat that is newer than any before."""
+    def update(self, beat: Record, now_s: float) -> None:
+        """Record a heartbeat that is newer than the previous one."""
         if _progress(beat) != _progress(self.beat):
             self.progressed_at_s = now_s
         self.beat, self.beaten_at_s = beat, now_s
 
 
 class Watchdog:
-    """Looks at the newest heartbeats of all ranks again and again. Times are seconds on any one clock."""
+    """Detector of hangs, called repeatedly with the newest heartbeats. Times are seconds of any one clock."""
 
     def __init__(self, limits: WatchdogConfig, beats: Mapping[int, Record], now_s: float) -> None:
-        """`beats` are those from before the session: they say nothing of it."""
+        """`beats` are heartbeats from before the session, which must not count as progress."""
         self._limits = limits
         self._before = {rank: beat.get("seq") for rank, beat in beats.items()}
-        self.ranks = {rank: Standing(now_s, now_s) for rank in beats}
+        self.ranks = {rank: RankState(now_s, now_s) for rank in beats}
 
     def look(self, beats: Mapping[int, Record], now_s: float) -> Stall | None:
-        """Tell whether the run stands still: every rank is over its limit, so none will free the others."""
+        """Return a stall if every rank exceeds its limit: then no rank waits for one that progresses."""
         for rank, beat in beats.items():
             known = self.ranks[rank]
             seq = beat.get("seq")
             if seq is not None and seq not in (known.beat.get("seq"), self._before[rank]):
-                known.hear(beat, now_s)
+                known.update(beat, now_s)
         if all(now_s - known.progressed_at_s > self.limit_s(known.beat) for known in self.ranks.values()):
             return self._blame(now_s)
         return None
 
     def limit_s(self, beat: Record) -> float:
-        """How long a rank may be silent where it is, by what the run has shown and what the config allows.
+        """Return the time limit of a rank's phase: the config's, or a lower one learned from the run.
 
-        A heartbeat may be as old as their interval.
+        Includes one heartbeat interval, because a heartbeat may be that old.
         """
         phase = str(beat.get("phase", START))
         limits = self._limits
@@ -126,7 +126,7 @@ class Watchdog:
         return most_s + limits.heartbeat_interval_s
 
     def _blame(self, now_s: float) -> Stall:
-        """Name the rank that is mute where one is, else the one that got least far or halted first."""
+        """Blame the rank without heartbeats; without one, the rank that progressed least or stopped first."""
         rank, known = min(
             self.ranks.items(),
             key=lambda each: (not self._is_mute(each[1], now_s), _how_far(each[1].beat), each[0]),
@@ -140,7 +140,7 @@ class Watchdog:
             is_mute=self._is_mute(known, now_s),
         )
 
-    def _is_mute(self, known: Standing, now_s: float) -> bool:
+    def _is_mute(self, known: RankState, now_s: float) -> bool:
         return now_s - known.beaten_at_s > MISSED_BEATS * self._limits.heartbeat_interval_s
 
 

@@ -21,8 +21,8 @@ def test_a_stopped_rank_and_a_killed_one_are_named_and_the_run_goes_on(launch, e
     )
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 2)
     stalled, lost = restarts(run_dir)
-    assert stalled["why"].startswith("rank 1 stands still after step 7 for")
-    assert "writes no heartbeats either" in stalled["why"]
+    assert stalled["why"].startswith("rank 1 made no progress after step 7 for")
+    assert "wrote no heartbeats" in stalled["why"]
     assert lost["why"].startswith("rank 1 was killed by SIGKILL")
     # Woken and asked to end, the stopped rank lets both save the step that it was in, if there is time.
     assert stalled["from"] in ("checkpoint 6", "checkpoint 8")
@@ -40,7 +40,7 @@ def test_ranks_outlive_no_torchrun_and_the_run_goes_on(launch, exact):
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (lost,) = restarts(run_dir)
     assert lost["why"].startswith("torchrun was killed by SIGKILL")
-    # Asked to end, both save the step on which they agree.
+    # Request to end, both save the step on which they agree.
     assert 7 <= int(lost["from"].removeprefix("checkpoint ")) < 100
     assert [row["step"] for row in exact(run_dir)] == list(range(101))
     assert end_orphans(run_dir / "resolved.json", 0.0) == (0, 0)
@@ -50,7 +50,7 @@ def test_held_interpreters_and_absent_data_are_ended(launch, exact):
     run_dir, ending = launch({"kind": "interpreter", "step": 8}, {"kind": "data", "step": 11})
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 2)
     held, waiting = restarts(run_dir)
-    assert "stands still after step 7 for" in held["why"]
+    assert "made no progress after step 7 for" in held["why"]
     assert "in data_wait after step 10" in waiting["why"]
     assert [row["step"] for row in exact(run_dir)] == list(range(13))
     stacks = (run_dir / "logs" / "rank_0.stacks").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch):
     run_dir, ending = launch(*[{"kind": "nan", "step": 8}] * 5)
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 93, 1)
     assert "not finite" in ending.message
-    assert "another try cannot help" in ending.message
+    assert "not retrying" in ending.message
     assert find(run_dir / "checkpoints", "auto")[1].step == 6
 
 

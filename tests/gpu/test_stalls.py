@@ -57,7 +57,7 @@ def test_a_rank_that_hangs_is_named_and_the_run_goes_on(launch, mode, compiled):
     log = (run_dir / "logs" / "rank_0.log").read_text(encoding="utf-8")[-3000:]
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1), log
     (stalled,) = read_json(run_dir / "manifest.json")["restarts"]
-    assert stalled["why"].startswith("rank 1 stands still after step 17 for"), json.dumps(stalled)
+    assert stalled["why"].startswith("rank 1 made no progress after step 17 for"), json.dumps(stalled)
     assert "hold_the_interpreter" in (run_dir / "logs" / "rank_1.stacks").read_text(encoding="utf-8")
     assert (run_dir / "logs" / "rank_0.stacks").stat().st_size > 0
     assert history(run_dir) == list(range(41))
@@ -79,8 +79,8 @@ def test_a_stopped_rank_is_named_and_the_run_goes_on(launch):
     run_dir, ending = launch({"kind": "stopped", "step": 18, "rank": 1}, ranks=2, sections=SECTIONS, **LIMITS)
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (stalled,) = read_json(run_dir / "manifest.json")["restarts"]
-    assert stalled["why"].startswith("rank 1 stands still after step 17 for")
-    assert "writes no heartbeats either" in stalled["why"]
+    assert stalled["why"].startswith("rank 1 made no progress after step 17 for")
+    assert "wrote no heartbeats" in stalled["why"]
     assert history(run_dir) == list(range(41))
 
 

@@ -102,7 +102,7 @@ def main() -> None:
     if BEHAVIOUR == "fail":
         end("failed", 4, 1, "the loss is not finite")
     if BEHAVIOUR == "refuse":
-        end("failed", 93, 1, "another try cannot help")
+        end("failed", 93, 1, "not retrying")
     if BEHAVIOUR == "crash":
         raise RuntimeError("a fault that nobody foresaw")
     if BEHAVIOUR == "killed":

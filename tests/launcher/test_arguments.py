@@ -141,7 +141,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or leave the argument out"),
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write section.key=value"),
         (["plan", "-p", "cpu-demo", "--trainer.max_stepss", "1"], "did you mean trainer.max_steps?"),
-        (["preflight", "-p", "cpu-demo", "--level", "hots"], "there is no level 'hots'"),
+        (["preflight", "-p", "cpu-demo", "--level", "hots"], "unknown level 'hots'"),
         (["rule", "CPK001"], "did you mean CKP001?"),
         (["rule", "dat099"], "errors have codes too"),
         (["rule", "ckp01"], "did you mean CKP0"),
@@ -156,7 +156,10 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "(Possible options: --optimizer.lr)"),
         (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr\n"),
         (["plan", "-c", "."], ". is a directory, and a config is a file"),
-        (["train", "-p", "cpu-demo", "--unguarded", "x"], "--unguarded: it starts the run"),
+        (
+            ["train", "-p", "cpu-demo", "--unguarded", "x"],
+            "--unguarded: --unguarded launches even if checks fail",
+        ),
         (["lint", "x.yaml", "--select", "CPK"], "no rule's code begins with CPK"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_foreign_package_in_our_place_is_named(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "launcher", "rule", "CKP001"]
     answer = subprocess.run(words, env=environment, capture_output=True, text=True, cwd="/", check=False)
     assert answer.returncode == 3
-    assert f"validators comes from {foreign}" in answer.stderr
+    assert f"validators is imported from {foreign}" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

@@ -313,7 +313,7 @@ def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
     )
     assert (answer.returncode, answer.stdout) == (3, "")
-    assert f"validators comes from {foreign} [HST006]" in answer.stderr
+    assert f"validators is imported from {foreign} [HST006]" in answer.stderr
 
 
 @pytest.mark.child

@@ -19,14 +19,14 @@ import pytest
 from launcher.commands import train
 from launcher.process.signal_forwarding import STOPS, Forwarder, StoppedEarlyError, answer_to, forwarding
 from launcher.process.trainer_process import start, wait
-from launcher.run.summary import Ending
+from launcher.run.summary import Summary
 
 pytestmark = pytest.mark.child
 
 OUTLIVES_SIGNALS = (
     "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
 )
-ENDED = Ending(
+ENDED = Summary(
     "failed", 93, 500, 900, None, None, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look"
 )
 
@@ -123,10 +123,10 @@ def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[s
         forwarder.tell_new()
         forwarder.tell_new()
         answers.append(capsys.readouterr().err)
-    assert answers[0] == "Ctrl-C: the run ends its step, saves and stops\n"
-    assert answers[1].endswith("; one more kills it, and its steps since the last save\n")
-    assert answers[2] == "Ctrl-C: the run is killed\n"
-    assert answer_to([signal.SIGTERM]) == "SIGTERM: the run ends its step, saves and stops"
+    assert answers[0] == "Ctrl-C: finishing this step, saving a checkpoint, then exiting\n"
+    assert answers[1].endswith("; once more kills the run and loses the steps since the last save\n")
+    assert answers[2] == "Ctrl-C: killing the run\n"
+    assert answer_to([signal.SIGTERM]) == "SIGTERM: finishing this step, saving a checkpoint, then exiting"
 
 
 def test_the_answer_comes_while_the_run_is_watched(
@@ -137,7 +137,7 @@ def test_the_answer_comes_while_the_run_is_watched(
     monkeypatch.setattr(train, "supervise", lambda _launch, _forwarder, on_tick: on_tick())
     unseen: Any = SimpleNamespace(refresh=lambda: None, close=lambda: None, stages=None)
     train._follow(unseen, forwarder, unseen)
-    assert capsys.readouterr().err == "SIGTERM: the run ends its step, saves and stops\n"
+    assert capsys.readouterr().err == "SIGTERM: finishing this step, saving a checkpoint, then exiting\n"
 
 
 def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:

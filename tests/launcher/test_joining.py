@@ -21,7 +21,7 @@ from launcher.run import launch_records
 from launcher.run.worker_nodes import (
     PATIENCE_S,
     require_free_port,
-    require_meeting_place,
+    require_rendezvous,
     wait_for_first_node,
     with_node_rank,
 )
@@ -37,13 +37,13 @@ def test_a_node_s_number_is_given_or_slurm_s() -> None:
     assert with_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
     assert with_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
     assert with_node_rank(TWO, {"PET_NODE_RANK": "1", "SLURM_NODEID": "0"}).node_rank == 1
-    with pytest.raises(ProjectError, match="nothing says which one this is"):
+    with pytest.raises(ProjectError, match="the rank of this node is not set"):
         with_node_rank(TWO, {})
 
 
 @pytest.mark.parametrize("told", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
 def test_a_word_that_is_no_number_names_no_node(told: str) -> None:
-    with pytest.raises(ProjectError, match="nothing says which one this is"):
+    with pytest.raises(ProjectError, match="the rank of this node is not set"):
         with_node_rank(TWO, {"SLURM_NODEID": told})
 
 
@@ -58,14 +58,14 @@ def test_a_node_that_the_run_has_not_waits_for_nobody(
 ) -> None:
     answer = command("train", "-p", "cpu-demo", "--nnodes", str(nodes), "--node-rank", str(number))
     assert answer.code == 2
-    assert f"there is no node {number}" in answer.err
+    assert f"--node-rank is {number}" in answer.err
 
 
 def test_slurm_s_number_is_of_this_run_too() -> None:
     assert with_node_rank(Topology(), {"SLURM_NODEID": "7"}).node_rank is None, (
         "a job has room for several runs"
     )
-    with pytest.raises(ProjectError, match="there is no node 7"):
+    with pytest.raises(ProjectError, match="--node-rank is 7"):
         with_node_rank(TWO, {"SLURM_NODEID": "7"})
 
 
@@ -83,13 +83,13 @@ def test_slurm_s_number_is_of_this_run_too() -> None:
     ],
 )
 def test_nodes_are_told_where_to_meet(topology: Topology, environment: dict[str, str]) -> None:
-    require_meeting_place(topology, environment)
+    require_rendezvous(topology, environment)
 
 
 @pytest.mark.parametrize("topology", [TWO, Topology(nnodes=2, extra=("--max-restarts=1",), master_port=1)])
 def test_nodes_that_were_not_would_wait_each_for_itself(topology: Topology) -> None:
-    with pytest.raises(ProjectError, match="nothing says where they meet"):
-        require_meeting_place(topology, {"MASTER_ADDR": "torchrun does not read it"})
+    with pytest.raises(ProjectError, match="no rendezvous endpoint"):
+        require_rendezvous(topology, {"MASTER_ADDR": "torchrun does not read it"})
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_nor_are_they_sent_where_numbered_nodes_cannot_meet(
     extra: tuple[str, ...], environment: dict[str, str]
 ) -> None:
     with pytest.raises(ProjectError, match=r"stand alone|no port"):
-        require_meeting_place(Topology(nnodes=2, extra=extra), environment)
+        require_rendezvous(Topology(nnodes=2, extra=extra), environment)
 
 
 @pytest.fixture

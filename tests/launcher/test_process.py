@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from launcher.process.trainer_process import Topology, child_environment, trainer_command
-from launcher.run.summary import conclude, same_again, summary_text
+from launcher.run.summary import conclude, resume_command, summary_text
 from neobert.errors import ProjectError
 
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
@@ -226,7 +226,7 @@ def test_the_next_command_is_this_one_resumed(
     words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, *, has_checkpoint: bool
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["x", "train", *words])
-    assert same_again(has_checkpoint=has_checkpoint) == f"neobert-launch train {expected}"
+    assert resume_command(has_checkpoint=has_checkpoint) == f"neobert-launch train {expected}"
 
 
 @pytest.mark.child

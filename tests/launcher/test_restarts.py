@@ -39,31 +39,31 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 @pytest.mark.parametrize("failure", SAME_EACH_TIME, ids=str)
 def test_what_fails_in_the_same_way_twice_is_not_to_be_queued_again(failure: Failure) -> None:
     restarts = Restarts(most=5)
-    assert restarts.judge(failure, 0).begins_again
+    assert restarts.judge(failure, 0).restarts
     verdict = restarts.judge(failure, 0)
-    assert (verdict.begins_again, verdict.exit_code) == (False, 93)
+    assert (verdict.restarts, verdict.exit_code) == (False, 93)
     assert "step 7" in verdict.reason
 
 
 @pytest.mark.parametrize("failure", MAY_PASS, ids=str)
 def test_what_may_pass_is_tried_to_the_limit_and_may_be_queued_again(failure: Failure) -> None:
     restarts = Restarts(most=2)
-    assert [restarts.judge(failure, 0).begins_again for _ in range(2)] == [True, True]
+    assert [restarts.judge(failure, 0).restarts for _ in range(2)] == [True, True]
     verdict = restarts.judge(failure, 0)
-    assert (verdict.begins_again, verdict.exit_code) == (False, 4)
+    assert (verdict.restarts, verdict.exit_code) == (False, 4)
 
 
 def test_the_same_failure_elsewhere_is_another_one() -> None:
     restarts = Restarts(most=5)
-    assert all(restarts.judge(of_error(NAN, step), 0).begins_again for step in (7, 8, 9))
+    assert all(restarts.judge(of_error(NAN, step), 0).restarts for step in (7, 8, 9))
 
 
 def test_another_checkpoint_makes_them_few_again() -> None:
     restarts, lost = Restarts(most=1), of_lost(0, signal.SIGKILL, 7)
-    assert all(restarts.judge(lost, saved).begins_again for saved in (0, 10, 20, 30))
-    assert not restarts.judge(lost, 30).begins_again
+    assert all(restarts.judge(lost, saved).restarts for saved in (0, 10, 20, 30))
+    assert not restarts.judge(lost, 30).restarts
 
 
 def test_none_is_none() -> None:
     verdict = Restarts(most=0).judge(MAY_PASS[0], 0)
-    assert (verdict.begins_again, verdict.exit_code, verdict.reason) == (False, 4, "")
+    assert (verdict.restarts, verdict.exit_code, verdict.reason) == (False, 4, "")

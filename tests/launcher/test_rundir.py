@@ -94,7 +94,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
     monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.1)
     folder, holds = tmp_path / "run", ExitStack()
 
-    def be_slow(_: train.Asked, resolved: ResolvedRun, staging: Path) -> Examination:
+    def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path) -> Examination:
         examination = examine(resolved, (Level.STATIC,), folder=staging)
         earlier_run(folder)
         if is_running:
@@ -103,7 +103,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
 
     monkeypatch.setattr(train, "_examine", be_slow)
     monkeypatch.setattr(train, "supervise", lambda *_: pytest.fail("a trainer was started"))
-    asked = train.Asked(
+    asked = train.Request(
         Selection("cpu-demo", (), (f"trainer.output_dir={folder}",)), Topology(), dry_run=False, strict=False
     )
     with holds, pytest.raises(ProjectError) as caught:
@@ -131,7 +131,7 @@ def test_a_run_that_goes_on_stays_where_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_resumed", [True, False])
 def test_a_folder_that_no_launch_made_is_left_alone(tmp_path: Path, *, is_resumed: bool) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ProjectError, match="no run directory"):
+    with pytest.raises(ProjectError, match="not a run directory"):
         make_room(tmp_path, is_resumed=is_resumed)
     assert (tmp_path / "thesis.tex").exists()
 

@@ -27,11 +27,11 @@ from launcher.process.signal_forwarding import forwarding
 from launcher.process.trainer_process import Topology
 from launcher.process.workers import dump_stacks, end
 from launcher.run.launch_context import Launch
-from launcher.run.summary import Ending
+from launcher.run.summary import Summary
 from launcher.run.supervision import _code_of, supervise
 from launcher.run.time_limit import Deadline
 from launcher.rundir.records import read_json
-from launcher.rundir.stalls import Attention
+from launcher.rundir.stalls import AwakeClock
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import ProjectError
 
@@ -61,7 +61,7 @@ def end(status, code, step, message=""):
 
 
 @pytest.fixture
-def launched(tmp_path: Path) -> Callable[..., Ending]:
+def launched(tmp_path: Path) -> Callable[..., Summary]:
     (tmp_path / "logs").mkdir()
 
     def run(
@@ -71,7 +71,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
         deadlines: tuple[Deadline, ...] = (),
         owns_run: bool = True,
         **how: Any,
-    ) -> Ending:
+    ) -> Summary:
         text = PROGRAM.format(folder=str(tmp_path)) + program
         launch = Launch(
             command=[sys.executable, "-c", text, trainer_process.TRAINER_MODULE],
@@ -89,7 +89,7 @@ def launched(tmp_path: Path) -> Callable[..., Ending]:
 
 
 def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
-    launched: Callable[..., Ending], tmp_path: Path
+    launched: Callable[..., Summary], tmp_path: Path
 ) -> None:
     ending = launched(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -97,7 +97,7 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
     )
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (restart,) = read_json(tmp_path / "manifest.json")["restarts"]
-    assert restart["why"].startswith("rank 0 stands still after step 1 for")
+    assert restart["why"].startswith("rank 0 made no progress after step 1 for")
     dumped = (tmp_path / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
     assert dumped.startswith("--- ")
     assert 'File "<string>"' in dumped
@@ -105,11 +105,11 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
 
 
 def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
-    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch
+    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away_s = [0.0]
-    clock = Attention(lambda: time.monotonic() + away_s[0])
-    monkeypatch.setattr("launcher.run.supervision.Attention", lambda: clock)
+    clock = AwakeClock(lambda: time.monotonic() + away_s[0])
+    monkeypatch.setattr("launcher.run.supervision.AwakeClock", lambda: clock)
     threading.Timer(0.4, lambda: away_s.__setitem__(0, 3600.0)).start()
     limits = replace(TIGHT, start_limit_s=30, step_limit_s=30, learned_floor_s=30)
     ending = launched("beat(1)\ntime.sleep(1.5)\nend('finished', 0, 3)", limits=limits)
@@ -118,7 +118,7 @@ def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
 
 
 def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
-    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -126,7 +126,7 @@ def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
     monkeypatch.setattr("launcher.run.supervision.dump_stacks", full)
     ending = launched("beat(1)\ntime.sleep(60)", limits=replace(TIGHT, max_restarts=0))
     assert (ending.status, ending.exit_code) == ("failed", 4)
-    assert "no stacks could be written" in capsys.readouterr().err
+    assert "could not write stacks" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("full_disk")
 def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(
-    launched: Callable[..., Ending], capsys: pytest.CaptureFixture[str]
+    launched: Callable[..., Summary], capsys: pytest.CaptureFixture[str]
 ) -> None:
     ending = launched(
         "beat(1)\nif number == 0: os.kill(os.getpid(), signal.SIGKILL)\nassert again\nend('finished', 0, 3)"
@@ -153,25 +153,25 @@ def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(
 
 
 @pytest.mark.usefixtures("full_disk")
-def test_a_disk_that_takes_no_verdict_changes_none(launched: Callable[..., Ending]) -> None:
+def test_a_disk_that_takes_no_verdict_changes_none(launched: Callable[..., Summary]) -> None:
     ending = launched("beat(1)\nos.kill(os.getpid(), signal.SIGSEGV)")
     assert (ending.status, ending.exit_code, ending.step) == ("failed", 93, 1)
     assert "in the same way twice" in ending.message
 
 
-def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Ending]) -> None:
+def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Summary]) -> None:
     ending = launched("beat(5)\nend('failed', 1, 5, 'another run is here')")
     assert (ending.exit_code, ending.restarts) == (1, 0)
 
 
-def test_a_failure_before_the_first_step_is_not_tried_again(launched: Callable[..., Ending]) -> None:
+def test_a_failure_before_the_first_step_is_not_tried_again(launched: Callable[..., Summary]) -> None:
     ending = launched("beat(0, 'start')\nend('failed', 4, 0, 'out of memory')")
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert "out of memory" in ending.message
 
 
 @pytest.mark.parametrize("code", ["CKP004", "DGR001"])
-def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Ending], code: str) -> None:
+def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Summary], code: str) -> None:
     ending = launched(
         f"beat(5)\n(run / 'error.json').write_text(json.dumps({{'code': '{code}', 'message': 'full',"
         " 'hint': 'make room', 'place': '', 'exit_code': 4}))\nend('failed', 4, 5, 'full')"
@@ -180,11 +180,11 @@ def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., En
     assert "make room" in ending.message
 
 
-def test_of_several_nodes_none_begins_again_alone(launched: Callable[..., Ending], tmp_path: Path) -> None:
+def test_of_several_nodes_none_begins_again_alone(launched: Callable[..., Summary], tmp_path: Path) -> None:
     stall = "beat(1)\ntime.sleep(60)"
     ending = launched(stall, nnodes=2, node_rank=0)
     assert (ending.exit_code, ending.restarts) == (4, 0)
-    assert "stands still" in ending.message
+    assert "made no progress" in ending.message
     assert (tmp_path / "count").read_text() == "."
 
 
@@ -202,7 +202,7 @@ EARLIER = {"status": "preempted", "exit_code": 75, "step": 4000}
     ],
 )
 def test_a_node_that_joins_takes_no_outcome_that_was_there_before(
-    program: str, expected: tuple[str, int, int], launched: Callable[..., Ending], tmp_path: Path
+    program: str, expected: tuple[str, int, int], launched: Callable[..., Summary], tmp_path: Path
 ) -> None:
     (tmp_path / "outcome.json").write_text(json.dumps(EARLIER), encoding="utf-8")
     ending = launched(program, owns_run=False)
@@ -211,14 +211,14 @@ def test_a_node_that_joins_takes_no_outcome_that_was_there_before(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stop_before_the_child_can_hear_it_asks_to_be_queued_again(
-    number: int, launched: Callable[..., Ending]
+    number: int, launched: Callable[..., Summary]
 ) -> None:
     threading.Timer(0.3, os.kill, [os.getpid(), number]).start()
     ending = launched("time.sleep(60)", limits=replace(TIGHT, start_limit_s=60))
     assert (ending.status, ending.exit_code, ending.message) == ("preempted", 75, "")
 
 
-def test_after_a_stop_nothing_begins_again(launched: Callable[..., Ending], tmp_path: Path) -> None:
+def test_after_a_stop_nothing_begins_again(launched: Callable[..., Summary], tmp_path: Path) -> None:
     threading.Timer(0.6, os.kill, [os.getpid(), signal.SIGTERM]).start()
     ending = launched(
         "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))\n"
@@ -238,7 +238,7 @@ def test_after_a_stop_nothing_begins_again(launched: Callable[..., Ending], tmp_
     ],
 )
 def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(
-    verdict: str, stop: str, expected: tuple[str, int, str], launched: Callable[..., Ending], tmp_path: Path
+    verdict: str, stop: str, expected: tuple[str, int, str], launched: Callable[..., Summary], tmp_path: Path
 ) -> None:
     hears = "signal.signal(signal.SIGTERM, lambda *_: None)"
     told = "assert os.environ['NEOBERT_STOP_SINCE_BOOT'] == '7'"
@@ -250,7 +250,7 @@ def test_a_run_that_stopped_at_its_last_end_is_not_queued_again(
 
 
 def test_a_stop_while_a_session_begins_again_is_no_failure_of_the_one_before(
-    launched: Callable[..., Ending], tmp_path: Path
+    launched: Callable[..., Summary], tmp_path: Path
 ) -> None:
     ending = launched(
         "if again: os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)\n"
@@ -289,7 +289,7 @@ def orphan(tmp_path: Path) -> Callable[..., Path]:
 
 
 def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_writes(
-    launched: Callable[..., Ending], orphan: Callable[..., Path], tmp_path: Path
+    launched: Callable[..., Summary], orphan: Callable[..., Path], tmp_path: Path
 ) -> None:
     ours, others = orphan(tmp_path / "resolved.json"), orphan(tmp_path / "other" / "resolved.json")
     ending = launched(
@@ -322,7 +322,7 @@ def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(
 
 
 def test_beside_what_cannot_be_killed_nothing_begins(
-    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     left = iter([(0, 0), (1, 1)])
     monkeypatch.setattr("launcher.run.supervision.end_orphans", lambda *_: next(left))
@@ -333,7 +333,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(
 
 
 def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(
-    launched: Callable[..., Ending], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("launcher.run.supervision.end_orphans", lambda *_: (1, 1))
     with pytest.raises(ProjectError, match="hangs in the kernel"):
@@ -391,7 +391,7 @@ def wait_for(path: Path) -> None:
 
 
 def test_a_limit_of_cpu_time_is_named_and_ends_the_run(
-    launched: Callable[..., Ending], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launched: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited = "import resource\nbeat(1)\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass"
     monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
@@ -400,7 +400,7 @@ def test_a_limit_of_cpu_time_is_named_and_ends_the_run(
     assert "rank 0 was killed by SIGKILL at its CPU time limit of 1 s; not restarting" in ending.message
 
 
-def test_the_signal_of_a_limit_of_cpu_time_is_named(launched: Callable[..., Ending]) -> None:
+def test_the_signal_of_a_limit_of_cpu_time_is_named(launched: Callable[..., Summary]) -> None:
     ending = launched("beat(1)\nos.kill(os.getpid(), signal.SIGXCPU)")
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert "killed by SIGXCPU at its CPU time limit; not restarting" in ending.message

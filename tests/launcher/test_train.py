@@ -102,8 +102,8 @@ def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., An
     ("behaviour", "code", "says"),
     [
         ("error", 1, "corpus.txt: no text is left [DAT004]\n  = hint: check the source"),
-        ("fail", 93, "the loss is not finite; it failed at step 1 in the same way twice"),
-        ("refuse", 93, "another try cannot help"),
+        ("fail", 93, "the loss is not finite; same failure twice at step 1"),
+        ("refuse", 93, "not retrying"),
         ("crash", 4, "RuntimeError: a fault that nobody foresaw"),
         ("killed", 4, "killed by SIGKILL"),
     ],
@@ -216,7 +216,7 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
         (("--node-rank", "1", "--nnodes", "2", "--rdzv-endpoint", "a:1"), 0, ""),
     ):
         answer = command(*words, *more)
-        is_refused = "train would refuse this run: nothing would be written" in answer.out
+        is_refused = "train would reject this run; nothing was written" in answer.out
         assert (answer.code, finding in answer.out, is_refused) == (code, True, bool(code)), answer.out
         assert ("would run:" in answer.out) is not bool(code)
     assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]

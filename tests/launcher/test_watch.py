@@ -151,16 +151,18 @@ def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
 
 def test_the_least_telling_values_go_first() -> None:
     values = {"count": "7/9", "loss": "1", "speed": "2k", "eta": "3 s", "memory": "4 GiB", "risk": "5 min"}
-    assert progress_bar.what_fits(values, 200) == "7/9  loss 1  2k tokens/s  eta 3 s  4 GiB  at risk 5 min"
-    assert progress_bar.what_fits(values, 50) == "7/9  loss 1  2k tokens/s  eta 3 s  at risk 5 min"
-    assert progress_bar.what_fits(values, 40) == "7/9  loss 1  eta 3 s  at risk 5 min"
-    assert progress_bar.what_fits(values, 4) == "7/9"
+    assert (
+        progress_bar.fitting_fields(values, 200) == "7/9  loss 1  2k tokens/s  eta 3 s  4 GiB  at risk 5 min"
+    )
+    assert progress_bar.fitting_fields(values, 50) == "7/9  loss 1  2k tokens/s  eta 3 s  at risk 5 min"
+    assert progress_bar.fitting_fields(values, 40) == "7/9  loss 1  eta 3 s  at risk 5 min"
+    assert progress_bar.fitting_fields(values, 4) == "7/9"
 
 
 def test_what_is_not_known_yet_takes_no_room() -> None:
     unknown = dict.fromkeys(progress_bar.FIELDS, "-")
-    assert progress_bar.what_fits(unknown, 5) == ""
-    assert progress_bar.what_fits({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
+    assert progress_bar.fitting_fields(unknown, 5) == ""
+    assert progress_bar.fitting_fields({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
 
 
 def test_a_run_that_starts_shows_its_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +275,7 @@ def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
         "12.3k tokens/s",
         "eta 2 min",
         "2.5 min ago",
-        "heard 1 min ago",
+        "heartbeat 1 min ago",
     ):
         assert words in shown
     assert command("status", run_dir).code == 0
@@ -289,7 +291,7 @@ def test_status_is_broken_between_its_parts(
     assert more
     assert "eta" not in first
     assert all(each.startswith("    ") for each in more)
-    assert any(each.strip().startswith("not running, heard ") for each in more)
+    assert any(each.strip().startswith("not running, heartbeat ") for each in more)
 
 
 def test_status_of_a_run_that_ended(run_dir: Path) -> None:
@@ -317,7 +319,7 @@ def test_status_of_a_run_whose_outcome_is_damaged(
     (run_dir / "outcome.json").write_text(left, encoding="utf-8", errors="surrogateescape")
     shown = command("status", run_dir)
     assert shown.code == 0, shown.err
-    assert "ended, outcome.json is damaged, last heard: train" in shown.out
+    assert "ended, outcome.json is damaged, last phase: train" in shown.out
     assert "step 10/40" in shown.out
     assert "checkpoint 1.5 min before the end" in shown.out
     assert "eta" not in shown.out
@@ -338,7 +340,7 @@ def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[...
     (tmp_path / "resolved.json").write_text("{}", encoding="utf-8")
     shown = command("status", tmp_path).out
     assert "starting" in shown
-    assert "not heard yet" in shown
+    assert "no heartbeat yet" in shown
 
 
 def test_status_before_the_first_checkpoint(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.rundir.stalls import Attention, Watchdog
+from launcher.rundir.stalls import AwakeClock, Watchdog
 from neobert.config.schema import WatchdogConfig
 
 LIMITS = WatchdogConfig(
@@ -74,7 +74,7 @@ def test_heartbeats_of_an_earlier_session_say_nothing_of_this_one() -> None:
 def test_what_nobody_was_there_to_see_is_no_stall() -> None:
     """A job that is suspended for hours has all its ranks and its launcher stand still."""
     now_s = [1000.0]
-    clock = Attention(lambda: now_s[0])
+    clock = AwakeClock(lambda: now_s[0])
     ranks, watchdog = Ranks(1), Watchdog(LIMITS, {0: {}}, clock())
     ranks.at(0, "train", 7, 1)
     assert watchdog.look(ranks.read(), clock()) is None
@@ -136,7 +136,7 @@ def test_a_rank_that_is_mute_is_named_before_one_that_got_less_far() -> None:
         stall = watchdog.look(ranks.read(mute=(1,)), float(second))
     assert stall is not None
     assert (stall.rank, stall.is_mute) == (1, True)
-    assert str(stall).endswith("and writes no heartbeats either; the last one came from train")
+    assert str(stall).endswith("and wrote no heartbeats; the last one was in train")
 
 
 def test_one_rank_that_gets_further_keeps_all_alive() -> None:

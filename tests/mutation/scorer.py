@@ -107,7 +107,7 @@ class Scorer:
     def _control(self, seen: Sequence[Seen]) -> None:
         """Modules that are put in their own place, unedited, disturb no test, or every kill is a lie.
 
-        Asked before the first mutant and behind the last: what breaks the tests in between kills them all.
+        Request before the first mutant and behind the last: what breaks the tests in between kills them all.
         """
         unedited = [Mutant(file, "", 0, 0, 0, "", "", parse(file), lambda: None) for file in self.files]
         with tempfile.NamedTemporaryFile("w+", encoding="utf-8") as told:
