@@ -22,14 +22,14 @@ ERROR_FILE_ENV = "NEOBERT_ERROR_FILE"
 
 @dataclass(eq=False)
 class ProjectError(Exception):
-    """An error that a person can act on.
+    """An error that a user can act on.
 
     Attributes:
-        code: stable identifier, looked up with `neobert-launch rule CODE` where it names a rule.
-        message: one sentence that says what is wrong.
-        hint: the command or the edit that mends it.
+        code: stable identifier; for rules, see `neobert-launch rule CODE`.
+        message: the problem, in one sentence.
+        hint: the command or the edit that fixes it.
         place: file, key or argument that the message is about.
-        exit_code: what the process that meets it exits with (see `docs/exit-codes.md`).
+        exit_code: exit code of the process (see `docs/exit-codes.md`).
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""How often Python's cyclic collector looks for garbage in a process that begins."""
+"""Frequency of Python's cyclic garbage collector at start-up."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ OBJECTS_BETWEEN_LOOKS = 100_000
 
 
 def collect_rarely() -> None:
-    """Look a hundredth as often as by default: what a process imports and reads as it begins is no garbage.
+    """Run the garbage collector 100 times less often: objects created at start-up are not garbage.
 
-    Looking took an eighth of the time until a trainer trains, and a twentieth of a lint.
+    Collections took an eighth of the trainer's start-up, and a twentieth of `lint`.
     """
     gc.set_threshold(OBJECTS_BETWEEN_LOOKS)

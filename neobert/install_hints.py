@@ -1,4 +1,4 @@
-"""How to install the kernels that are not required: one line for each extra, which every hint repeats.
+"""Install commands of optional kernels: one line per extra, shared by all hints.
 
 The lines name packages, not this project: they then hold in an environment that lacks it, too.
 """

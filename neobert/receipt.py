@@ -39,16 +39,16 @@ class VerifiedStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a preflight found.
+    """Result of a preflight.
 
     Attributes:
         config_digest: SHA-256 of the canonical resolved config.
-        code_version: version of the project, with the state of the working tree where it is known.
-        created_utc: ISO 8601 time in UTC; so is `expires_utc`, from which on the receipt is stale.
+        code_version: version of the project, with the state of the working tree if known.
+        created_utc: ISO 8601 time in UTC, like `expires_utc`, after which the receipt is invalid.
         verdict: `pass`, `fail` or `unknown`.
         levels: levels that were judged.
-        checks: one mapping a check, as in the report.
-        waivers: one mapping a waiver that was honoured.
+        checks: one mapping per check, as in the report.
+        waivers: one mapping per waiver that was applied.
         versions: versions of the packages that matter.
         config: the resolved config itself, so that a difference can be named by its key.
         code_diff_sha256: SHA-256 of the uncommitted changes; empty for none.
@@ -95,7 +95,7 @@ def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_receipt(path: Path) -> Receipt:
-    """Read a receipt; raises `ProjectError` RCP001 where it is missing or is no receipt."""
+    """Read a receipt; raises `ProjectError` RCP001 if it is missing or invalid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return _from_json(content)

@@ -75,9 +75,9 @@ def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> Non
 
 
 def going_on(config: RunConfig, run_dir: Path) -> RunConfig:
-    """Have a run go on from its own newest checkpoint, whatever its first session was to begin with.
+    """Make a run resume from its own newest checkpoint, whatever its first session started from.
 
-    Until it has one, it begins again where it began.
+    Until it has one, it starts where its first session started.
     """
     selector = config.trainer.resume_from_checkpoint
     if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / CHECKPOINTS):

@@ -92,7 +92,7 @@ def _value_after(tokens: deque[str]) -> str:
 
 
 def _name_the_key(error: Any) -> None:
-    """Where an unknown option is a key without its section, or another trainer's, say what to write."""
+    """Suggest the key for an unknown option that lacks its section, or that another trainer uses."""
     from neobert.config.key_suggestions import keys_named
     from neobert.config.migrated_keys import advice_for_key
 

@@ -1,4 +1,4 @@
-"""What a shell completes: profiles, keys of the config, rules. Typer asks, after `--install-completion`."""
+"""Shell completion of profiles, config keys and rules, after `--install-completion`."""
 
 from __future__ import annotations
 

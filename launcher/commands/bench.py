@@ -37,7 +37,7 @@ Differences = dict[str, tuple[Any, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What the command line said.
+    """Arguments of the command.
 
     Attributes:
         against: profile or run file of arm b; None: that of arm a.
@@ -158,7 +158,10 @@ def read_report(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         is_report = False
     if not is_report:
-        message, hint = "is no report of a measurement", "write one with `neobert-launch bench --output FILE`"
+        message, hint = (
+            "not a report of `neobert-launch bench`",
+            "write one with `neobert-launch bench --output FILE`",
+        )
         raise ProjectError("bench-baseline", message, hint, str(path), EXIT_USAGE)
     return dict(report)
 

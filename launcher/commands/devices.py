@@ -1,4 +1,4 @@
-"""Which devices a run and its checks may see."""
+"""Visibility of devices for a run and its checks."""
 
 from __future__ import annotations
 

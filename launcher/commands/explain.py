@@ -50,7 +50,7 @@ def _whole_key(key: str) -> str:
 
 
 def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
-    """What was meant may be a rule, or a value of the plan: surely where the key says so."""
+    """Suggest a rule or a value of the plan if the key looks like one."""
     if key.upper() in RULES:
         error.hint = f"it is a rule: `neobert-launch rule {key.upper()}`"
         return error

@@ -33,13 +33,13 @@ WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKI
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rules count, by code or by the beginning of one."""
+    """Selection of rules by code or prefix."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
 
     def takes(self, code: str) -> bool:
-        """Whether a code is chosen."""
+        """Return whether a code is selected."""
         return (not self.select or code.startswith(self.select)) and not code.startswith(
             self.ignore or ("-",)
         )
@@ -69,7 +69,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was found in one file. `exit_code` is not 0 where the file could not be resolved at all."""
+    """Findings of one file. `exit_code` is not 0 if the file could not be resolved."""
 
     findings: tuple[Finding, ...]
     checks: tuple[CheckResult, ...]
@@ -144,7 +144,7 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
 
 
 def _is_base(resolved: ResolvedRun) -> bool:
-    """A base of other profiles is no run: it has to resolve, and the rules of runs say nothing about it."""
+    """Judge a base profile: it must resolve, but rules about runs do not apply to it."""
     profile = resolved.profile
     return profile is not None and profile.kind == "base" and resolved.source_file == profile.files[0]
 

@@ -1,4 +1,4 @@
-"""Which run a command is about: a profile, run files, overrides."""
+"""Selection of a run by profile, run files and overrides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What the command line named, before anything was read."""
+    """Run that the command line names, before any file is read."""
 
     profile: str | None
     files: tuple[Path, ...]
@@ -23,7 +23,7 @@ class Selection:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was named at all."""
+        """Return whether no profile, file or override is given."""
         return self.profile is None and not self.files and not self.overrides
 
     def resolve(self) -> ResolvedRun:

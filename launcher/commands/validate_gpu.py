@@ -131,5 +131,5 @@ def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Repor
 
 
 def has_ranks(resolved: ResolvedRun) -> bool:
-    """Whether several processes of this node would train together."""
+    """Return whether several processes of this node would train together."""
     return resolved.config.distributed.nproc_per_node > 1

@@ -32,11 +32,11 @@ def absolute(path: str, key: str) -> Path:
 
 
 def _require_whole_links(path: Path, key: str) -> None:
-    """A link may lead to a disk that was purged, or is not mounted: its own folder says nothing of that."""
+    """Raise ProjectError for a dangling link, e.g. to a disk that is not mounted."""
     for each in (path, *path.parents):
         if os.path.islink(each) and not os.path.exists(each):
             message = f"{each} is a link to {os.readlink(each)}, which cannot be reached"
-            raise ProjectError("unusable-path", message, "mend the link, or name another folder", key)
+            raise ProjectError("unusable-path", message, "fix the link, or choose another folder", key)
 
 
 @contextmanager

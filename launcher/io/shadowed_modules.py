@@ -11,7 +11,7 @@ OWN_MODULES = ("neobert", "launcher", "profiles", "validators")
 
 
 def find_shadowed(path: Sequence[str]) -> dict[str, str]:
-    """Which modules would be imported from somewhere else than the project, and from which file."""
+    """Return the project's modules that would be imported from another file, with that file."""
     found = {module: _origin(module, path) for module in OWN_MODULES}
     return {name: str(file) for name, file in found.items() if file and file.parent != PROJECT_ROOT / name}
 

@@ -1,4 +1,4 @@
-"""What Slurm says of a job in the environment of its processes. Times are seconds since the epoch."""
+"""Slurm job of this process, from its environment. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job_end_s(environment: Mapping[str, str]) -> float | None:
 
 
 def node_number(environment: Mapping[str, str]) -> str:
-    """Which of the job's nodes this is, from 0, as it is written there; empty outside of a job."""
+    """Return the rank of this node within the job, from 0, as text; empty outside a job."""
     return environment.get("SLURM_NODEID", "")
 
 

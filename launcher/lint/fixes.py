@@ -46,14 +46,14 @@ class Edit:
     new: str
 
     def fits(self, text: str) -> bool:
-        """Whether the line says what is to be replaced, at that column, as a whole word."""
+        """Return whether the line has the text to replace at that column, as a whole word."""
         start, stop = self.column - 1, self.column - 1 + len(self.old)
         return text[start:stop] == self.old and not re.match(r"[\w.-]", text[stop : stop + 1])
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What was fixed in a file, a line each with its place, out of how many problems."""
+    """Applied fixes of a file, one line each with location, and the number of problems."""
 
     done: tuple[str, ...]
     num_problems: int

@@ -50,19 +50,19 @@ LIMITS = WatchdogConfig(
     save_limit_s=STALL_S,
     heartbeat_interval_s=BEAT_S,
 )
-"""A run may stand still for half an hour; nobody waits that long to see that it is noticed."""
+"""Shorten the timeouts of the watchdog: those of a run, half an hour, are too long for a rehearsal."""
 BYTES_PER_MIB = 2**20
 TAIL_LINES = 3
 DIVERGED = ("NAN001", "SPK001")
 
 
 class DivergedError(Exception):
-    """The run stopped itself, for a loss that is no number or that leapt."""
+    """A run that stopped itself because of a loss that is not finite or a loss spike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where a rehearsal happens, and until when.
+    """Folder and deadline of a rehearsal.
 
     Attributes:
         folder: on the file system that the run will write to; removed afterwards.
@@ -81,16 +81,16 @@ class Stage:
 
     @property
     def log(self) -> Path:
-        """What the children print."""
+        """Log of the children."""
         return self.folder / "log"
 
     @property
     def error_file(self) -> Path:
-        """What a child leaves that failed."""
+        """Error file of a failed child."""
         return self.folder / "error.json"
 
     def result(self, name: str, rank: int) -> Path:
-        """What a rank leaves that has done its part."""
+        """File that a rank writes when it is done."""
         return self.folder / f"{name}_rank{rank}.json"
 
 
@@ -125,7 +125,7 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
 
 
 def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration_s: float) -> RehearsalFacts:
-    """What is left to be told of a run that stopped itself."""
+    """Return the facts of a rehearsal whose run stopped itself."""
     return RehearsalFacts(
         device="cuda" if gpus else "cpu",
         device_name=gpus[0].name if gpus else "",
@@ -258,7 +258,7 @@ def _used_mib(gpu: GpuFacts | None) -> int:
 
 
 def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
-    """Ask the driver and the operating system what a rank holds while it stands still."""
+    """Read a rank's memory from the driver and the operating system while the rank is paused."""
     uuid, pid = result.get("gpu_uuid", ""), result.get("pid")
     rss_mib = None
     if pid is not None:
@@ -270,7 +270,7 @@ def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[st
 
 
 def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int | None, str]:
-    """What the driver counts for the process, or, where it does not say, what came since; or why not."""
+    """Return the driver's memory of the process, or the increase since before; or the reason for neither."""
     for process in gpu.processes or ():
         if process.pid == pid and process.memory_mib is not None:
             return process.memory_mib, ""
@@ -288,7 +288,7 @@ def _others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> 
 
 
 def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:
-    """Watch a child that stands still as a run is watched, and kill it when its time is over."""
+    """Watch a hanging child with the run's own watchdog, and kill it after its timeout."""
     folder, ranks = stage.folder / FOLDER, range(stage.ranks)
     watchdog = Watchdog(LIMITS, {rank: {} for rank in ranks}, time.monotonic())
     limit_s = time.monotonic() + STALL_PATIENCE * STALL_S

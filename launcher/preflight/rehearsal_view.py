@@ -1,4 +1,4 @@
-"""What was found out of text and run, beside what the plan said."""
+"""Measured data and speed of a run, next to the plan's predictions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from validators.facts import Facts
 
 
 def text_rows(facts: Facts) -> Iterator[Row]:
-    """How often the run reads its text; nothing where nobody looked, or where the text has no known end."""
+    """Return the number of epochs; nothing without an inspection, or for a stream."""
     found = facts.prepared
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)

@@ -31,7 +31,7 @@ def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts
 
 
 def _default_files(environment: Mapping[str, str]) -> list[Path]:
-    """Where `accelerate config` writes."""
+    """Return the default config file of `accelerate config`."""
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
     home = _expanded(environment.get("HF_HOME") or f"{cache}/huggingface")
     return [home / "accelerate" / name for name in DEFAULT_NAMES]
@@ -57,7 +57,7 @@ def _read(path: Path, *, is_named: bool) -> AccelerateFileFacts:
 
 
 def _parse(path: Path) -> dict[Any, Any]:
-    """Parse YAML, of which JSON is a part. A pipe would block, and a large file is no config."""
+    """Parse YAML, a superset of JSON. Pipes, which would block, and large files are rejected."""
     if not path.is_file():
         raise ValueError("not a regular file" if path.exists() else "no such file")
     with path.open("rb") as file:

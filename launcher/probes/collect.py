@@ -88,7 +88,7 @@ def _race(
 
 
 def _work(probe: Probe, subject: Subject, results: Results) -> None:
-    """What a probe's thread does. The time that it asks for on the way reaches those who wait."""
+    """Run one probe in its thread, passing time extensions on to those who wait for it."""
 
     def ask_for_time(limit_s: float, what: str) -> None:
         results.put(Wait(probe, time.monotonic() + limit_s, limit_s, what))

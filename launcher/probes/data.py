@@ -1,4 +1,4 @@
-"""Whether the text, the tokenizer and the weights to start from are there and can be read."""
+"""Availability of data, tokenizer and initial weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What stands where the text should be."""
+    """Data at the configured location."""
 
     source: str
     exists: bool

@@ -61,7 +61,7 @@ def _tree_of(subject: Subject) -> Path | None:
 
 
 def _is_tracked(code: Path) -> bool:
-    """Whether git keeps the project's own code there; an installed copy may lie in any repository."""
+    """Return whether git tracks the project's own code; an installed copy may be inside any repository."""
     return _is_repository(code) and bool(_git(code, "ls-files", "neobert/__init__.py").strip())
 
 

@@ -1,4 +1,4 @@
-"""Whether the hub has something: in the local cache, else by one question to the server."""
+"""Availability of a repository on the Hub: in the local cache, otherwise by one request to the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 5.0
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
-    """Whether the trainer would find it. Raises IncompleteError where nobody answers."""
+    """Return whether the trainer would find it. Raises IncompleteError without an answer."""
     if any(folder.is_dir() for folder in _cached(kind, name, environment)):
         return True
     if any(environment.get(switch, "").lower() in TRUE for switch in OFFLINE_SWITCHES):

@@ -1,4 +1,4 @@
-"""What a training step computes on this machine, measured in children that can be killed."""
+"""Numerics of a training step on this machine, measured in children that can be killed."""
 
 from __future__ import annotations
 

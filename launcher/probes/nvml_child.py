@@ -39,7 +39,7 @@ def read(what: str) -> dict[str, Any]:
 
 
 def device_of(nvml: Any, handle: Any) -> dict[str, Any]:
-    """What the device is, and who uses it."""
+    """Return model, memory and processes of a device."""
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
@@ -55,7 +55,7 @@ def device_of(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
-    """What condition the device is in; null where this model does not report it."""
+    """Return the health of a device; null for values that this model does not report."""
     remapped = _supported(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
     return {
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),

@@ -1,4 +1,4 @@
-"""What output_dir holds already."""
+"""Existing content of output_dir."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a probe is, and what it may say when it cannot tell."""
+"""Probes: their interface, and errors for an unknown result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEADLINE_S = 10.0
 
 
 def _nobody_waits(limit_s: float, what: str) -> None:
-    """Take no notice: whoever asks here has all the time there is."""
+    """Ignore a time extension: this caller has no deadline."""
 
 
 class UnsupportedError(Exception):
@@ -31,7 +31,7 @@ class TimedOutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the probes look at.
+    """Input of the probes.
 
     Attributes:
         config: the resolved run.

@@ -138,7 +138,7 @@ def _parameters(digests: Sequence[Mapping[str, str]]) -> tuple[ParameterFacts, .
 
 
 def _worst_loss(losses: Sequence[Mapping[str, float]]) -> LossFacts:
-    """What the rank saw whose two losses are furthest apart; one that is no number is as far as can be."""
+    """Return the losses of the rank with the largest difference; a non-finite loss counts as largest."""
     worst = max(losses, key=_distance)
     return LossFacts(**{name: value if isfinite(value) else None for name, value in worst.items()})
 

@@ -17,7 +17,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """How the attempt ended, and what the system said where it was not done."""
+    """Result of the attempt, with the system's error if it failed."""
 
     status: Literal["done", "refused", "unsupported", "not tried"]
     error: str = ""

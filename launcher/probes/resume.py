@@ -24,7 +24,7 @@ from validators.facts_host import ResumeFacts
 SAVED_CONFIG = Path(STATE_DIR, CONFIG)
 SAVED_STATE = Path(STATE_DIR, STATE)
 MIB = 2**20
-# A crowded network disk; whoever reads more slowly than that hangs.
+# A busy network disk; a slower read counts as a hang.
 SLOWEST_MIB_PER_S = 50
 GRACE_S = 30.0
 
@@ -72,7 +72,7 @@ def _alternative(roots: tuple[Path, ...], subject: Subject) -> str:
 
 
 def _is_there(place: str) -> bool:
-    """Whether there is such a file, be it one in a folder that is closed to this user."""
+    """Return whether a file exists, even in a folder that this user cannot read."""
     try:
         return Path(place).exists()
     except PermissionError:

@@ -93,6 +93,6 @@ def read_pins(constraints: Path) -> dict[str, str]:
 
 
 def child_path(folder: Path) -> list[str]:
-    """Where a child process looks for modules: this process's path without the folder it was started in."""
+    """Return the module search path of a child process: ours without the folder that we were started in."""
     asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [entry for entry in sys.path if entry in asked_for or entry not in ("", str(folder))]

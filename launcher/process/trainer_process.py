@@ -46,12 +46,12 @@ class Topology:
 
     @property
     def needs_torchrun(self) -> bool:
-        """Whether there is more than one process, or there are options for torchrun."""
+        """Return whether there are several processes, or options for torchrun."""
         return self.nproc_per_node * self.nnodes > 1 or bool(self.extra)
 
     @property
     def is_numbered(self) -> bool:
-        """Whether torchrun uses the given node ranks, which is the default."""
+        """Return whether torchrun uses the given node ranks, which is the default."""
         return passed_option(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
 
     @property

@@ -28,7 +28,7 @@ def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
 
 
 def plan_head(run: ResolvedRun, plan: Plan) -> str:
-    """Which profile on which devices, and what is assumed of them."""
+    """Return the heading: profile, devices and assumptions about them."""
     name = run.profile.name if run.profile else "no profile"
     what = f"{name} on {plan.world_size.value} x {plan.assumptions.device_name}, config {run.digest[:12]}"
     source = printable(plan.assumptions.source)
@@ -61,7 +61,7 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
 
 
 def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
-    """What a person must decide on: time, money, work at risk, memory, speed.
+    """Return duration, cost, work at risk, memory and speed. The speed is that of `predicted`.
 
     The speed is that of `predicted`, a plan in which nothing is measured.
     """

@@ -22,13 +22,13 @@ VERDICTS: dict[int, Verdict] = {EXIT_OK: "pass", EXIT_CHECK_UNKNOWN: "unknown"}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was judged, and how it ended.
+    """Result of a command.
 
     Attributes:
-        exit_code: of the whole command, the same in every format.
+        exit_code: exit code of the command, the same in every format.
         profile: name of the profile; empty for none, or for several files.
-        config_hash: digest of the resolved config; empty where none could be resolved, or for several files.
-        checks: one result a rule.
+        config_hash: digest of the resolved config; empty if it could not be resolved, or for several files.
+        checks: one result per rule.
     """
 
     exit_code: int
@@ -91,7 +91,7 @@ def findings_of_error(error: ProjectError) -> list[Finding]:
 
 
 def _rule_name(code: str) -> str:
-    """Name of the rule with this code; errors of the trainer have codes that are no rules."""
+    """Return the name of the rule with this code; empty for codes of trainer errors."""
     import validators.rules  # noqa: F401
     from validators.rule import RULES
 

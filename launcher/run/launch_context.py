@@ -46,7 +46,7 @@ class Launch:
 
     @property
     def has_agent(self) -> bool:
-        """Whether torchrun runs between the launcher and the ranks."""
+        """Return whether torchrun runs between the launcher and the ranks."""
         return self.topology.needs_torchrun
 
     @property
@@ -57,7 +57,7 @@ class Launch:
 
     @property
     def is_displaced(self) -> bool:
-        """Whether the run directory was moved or deleted during this launch."""
+        """Return whether the run directory was moved or deleted during this launch."""
         return bool(self.held) and current_path(self.folder, self.held[0]) != self.folder
 
     @property

@@ -21,7 +21,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 PACE = "train/tokens_per_sec"
 PACE_BAND = 0.1
 MOST_RISE = 1.1
-"""How much a loss may rise that starts low, from a checkpoint: it need not fall within a stage."""
+"""Allowed rise of a loss that starts low, from a checkpoint: it need not fall within a stage."""
 LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
 """A warm-up of thousands of steps moves little in its first ones."""
 NOISES_OF_A_FALL = 2
@@ -59,7 +59,7 @@ def _refusal(message: str, hint: str) -> ProjectError:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a stage is judged by.
+    """Data by which a stage is judged.
 
     Attributes:
         lines: lines of metrics of training, from the session's first to the one that reached the stage.

@@ -25,12 +25,12 @@ LOCK_PATIENCE_S = 30.0
 
 
 def run_directory(run: ResolvedRun) -> Path:
-    """Where the run lives, absolute."""
+    """Return the absolute path of the run directory."""
     return absolute(run.config.trainer.output_dir, "trainer.output_dir")
 
 
 def is_run_directory(folder: Path) -> bool:
-    """Whether an earlier launch made it."""
+    """Return whether an earlier launch created the folder."""
     return (folder / RESOLVED).is_file() or (folder / MANIFEST).is_file()
 
 
@@ -90,7 +90,7 @@ def _opened(folder: Path) -> int:
     except OSError as error:
         message, hint = (
             f"cannot be opened: {error.strerror}",
-            "mend its permissions, or choose another folder",
+            "fix its permissions, or choose another folder",
         )
         raise ProjectError("not-readable", message, hint, str(folder)) from None
 
@@ -149,7 +149,7 @@ def after_boot_s(process: psutil.Process) -> float:
 
 
 def is_alive(manifest: Record) -> bool | None:
-    """Whether the trainer's process runs on this host; None where it runs on another one."""
+    """Return whether the trainer runs on this host; None if it runs on another one."""
     if manifest.get("hostname") != socket.gethostname():
         return None
     try:

@@ -44,13 +44,13 @@ class Watch:
 
 
 def _is_earlier(beat: Record, before: Record) -> bool:
-    """Whether a heartbeat was there before. A trainer that resumes drops the newest ones, and counts on."""
+    """Return whether a heartbeat is from before. A resumed trainer continues the sequence numbers."""
     seq, newest_seq = beat.get("seq"), before.get("seq")
     return beat == before or (seq is not None and newest_seq is not None and seq <= newest_seq)
 
 
 def describe(row: Record, beat: Record) -> str:
-    """A line of metrics, with the latest heartbeat, in words."""
+    """Format a line of metrics with the latest heartbeat."""
     words = [f"step {row['step']}/{beat.get('max_steps') or '?'}"]
     if row.get(LOSS) is not None:
         words += [f"loss {row[LOSS]:.4f}", f"{show_count(row.get('train/tokens_per_sec'))} tokens/s"]

@@ -102,7 +102,7 @@ def list_in(record: Record, name: str) -> list[Any]:
 
 
 def read_outcome(folder: Path) -> Record:
-    """How a session ended, by its own word; empty where it left none, or one that is damaged."""
+    """Read the outcome of a session; empty without one, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
     is_whole = all(type(outcome[name]) is kind for name, kind in OUTCOME_KINDS.items() if name in outcome)
     return outcome if is_whole else {}

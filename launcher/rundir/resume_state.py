@@ -1,4 +1,4 @@
-"""Whether a run directory holds this very run, and whether there is anything left of it to do."""
+"""Resume state: whether a run directory belongs to this run, and whether the run is finished."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEWEST = ("auto", "latest")
 
 
 def is_finished(run: ResolvedRun, folder: Path) -> bool:
-    """Whether a run that is to go on has nothing left to do. How it was launched before does not matter.
+    """Return whether a resumed run has nothing left to do, however it was launched before.
 
     Somebody who names a checkpoint wants it gone on from, also where the run has been at its end.
     """
@@ -33,7 +33,7 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
 
 
 def goes_on(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
-    """Whether the folder is this run's: it holds its checkpoint, or the same run that has none yet."""
+    """Return whether the folder belongs to this run: it has its checkpoint, or the same run without one."""
     if resume is not None and resume.target:
         return not resume.is_elsewhere
     return _is_to_go_on(run) and _is_same_run(run, folder)

@@ -40,7 +40,7 @@ def write_commands(text: str) -> None:
 
 
 def unwritten(error: OSError) -> ProjectError:
-    """What to say where standard output took nothing; it is given nothing any more."""
+    """Return the error for a standard output that failed, and write nothing more to it."""
     silence(sys.stdout)
     return ProjectError(
         code=OUTPUT_FAILED,
@@ -100,12 +100,12 @@ def width(stream: TextIO | None = None) -> int:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether live views and colours may go to this stream."""
+    """Return whether live views and colors may go to this stream."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether colours may go to this stream: NO_COLOR forbids them, FORCE_COLOR asks for them anywhere."""
+    """Return whether colors may go to this stream: NO_COLOR forbids and FORCE_COLOR forces them."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)

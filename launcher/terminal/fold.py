@@ -44,7 +44,7 @@ def _parts(line: str, width: int, between: str) -> Iterator[str]:
 
 
 def reflow(page: str, terminal: int) -> str:
-    """Fill the paragraphs of a page anew where a line of it is too long for the terminal; code stays."""
+    """Rewrap paragraphs of a page that have a line too long for the terminal; code blocks stay."""
     if not terminal or max(map(len, page.split("\n"))) <= terminal:
         return page
     width = max(NARROWEST, terminal)

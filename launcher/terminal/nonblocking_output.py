@@ -43,7 +43,7 @@ class Outlet:
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Whether the stream behind it is a terminal."""
+        """Return whether the underlying stream is a terminal."""
         return self._stream.isatty()
 
     def write(self, text: str) -> int:
@@ -121,9 +121,9 @@ class Outlet:
 
 @contextmanager
 def never_blocking() -> Iterator[None]:
-    """Have standard output and standard error go through outlets while the block runs.
+    """Route stdout and stderr through non-blocking outlets while the block runs.
 
-    Raises ProjectError where standard output could not be written; a reader that went away is no error.
+    Raises ProjectError if stdout could not be written; a reader that closed its pipe is not an error.
     """
     before = sys.stdout, sys.stderr
     outlets = [_outlet_of(stream) for stream in before]

@@ -14,7 +14,7 @@ def show_value(value: Any) -> str:
 
 
 def origin_text(origin: Origin) -> str:
-    """Where a value came from."""
+    """Format the origin of a value."""
     if origin.kind == "default":
         return "default"
     if origin.kind == "override":

@@ -128,7 +128,7 @@ class Arm:
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
-        """Do what a run does between steps; what is told is counted from here on."""
+        """Run the bookkeeping between steps; figures count from here on."""
         every = self.trainer.config.trainer.logging_steps
         watch = CompilationWatch(self.trainer.progress.step)
         return [

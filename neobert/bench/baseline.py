@@ -21,7 +21,7 @@ def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:
         raise ProjectError(
             "bench-baseline",
             f"the baseline is not comparable: {'; '.join(differences)}",
-            "measure the baseline anew here, or compare two configs in one run with --b-set",
+            "measure the baseline again on this machine, or compare two configs in one run with --b-set",
             exit_code=EXIT_CHECK_UNKNOWN,
         )
 

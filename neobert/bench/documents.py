@@ -1,4 +1,4 @@
-"""Documents made up for a measurement: random words, lengths as in web text, the same on every machine."""
+"""Synthetic documents: random words, lengths as in web text, identical on every machine."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_
 
 
 def make_up(config: RunConfig, folder: Path) -> PreparedData:
-    """Make documents of the lengths that the config admits, for some dozens of microbatches.
+    """Generate documents of the lengths that the config admits, for some dozens of microbatches.
 
-    They come back shuffled and masked anew in every epoch, so none is seen twice.
+    Every epoch shuffles and masks them differently, so none is seen twice.
     """
     tokenizer = _tokenizer(config)
     store = _store(config, tokenizer)

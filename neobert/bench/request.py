@@ -1,4 +1,4 @@
-"""What is asked for: written by the command line as JSON, read by the harness."""
+"""Request for a measurement: written as JSON by the command line, read by the harness."""
 
 from __future__ import annotations
 

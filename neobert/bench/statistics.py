@@ -1,4 +1,4 @@
-"""What a handful of turns say, without an assumption on how they are distributed."""
+"""Distribution-free statistics of a few rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Interval(NamedTuple):
 
     @property
     def excludes_equality(self) -> bool:
-        """Whether a ratio of one lies outside."""
+        """Return whether a ratio of 1 lies outside."""
         return not self.low <= 1 <= self.high
 
 
@@ -41,11 +41,11 @@ def coverage_of(n: int, depth: int) -> float:
 
 
 class Comparison(NamedTuple):
-    """How many times as fast b was as a.
+    """Speed of b relative to a.
 
     Attributes:
         ratio: median of the rounds' ratios.
-        ratios: one a round, so that what slows both arms in a round drops out.
+        ratios: one per round, so that slowdowns of both configs in a round cancel.
     """
 
     ratio: float

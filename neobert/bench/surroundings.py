@@ -1,4 +1,4 @@
-"""What a figure depends on besides the config: the device and the packages."""
+"""Device and packages, on which a figure depends besides the config."""
 
 from __future__ import annotations
 

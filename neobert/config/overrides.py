@@ -79,7 +79,7 @@ def _needs_value(path: str) -> bool:
 
 
 def _no_override(token: str, position: int) -> ConfigIssue:
-    message = f"{token!r} is no override"
+    message = f"{token!r} is not an override"
     hint = "write section.key=value, --section.key=value or --section.key value"
     return ConfigIssue("CFG001", "", message, hint, COMMAND_LINE, position, 1, token)
 

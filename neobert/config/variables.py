@@ -83,7 +83,7 @@ def _bad_names(root: Node) -> list[Flaw]:
         Flaw(
             "CFG012",
             ("variables", *path),
-            f"{path[-1]!r} is no name",
+            f"{path[-1]!r} is not a valid name",
             "use letters, digits, _ and -",
             node.key,
         )
@@ -164,7 +164,7 @@ class _Resolver:
         value = self.lookup(name, stack).value
         if isinstance(value, dict | tuple):
             raise _UnresolvedError(
-                f"{name} is no single value, and cannot stand in text", "name one of its items"
+                f"{name} is not a single value and cannot be part of a text", "use one of its items"
             )
         if value is None or isinstance(value, bool):
             return {None: "null", True: "true", False: "false"}[value]
@@ -180,11 +180,11 @@ class _Resolver:
 
 
 def lookalikes(root: Node) -> Iterator[Flaw]:
-    """Yield what a reader takes for a variable, once the variables have been replaced."""
+    """Yield texts that look like a variable after variables have been replaced."""
     for path, node in walk(root):
         if isinstance(node.value, str) and not _is_free(path):
             for name in LOOKALIKE.findall(node.value):
-                message = f"${name} is no variable, and {node.value!r} would be taken as it stands"
+                message = f"${name} is not a variable, and {node.value!r} would be used literally"
                 yield Flaw("CFG012", path, message, _hint_for_lookalike(name, root), node.origin)
 
 

@@ -1,4 +1,4 @@
-"""What the entry points of this package share: a resolved config in, a JSON report or one clear error out."""
+"""Entry points of this package: a resolved config in, a JSON report or one clear error out."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from neobert.tasks import spec_of
 
 
 class Examples(Protocol):
-    """What a task's data layer brings."""
+    """Data layer of a task."""
 
     @property
     def rows(self) -> RowFormat:

@@ -1,4 +1,4 @@
-"""The model card that travels with a folder."""
+"""Model card of an exported folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ and nothing but torch and transformers. A program that has `neobert-launch` inst
 
 An embedding of a text is the mean of its `last_hidden_state` over the tokens that `attention_mask` attends;
 padding on either side changes nothing. `AutoModelForSequenceClassification` begins a head of two layers, and
-an adapter has to keep both, or one is drawn anew at every load:
+an adapter must save both, or one is initialized randomly at every load:
 
 ```python
 LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["dense", "classifier"])
@@ -58,7 +58,7 @@ fill = pipeline("fill-mask", model="PATH_OR_NAME")
 
 
 def model_card(model: PreTrainedModel) -> str:
-    """Render README.md from what the model is."""
+    """Render README.md for a model."""
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     if not isinstance(model, NeoBERTPreTrainedModel):
         name = type(model).__name__.removeprefix("FSDP")

@@ -28,7 +28,7 @@ ANOTHER = "Take another checkpoint, or write this one again."
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What was read: the file or folder, its feed-forward layout, tensors loaded and their types."""
+    """Result of reading weights: path, feed-forward layout, loaded tensors and their types."""
 
     path: str
     layout: Literal["hub", "fork"]
@@ -71,7 +71,7 @@ def read_weights(path: Path) -> StateDict:
         except (OSError, SafetensorError) as error:
             raise ProjectError(
                 "EXP004",
-                f"This is no readable safetensors file: {error}.",
+                f"Not a readable safetensors file: {error}.",
                 ANOTHER,
                 place=str(file),
             ) from error

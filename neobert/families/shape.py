@@ -65,7 +65,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What is known of a model before it is built.
+    """Size and structure of a model before it is built.
 
     Attributes:
         architecture: name of the model for people: `NeoBERT`, `bert`.

@@ -61,7 +61,7 @@ class Gpu(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """Where a kernel is to run.
+    """Environment for a kernel.
 
     Attributes:
         device: "cuda" or "cpu".
@@ -85,7 +85,7 @@ class Obstacle(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Kernel:
-    """What a kernel needs.
+    """Requirements of a kernel.
 
     Attributes:
         head_multiple, largest_head: sizes of heads that it takes, in channels.

@@ -1,4 +1,4 @@
-"""What a weight that holds several matrices is made of.
+"""Structure of a weight that holds several matrices.
 
 Muon equalises the singular values of a matrix. Of matrices stacked only for the sake of one product it would
 mix the directions of all: a large gradient of V would shrink the update of Q. Each is a map of its own, from

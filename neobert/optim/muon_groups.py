@@ -19,10 +19,10 @@ def build(config: OptimizerConfig, model: nn.Module) -> MuonWithAdamW:
 
 
 def matrices(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Return the trained matrices of the blocks by their layout: what Muon takes.
+    """Return the trained matrices of the blocks by layout, which Muon updates.
 
-    A matrix outside the blocks, be it an embedding, a decoder or a classifier, maps from or to something that
-    is no hidden state; there Muon does worse than AdamW, and it is AdamW's.
+    A matrix outside the blocks (embedding, decoder, classifier) maps from or to something other than hidden
+    states; Muon does worse than AdamW there, so AdamW updates it.
     """
     found: dict[str, list[nn.Parameter]] = {QKV: [], GATE_UP: [], WHOLE: []}
     for block in _blocks(model):

@@ -71,7 +71,7 @@ def shrink_heads(qkv: Tensor, largest: Tensor, threshold: float, alpha: float) -
     """Scale the rows of Q by ratio ** alpha and of K by ratio ** (1 - alpha), ratio = threshold / largest.
 
     Logits are bilinear in the two, and rotations commute with a factor: the largest becomes the threshold.
-    Heads below it stay as they are, and so do heads whose logit is no number, which the guard stops for.
+    Heads below it are unchanged, and so are heads with a NaN logit, for which the guard stops the run.
 
     Args:
         qkv: the fused weight [3 N H, D], rows grouped by head; on this rank or spread.

@@ -58,17 +58,17 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0, the one that writes what there is one of."""
+        """Return whether this is rank 0, which writes files that exist once."""
         return self.rank == 0
 
     @property
     def is_on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+        """Return whether the device is a GPU."""
         return self.device.type == "cuda"
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each rank holds a part of every parameter, and not a replica of the model."""
+        """Return whether each rank holds a shard of every parameter, not a replica of the model."""
         return self.mode == "fsdp2"
 
     def prepare(self, module: nn.Module, *, overlaps_exchange: bool = True) -> nn.Module:

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Derived(Generic[T]):
-    """What follows from the config, with its reason; the reason names the inputs."""
+    """Value derived from the config, with a reason that names the inputs."""
 
     value: T
     reason: str
@@ -22,7 +22,7 @@ Values: TypeAlias = dict[str, Derived[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run of this config really took; it replaces the estimate.
+    """Measurements of a run of this config, which replace estimates.
 
     Attributes:
         step_time_s: seconds per optimizer step, or None where only memory was measured.

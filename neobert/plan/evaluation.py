@@ -1,4 +1,4 @@
-"""How many evaluations there are, how much text each of them reads, and what that takes."""
+"""Number, size and duration of evaluations."""
 
 from __future__ import annotations
 

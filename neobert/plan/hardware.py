@@ -1,4 +1,4 @@
-"""What a device can do at best: dense matrix products per second, memory bandwidth, memory.
+"""Peak performance of devices: dense matrix FLOP/s, memory bandwidth, memory size.
 
 GPU figures are the vendor's data-sheet values without sparsity. The CPU's are an assumption per core: eight
 single-precision lanes, two fused multiply-adds a cycle, 2.5 GHz, and the bandwidth of two memory channels.
@@ -51,7 +51,7 @@ CARDS = (
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What the plan takes for granted about one device.
+    """Assumptions of the plan about one device.
 
     Attributes:
         peak_flops_per_device: dense bf16 products, FLOP/s.
@@ -76,7 +76,7 @@ class Assumptions:
 
     @property
     def is_cuda(self) -> bool:
-        """Whether the device is a GPU."""
+        """Return whether the device is a GPU."""
         return self.device_name != "CPU"
 
 

@@ -1,4 +1,4 @@
-"""How fast the run goes, how long it takes, what it costs."""
+"""Throughput, duration and cost of a run."""
 
 from __future__ import annotations
 

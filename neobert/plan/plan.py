@@ -14,7 +14,7 @@ from neobert.plan.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run will be and cost. Sizes in MiB, times in seconds unless the name says otherwise."""
+    """Predicted properties of a run. Sizes in MiB, times in seconds unless the name says otherwise."""
 
     assumptions: Assumptions
     schedule: Schedule

@@ -1,4 +1,4 @@
-"""How large the model and its batches are."""
+"""Size of the model and its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment asks accelerate for: another way to share a model, another device."""
+"""Parallelism and device that the environment requests from accelerate."""
 
 from __future__ import annotations
 

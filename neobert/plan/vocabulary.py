@@ -40,7 +40,7 @@ ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSize:
-    """How many tokens a tokenizer has, before the trainer rounds up. `source` reads as a reason."""
+    """Number of tokens of a tokenizer, before rounding. `source` is the reason."""
 
     num_tokens: int
     source: str

@@ -1,8 +1,8 @@
 """One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed RESOLVED.json FOLDER`.
 
-FOLDER is of the rehearsal alone. There the run directory is laid out, every rank says in `stage_rank<k>`
-where it is, and leaves `fresh_rank<k>.json` or `resumed_rank<k>.json`. Then it stands still, between two
-steps, until it is killed.
+FOLDER belongs to the rehearsal alone. It holds the run directory; every rank writes its stage to
+`stage_rank<k>` and its results to `fresh_rank<k>.json` or `resumed_rank<k>.json`. Then it hangs on purpose,
+between two steps, until it is killed.
 """
 
 from __future__ import annotations

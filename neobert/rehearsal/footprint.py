@@ -1,4 +1,4 @@
-"""What a process takes of its device beside the allocator's memory: contexts, and loaded modules."""
+"""Device memory of a process outside the allocator: contexts and loaded modules."""
 
 from __future__ import annotations
 

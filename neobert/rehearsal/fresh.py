@@ -109,7 +109,7 @@ class Fresh:
         self.finish(trainer, self.seen)
 
     def _save_s(self, trainer: Trainer) -> float:
-        """Wait until the save has ended, lest the run is killed in it; return how long it took."""
+        """Wait until the save has ended, so that the run is not killed during it; return its duration."""
         wait_for_checkpoint(trainer.checkpoints / str(self.script.saved))
         return trainer.pulse.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
 

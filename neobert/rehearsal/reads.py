@@ -1,4 +1,4 @@
-"""Which keys of the configuration the program reads, recorded where they are read."""
+"""Config keys that the program reads, recorded on access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from neobert.config.annotations import hints_of, members_of
 from neobert.config.schema import RunConfig
 
-# To copy, compare, print or hash a configuration is not to use it, and whoever rehearses is no user.
+# Copying, comparing, printing or hashing a config is not use, and neither is access by the rehearsal.
 BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
 
 

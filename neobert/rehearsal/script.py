@@ -1,4 +1,4 @@
-"""What a rehearsal does when, and the run directory that it does it in."""
+"""Script of a rehearsal, and its run directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run did, step by step, so that the same steps after a resume can be held against it."""
+"""Trace of a run, step by step, for comparison with the same steps after a resume."""
 
 from __future__ import annotations
 

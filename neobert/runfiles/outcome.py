@@ -1,4 +1,4 @@
-"""`outcome.json`: how a session ended, for whoever started it."""
+"""`outcome.json`: the result of a session, for the process that started it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clear_outcome(run_dir: Path) -> None:
 
 
 def has_outcome(run_dir: Path) -> bool:
-    """Whether this session, on any rank, has said how it ended."""
+    """Return whether this session, on any rank, has written its outcome."""
     return (run_dir / FILE_NAME).exists()
 
 

@@ -1,4 +1,4 @@
-"""Where a process is and how long it has been there: marks that cost nothing, for the heartbeat to repeat.
+"""Phases of a process: cheap marks of progress, which the heartbeat repeats.
 
 Progress is a mark, not a sign of life: a thread that goes on writing heartbeats sets none.
 """
@@ -66,6 +66,6 @@ class Pulse:
         self.enter(self.last.phase)
 
     def stopping_s(self) -> float:
-        """Return how long before its end a run has to hear of it, to come to a step's end and save."""
+        """Return the time before its end at which a run must stop training, to finish a step and save."""
         save_s = self.longest_s.get(SAVE, UNSEEN_SAVE_S)
         return LEADS * (save_s + self.longest_s.get(STEP, 0.0))

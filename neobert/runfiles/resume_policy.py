@@ -1,4 +1,4 @@
-"""Which keys a run must share with the checkpoint that it resumes from.
+"""Keys that a run must share with the checkpoint that it resumes from.
 
 Structural keys shape the weights, the order of the samples or the loss: a change makes it another run. The
 others may change between sessions and are only logged. The places of text and tokenizer are not compared

@@ -1,4 +1,4 @@
-"""Python stacks on request: a C-level handler writes them, whoever holds the interpreter's lock."""
+"""Python stacks on request, written by a C-level handler that needs no GIL."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def test_the_same_problem_is_said_once() -> None:
         ("watchdog.save_limit_s", "604800", "1e300", "a week at most"),
         ("watchdog.learned_floor_s", "604800", "1e300", "a week at most"),
         ("watchdog.grace_s", "3600", "3601", "paid for until then"),
-        ("watchdog.max_restarts", "100", "101", "Sessions begun again"),
+        ("watchdog.max_restarts", "100", "101", "Restarts from the newest checkpoint"),
         ("watchdog.heartbeat_interval_s", "600", "601", "no stall is seen sooner"),
     ],
 )

@@ -83,8 +83,8 @@ def test_an_override_may_use_a_variable(resolve_text) -> None:
         ("variables: {x: $variables.x}\n", "variables.x", 1, 16, "in a circle: x -> x"),
         ("variables:\n  a: $variables.b\n  b: $variables.a\n", "variables.a", 2, 6, "circle: a -> b -> a"),
         ("variables:\n  a: {b: '{$variables.a}'}\n", "variables.a.b", 2, 10, "circle: a -> a"),
-        ("variables: {a b: 1}\n", "variables.a b", 1, 13, "'a b' is no name"),
-        ("variables: {a.b: 1}\n", "variables.a.b", 1, 13, "'a.b' is no name"),
+        ("variables: {a b: 1}\n", "variables.a b", 1, 13, "'a b' is not a valid name"),
+        ("variables: {a.b: 1}\n", "variables.a.b", 1, 13, "'a.b' is not a valid name"),
         ("variables: [1]\n", "variables", 1, 12, "variables expects a mapping"),
     ],
 )
@@ -179,7 +179,7 @@ def test_what_only_looks_like_a_variable_is_refused(value: str, hint: str, issue
     text = f'variables: {{root: /r, shell: $HOME/y}}\ntrainer:\n  output_dir: "{value}"\n'
     (issue,) = issues_of(text)
     assert (issue.code, issue.path, issue.line) == ("CFG012", "trainer.output_dir", 3)
-    assert "is no variable, and '" in issue.message
+    assert "is not a variable, and '" in issue.message
     assert hint in issue.hint
 
 

@@ -1,4 +1,4 @@
-"""How a report is written for people, CI and editors. The exit code never depends on it."""
+"""Report formats for people, CI and editors. The exit code is the same in all of them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
 def render(report: Report) -> str:
-    """One test case a check; what no check tells of, as a file that is no run, is a case of its own."""
+    """Write one test case per check, and one per finding outside of checks, e.g. for an unreadable file."""
     status = {check.id: check.status for check in report.checks}
     cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
     cases += [
@@ -31,7 +31,7 @@ def render(report: Report) -> str:
 
 
 def _is_untold(finding: Finding, status: Status | None) -> bool:
-    """Whether no check tells of it: none ran for it, or one that found nothing wrong in the other files."""
+    """Return whether no check covers the finding: none ran for its file, or one that passed elsewhere."""
     return status is None or (_fails(finding) and status not in TELLING)
 
 

@@ -20,7 +20,7 @@ def render(report: Report) -> str:
 
 
 def summary(report: Report) -> str:
-    """How many of what, and the verdict that the exit code stands for."""
+    """Return the counts and the verdict of the exit code."""
     standing = [finding for finding in report.findings if not finding.waived]
     fails = sum(finding.severity is Severity.FAIL for finding in standing)
     waived = len(report.findings) - len(standing)

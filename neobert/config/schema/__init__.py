@@ -101,9 +101,7 @@ class RunConfig:
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
     trackio: TrackioConfig = section(TrackioConfig, "Trackio.", affects="reporting")
     guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.", affects="reporting")
-    watchdog: WatchdogConfig = section(
-        WatchdogConfig, "Stalls, and sessions begun again after one.", affects="reporting"
-    )
+    watchdog: WatchdogConfig = section(WatchdogConfig, "Hang detection and restarts.", affects="reporting")
     waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.", affects="reporting")
 
 

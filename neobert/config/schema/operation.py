@@ -97,17 +97,19 @@ class WatchdogConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     start_limit_s: Silence = key(1800.0, "Before the first step: processes, data, model; a week at most.")
-    compile_limit_s: Silence = key(3600.0, "A session's first steps, with compilation; a week at most.")
-    step_limit_s: Silence = key(1800.0, "A later step; a week at most.")
-    data_wait_limit_s: Silence = key(1800.0, "The wait for microbatches, or other ranks; a week at most.")
-    evaluation_limit_s: Silence = key(1800.0, "A microbatch of the evaluation; a week at most.")
-    save_limit_s: Silence = key(3600.0, "Training that stands still for a checkpoint; a week at most.")
-    learned_floor_s: Silence = key(180.0, "What was learned lowers no limit below this; a week at most.")
+    compile_limit_s: Silence = key(
+        3600.0, "Timeout of the first steps of a session, which compile; at most a week."
+    )
+    step_limit_s: Silence = key(1800.0, "Timeout of a later step; at most a week.")
+    data_wait_limit_s: Silence = key(1800.0, "Timeout of waiting for data or other ranks; at most a week.")
+    evaluation_limit_s: Silence = key(1800.0, "Timeout of an evaluation microbatch; at most a week.")
+    save_limit_s: Silence = key(3600.0, "Timeout of a save that blocks training; at most a week.")
+    learned_floor_s: Silence = key(180.0, "Lower bound of timeouts learned from the run; at most a week.")
     grace_s: Annotated[float, Ge(0), Le(3600)] = key(
-        30.0, "A stalled run is asked to end, and killed so much later; it is paid for until then."
+        30.0, "Grace period between SIGTERM and SIGKILL, in seconds."
     )
     max_restarts: Annotated[int, Ge(0), Le(100)] = key(
-        3, "Sessions begun again, from the newest checkpoint, before there is another one; 0: none is."
+        3, "Restarts from the newest checkpoint without a newer one; 0: no restarts."
     )
     heartbeat_interval_s: Annotated[float, Gt(0), Le(600)] = key(
         10.0, "Longest time between two heartbeats of a rank; no stall is seen sooner."

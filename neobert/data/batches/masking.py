@@ -30,7 +30,7 @@ _SECOND_DRAW = np.uint64(0xD1B54A32D192ED03)
 
 @dataclass(frozen=True, slots=True)
 class MaskingRule:
-    """What may be masked, how often and with what.
+    """Parameters of masking.
 
     Attributes:
         probability: share of the maskable tokens that become targets, in (0, 1].

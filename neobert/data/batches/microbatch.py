@@ -28,12 +28,12 @@ class Microbatch:
     """Tensors for one forward pass.
 
     Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
-    repeating T; `attention_mask` None. Padding at the end is segments of its own, never targets.
+    repeating T; `attention_mask` None. Padding at the end forms separate segments without targets.
     Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
-    Where segments are labelled, `labels` is [K] or [B], int64 or float32.
+    If segments are labelled, `labels` is [K] or [B], int64 or float32.
 
     Attributes:
-        labels: what is to be predicted, else -100, or NaN among floats.
+        labels: targets; -100 elsewhere, or NaN for float labels.
         max_seqlen: upper bound of the segments' lengths, the same for every microbatch.
         num_tokens: tokens that are no padding.
         num_targets: tokens or segments to predict; may be zero.

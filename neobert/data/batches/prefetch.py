@@ -67,5 +67,5 @@ def _run(future: Future[Any], task: Callable[[], Any]) -> None:
         return
     try:
         future.set_result(task())
-    except BaseException as error:  # delivered to whoever waits for the future
+    except BaseException as error:  # delivered through the future
         future.set_exception(error)

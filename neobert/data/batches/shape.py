@@ -26,7 +26,7 @@ NEARLY_AS_FEW = 0.995
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """What a microbatch holds: `capacity` tokens, at most `max_segments` segments, or `rows` padded rows."""
+    """Size of a microbatch: `capacity` tokens, at most `max_segments` segments, or `rows` padded rows."""
 
     rows: int
     row_length: int

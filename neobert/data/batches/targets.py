@@ -65,7 +65,7 @@ class TargetRule(Protocol):
 
     @property
     def labels_tokens(self) -> bool:
-        """Whether tokens are labelled, and not segments."""
+        """Return whether labels are per token, not per segment."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Label some segments; there may be none."""

@@ -39,7 +39,7 @@ FIRST_WITH_ENOUGH_SLOTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the next microbatch is: number `index` of window `window` of epoch `epoch`.
+    """Position of the next microbatch: number `index` of window `window` of epoch `epoch`.
 
     For a stream, `stream` says where that window starts: {"state": the source's position, "segment": the
     number of its first segment}. `packer` is the key in `PACKERS` of what packs every window of the run.

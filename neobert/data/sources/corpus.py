@@ -44,7 +44,7 @@ class Corpus:
 
     @property
     def label(self) -> str:
-        """Where the text comes from, for messages."""
+        """Name of the data source, for messages."""
         return self.train.label
 
     def __iter__(self) -> Iterator[str]:

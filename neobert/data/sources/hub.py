@@ -16,7 +16,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 def is_out_of_reach() -> bool:
-    """Whether the hub's server takes no connection. What lies behind a proxy, only the proxy knows."""
+    """Return whether the Hub refuses connections. Availability behind a proxy is unknown."""
     server = urlsplit(constants.ENDPOINT)
     if constants.HF_HUB_OFFLINE or server.scheme in getproxies():
         return constants.HF_HUB_OFFLINE

@@ -62,7 +62,7 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
 
 @contextmanager
 def _offline(is_cut_off: bool) -> Iterator[None]:
-    """Have `datasets` look into its cache only; it reads the switch anew at each load."""
+    """Make `datasets` use only its cache; it reads the switch at each load."""
     from datasets import config as datasets_config
 
     before = datasets_config.HF_HUB_OFFLINE

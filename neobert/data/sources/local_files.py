@@ -130,7 +130,7 @@ def _each_once(files: list[Path]) -> tuple[list[Path], int]:
 
 
 def _holds_something(file: Path) -> bool:
-    """Whether a file has bytes. Raises DAT001 for one of 0 bytes that is cut short, and for a dead link."""
+    """Return whether a file has bytes. Raises DAT001 for a truncated file of 0 bytes, and for a dead link."""
     try:
         size = file.stat().st_size
     except OSError as error:

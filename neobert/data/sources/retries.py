@@ -69,7 +69,7 @@ class PatientReader:
         """Return up to `num_documents` documents from `state` on, and the state after them.
 
         The document that reaches `num_characters` is the last.
-        Raises DAT010 where reading keeps failing, DAT001 for what no patience mends.
+        Raises DAT010 if reading keeps failing, DAT001 for an error that retries cannot fix.
         """
         attempt = 0
         while True:
@@ -121,7 +121,7 @@ class PatientReader:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same read may succeed a moment later."""
+    """Return whether the same read may succeed a moment later."""
     if isinstance(error, OSError):
         return not isinstance(error, _PERMANENT)
     return type(error).__module__.partition(".")[0] in _NETWORK_LIBRARIES

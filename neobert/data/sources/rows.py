@@ -46,7 +46,7 @@ class RowFormat:
 
     @property
     def is_plain_text(self) -> bool:
-        """Whether a text alone is a row, so that files without columns can be read."""
+        """Return whether a text alone is a row, so that files without columns can be read."""
         return tuple(field.name for field in self.fields) == (TEXT,)
 
     def columns(self, names: Iterable[str], place: str) -> dict[str, str]:

@@ -33,12 +33,12 @@ class SplitSlice:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slice is the whole split."""
+        """Return whether the slice is the whole split."""
         return self.start is None and self.stop is None
 
     @property
     def needs_total(self) -> bool:
-        """Whether the bounds depend on how many documents there are."""
+        """Return whether the bounds depend on the number of documents."""
         return any(bound is not None and (bound[1] or bound[0] < 0) for bound in (self.start, self.stop))
 
     def bounds(self) -> str:
@@ -59,8 +59,8 @@ def parse_split(text: str, key: str) -> SplitSlice:
     if match is None:
         raise ProjectError(
             "DAT001",
-            f"{text!r} is no split",
-            "write a name and at most one slice, as in train, train[:1%] or train[100:200]",
+            f"{text!r} is not a split",
+            "use a name with at most one slice, e.g. train, train[:1%] or train[100:200]",
             key,
         )
     bounds = [_bound(match[group], key) for group in ("start", "stop")]

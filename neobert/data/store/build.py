@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be prepared. `tokenizer` is None where one is trained from the corpus."""
+    """Request to prepare data. `tokenizer` is None if one is trained from the corpus."""
 
     config: RunConfig
     corpus: Corpus

@@ -152,7 +152,7 @@ def _samples(batch: Microbatch) -> list[int]:
 
 
 class MaskCount:
-    """What the masks did to the sampled microbatches."""
+    """Result of masking the sampled microbatches."""
 
     def __init__(self, tokenizer: TokenizerBundle, store: TokenStore | None) -> None:
         self._is_maskable = torch.from_numpy(np.asarray(tokenizer.is_maskable))
@@ -193,7 +193,7 @@ def _is_token(batch: Microbatch) -> torch.Tensor:
 
 
 def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
-    """Read the batch's segments from the store anew, [num_tokens]."""
+    """Read the batch's segments from the store again, [num_tokens]."""
     segments = batch.sample_ids.numpy()
     pieces = [store.tokens[store.offsets[number] : store.offsets[number + 1]] for number in segments]
     return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, dtype=np.int64)

@@ -161,7 +161,7 @@ def _batch_report(config: RunConfig, train: TokenStore | DocumentStream) -> dict
 
 
 def _check_enough(train: TokenStore, shape: BatchShape) -> None:
-    """A text that does not fill one microbatch is no text to train on."""
+    """Raise ProjectError if the data does not fill one microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.rows)
     if has < holds:
         unit = "tokens" if shape.is_packed else "documents"

@@ -1,4 +1,4 @@
-"""What there is to say about prepared text: counts, lengths, fill, epochs."""
+"""Statistics of prepared data: counts, lengths, fill, epochs."""
 
 from __future__ import annotations
 

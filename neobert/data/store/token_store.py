@@ -78,7 +78,7 @@ class TokenStore:
         return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
     def is_per_token(self, column: str) -> bool:
-        """Whether a side column has a value per token, and not per segment."""
+        """Return whether a side column has a value per token, not per segment."""
         return column in self.token_columns
 
     @classmethod
@@ -225,7 +225,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _broken(path, f"is no manifest of prepared data ({error})") from error
+        raise _broken(path, f"is not a manifest of prepared data ({error})") from error
     if version != FORMAT_VERSION:
         raise _broken(path, f"has format {version}, this version reads {FORMAT_VERSION}")
     if missing := sorted(_MANIFEST_NEEDS - manifest.keys()):

@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the documents. Lengths are in tokens, markers included.
+    """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
     `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
     tokens stand for what the tokenizer has none for, `special` ones are spelled by the text, as "[MASK]".
@@ -116,7 +116,7 @@ class Encoder(Protocol):
         """The side columns of every batch."""
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch. Raises `ProjectError` for a row that is no example of the task."""
+        """Encode one batch. Raises `ProjectError` for a row that is not an example of the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,14 +57,14 @@ def check_not_a_child() -> None:
 
 
 def _check_program_has_a_file() -> None:
-    """A program read from standard input claims a file that no other process can open."""
+    """Raise ProjectError for a program from standard input, which other processes cannot open."""
     main = sys.modules["__main__"]
     program = getattr(main, "__file__", None)
     if main.__spec__ is None and program is not None and not os.path.exists(program):
         raise ProjectError(
             "DAT009",
-            f"tokenising processes have to import the program, and {program} is no file",
-            "run it from a file, or set dataset.num_proc to 1",
+            f"tokenizer workers must import the program, but {program} is not a file",
+            "run the program from a file, or set dataset.num_proc to 1",
             "dataset.num_proc",
         )
 

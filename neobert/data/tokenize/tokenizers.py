@@ -92,7 +92,7 @@ def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Tok
 
 
 def is_trained(config: TokenizerConfig) -> bool:
-    """Whether the tokenizer is trained from the corpus."""
+    """Return whether the tokenizer is trained from the corpus."""
     return config.path is None and config.name is None
 
 
@@ -131,7 +131,7 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
 
 
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
-    """Compare with a tokenizer.json: tokens that have another number or none here, out of how many it has.
+    """Compare with a tokenizer.json: count tokens with another id, or none, and all tokens.
 
     Inert ones do not count. Where no token has another number, less than half may have none: renamed tokens
     are no other vocabulary, and are told as 0. Raises TOK001 for a file that is no tokenizer.
@@ -170,7 +170,9 @@ def _from_file(file: Path) -> PreTrainedTokenizerFast:
     try:
         backend = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
-        raise _unreadable(str(file), f"is no tokenizer: {error}", "give a tokenizer.json") from error
+        raise _unreadable(
+            str(file), f"is not a tokenizer: {error}", "set tokenizer.path to a folder with a tokenizer.json"
+        ) from error
     return PreTrainedTokenizerFast(tokenizer_object=backend)
 
 

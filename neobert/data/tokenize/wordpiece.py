@@ -92,7 +92,7 @@ def _alphabet(texts: Iterable[str], backend: Tokenizer, limit: int) -> list[str]
 
 
 def _continues_words(letter: str, backend: Tokenizer) -> bool:
-    """Whether the letter can stand inside a word; punctuation is a word of its own."""
+    """Return whether the character can be inside a word; punctuation is a separate word."""
     return len(backend.pre_tokenizer.pre_tokenize_str("a" + letter)) == 1
 
 

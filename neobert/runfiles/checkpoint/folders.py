@@ -83,9 +83,9 @@ def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
 
 
 def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | None, tuple[Rejected, ...]]:
-    """Do what `find` does, and return the newer checkpoints too that `auto` passed by.
+    """Find a checkpoint as `find` does, and return the newer ones that `auto` skipped too.
 
-    One that this user may not read is no broken one, and is not passed by: raises `ProjectError` CKP007.
+    A checkpoint that this user may not read is not skipped as damaged: raises `ProjectError` CKP007.
     """
     if selector == "never":
         return None, ()
@@ -194,5 +194,5 @@ def _named(root: Path, selector: str) -> Path:
 
 
 def holders(path: Path) -> tuple[Path, Path]:
-    """Where the checkpoints lie, should the path be a run directory, or its folder of them."""
+    """Return the folder of checkpoints for a run directory or for that folder itself."""
     return path / CHECKPOINTS, path

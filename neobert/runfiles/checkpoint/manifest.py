@@ -29,7 +29,7 @@ UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a complete checkpoint says of itself."""
+    """Manifest of a complete checkpoint."""
 
     step: int
     config_digest: str
@@ -106,9 +106,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or a folder would outlive this machine, and have it read from there next time.
+    """Flush a file or folder to stable storage, and drop it from the page cache.
 
-    A folder that its file system does not sync is no failure, which is said once; a file is one.
+    A folder that its file system cannot sync is not an error, and is logged once; a file is an error.
     """
     if not path.is_dir():
         _sync(path)

@@ -41,12 +41,12 @@ def build(
     is_fresh: bool,
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
-    """Put model, objective and data of a pretraining run together.
+    """Build model, objective and data of a pretraining run.
 
-    A fresh run begins with the weights of `model.pretrained_checkpoint`; one that is resumed has its own.
-    `on_sign` hears of progress while text is waited for.
-    Raises `ProjectError` MOD002 where the model's vocabulary is smaller than the tokenizer's, EXP005 where
-    those weights do not fit or know another vocabulary.
+    A fresh run starts from the weights of `model.pretrained_checkpoint`; a resumed one has its own.
+    `on_sign` is called on progress while waiting for data.
+    Raises `ProjectError` MOD002 if the model's vocabulary is smaller than the tokenizer's, EXP005 if
+    those weights do not fit or have another vocabulary.
     """
     vocab_size = vocabulary_rows(config, prepared.tokenizer)
     built = build_masked_lm(config, prepared.tokenizer, vocab_size, world)

@@ -161,8 +161,8 @@ class Saver:
             trainer.progress.saved_step = draft.step
             trainer.state.saved_at_s = draft.taken_at_s
             written_s, stalled_s = self.writes_s[-1], self.stalls_s[-1]
-            words = "saved checkpoint %d in %.1f s, for which training stood still %.3f s"
-            log.info(words, draft.step, written_s, stalled_s)
+            message = "saved checkpoint %d in %.1f s (training blocked %.3f s)"
+            log.info(message, draft.step, written_s, stalled_s)
 
     def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
         """Copy what the writer is to write. The run is as it was, and may go on."""
