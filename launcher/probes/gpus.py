@@ -54,7 +54,7 @@ def _from_nvml(what: str) -> list[dict[str, Any]] | None:
     if answer["bindings"] is False:
         return None
     if answer["error"]:
-        raise UnsupportedError(f"no NVIDIA driver answers here: {answer['error']}")
+        raise UnsupportedError(f"no NVIDIA GPU on this machine ({answer['error']})")
     return list(answer["devices"])
 
 
@@ -78,7 +78,7 @@ def _from_smi() -> str:
     try:
         return ask(SMI, TIMEOUT_S)
     except UnsupportedError as error:
-        raise UnsupportedError(f"no NVIDIA driver here: {error}") from None
+        raise UnsupportedError(f"no NVIDIA GPU on this machine ({error})") from None
     except IncompleteError as error:
         raise UnsupportedError(str(error)) from None
 

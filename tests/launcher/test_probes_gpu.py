@@ -156,7 +156,7 @@ def test_health_without_bindings_is_unsupported(without_bindings: None) -> None:
 
 def test_bindings_without_a_driver(bindings: Bindings) -> None:
     bindings("def nvmlInit(): raise NVMLError('Driver Not Loaded')")
-    with pytest.raises(UnsupportedError, match="no NVIDIA driver answers here: Driver Not Loaded"):
+    with pytest.raises(UnsupportedError, match=r"no NVIDIA GPU on this machine \(Driver Not Loaded\)"):
         gpus.probe_gpus()
 
 
@@ -184,7 +184,7 @@ def test_a_driver_that_fails_is_unsupported(tool: Any, without_bindings: None) -
 
 def test_no_driver(tmp_path: Path, without_bindings: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnsupportedError, match="no NVIDIA driver"):
+    with pytest.raises(UnsupportedError, match="no NVIDIA GPU"):
         gpus.probe_gpus()
 
 
