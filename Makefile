@@ -77,7 +77,7 @@ format: setup-dev ## Rewrite the sources in the project's style
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-docs: setup-dev ## Write the generated pages and the JSON Schema anew
+docs: setup-dev ## Regenerate the generated pages and the JSON Schema
 	$(BIN)/python -m validators.pages > docs/rules.md
 	$(BIN)/neobert-launch schema > docs/neobert.schema.json
 	cp neobert/kernel_table.py neobert/model/kernel_table.py

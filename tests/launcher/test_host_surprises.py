@@ -179,7 +179,7 @@ def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(
         if found["code"] == "CKP008"
     )
     assert "holds model_checkpoints of another trainer, which cannot be resumed" in fresh["message"]
-    assert fresh["hint"].endswith(f"model.pretrained_checkpoint: {newest}")
+    assert fresh["hint"].endswith(f"set model.pretrained_checkpoint to {newest} to start from its weights")
     resumed = command(*asked, "trainer.output_dir=new", "--set", f"trainer.resume_from_checkpoint={newest}")
     (refused,) = (found for found in resumed.json["findings"] if found["code"] == "CKP007")
-    assert refused["hint"].endswith(f"model.pretrained_checkpoint: {newest}")
+    assert refused["hint"].endswith(f"set model.pretrained_checkpoint to {newest} to start from its weights")

@@ -42,7 +42,7 @@ while not waits.exists():
 
 
 def session(code: int, said: str) -> Session:
-    return Session(code=code, stall=None, has_begun=True, first_step=0, said=said)
+    return Session(code=code, stall=None, has_begun=True, first_step=0, output=said)
 
 
 @pytest.mark.parametrize(

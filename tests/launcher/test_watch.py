@@ -198,7 +198,7 @@ def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[st
     for _ in range(3):
         view.refresh()
     view.close()
-    assert capsys.readouterr().err.count("the run goes on") == 1
+    assert capsys.readouterr().err.count("live view disabled") == 1
 
 
 @pytest.fixture

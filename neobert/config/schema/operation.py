@@ -96,7 +96,7 @@ class WatchdogConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    start_limit_s: Silence = key(1800.0, "Before the first step: processes, data, model; a week at most.")
+    start_limit_s: Silence = key(1800.0, "Before the first step: processes, data, model; at most a week.")
     compile_limit_s: Silence = key(
         3600.0, "Timeout of the first steps of a session, which compile; at most a week."
     )
