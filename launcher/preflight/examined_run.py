@@ -1,4 +1,4 @@
-"""A run and all that a preflight found out about it."""
+"""Results of a preflight."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from validators.finding import Level
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """A run, what follows from it, what is true of the machine, and the report on all of it.
+    """Run, plan, facts and report of a preflight.
 
     Attributes:
-        plan: with what a rehearsal measured, where there was one; `predicted` without.
-        unguarded: why the run may start whatever the report says; empty for a run that is guarded.
-        measured: by a rehearsal, of this examination or of that behind an earlier receipt.
+        plan: uses the measurements of a rehearsal, if there is one; `predicted` does not.
+        unguarded: reason for launching even if checks fail; empty for a guarded run.
+        measured: by a rehearsal, in this preflight or in that of an earlier receipt.
     """
 
     run: ResolvedRun
