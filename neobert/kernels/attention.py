@@ -16,6 +16,8 @@ from torch import Tensor
 BLOCK = 64
 """Rows of one tile; the block of `tiles.attention_tiles`."""
 
+# The keys' program holds two sums, dk and dv: the limit of its registers lets more of them share a
+# multiprocessor.
 FORWARD = {"BLOCK_K": 64, "STAGES": 3, "num_warps": 4}
 BACKWARD_QUERIES = {"BLOCK_K": 32, "STAGES": 3, "num_warps": 4}
 BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 168}
@@ -23,6 +25,7 @@ BACKWARD_KEYS = {"BLOCK_Q": 32, "STAGES": 3, "num_warps": 4, "maxnreg": 168}
 
 def _scales(head_dim: int) -> tuple[float, float]:
     scale = head_dim**-0.5
+    # The programs use exp2: exp(x) is exp2(x / ln 2), and the division is done here once.
     return scale, scale / math.log(2.0)
 
 
@@ -33,6 +36,7 @@ def run_forward(qkv: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Ten
     total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
     out = torch.empty((total, num_heads * head_dim), dtype=qkv.dtype, device=qkv.device)
     lse = torch.empty((num_heads, total), dtype=torch.float32, device=qkv.device)
+    # Tiles are sorted by length of segment, the longest first: short ones fill the gaps at the end.
     attention_forward[(tiles.shape[1] * num_heads,)](
         qkv, out, lse, tiles, total, tiles.shape[1], _scales(head_dim)[1],
         H=num_heads, E=head_dim, BLOCK_Q=BLOCK, **FORWARD,
@@ -89,6 +93,7 @@ def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_pla
 def _rotary_attention(
     qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
+    # Rotated once, ahead of the kernel: within it every tile of queries would rotate all keys again.
     turned = rotate(qkv, rotary, num_heads)
     return *run_forward(turned, tiles, num_heads), turned
 
@@ -120,6 +125,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     out, lse, turned = output
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(lse, turned)
+    # The product before rotation is not kept: the gradient is rotated back instead.
     ctx.save_for_backward(turned, out, lse, rotary, tiles)
 
 

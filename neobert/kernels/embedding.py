@@ -23,6 +23,8 @@ def _(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
 
 @torch.library.custom_op("neobert::embedding_backward", mutates_args=())
 def _embedding_backward(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
+    # torch's eager kernel sorts the ids and adds in that order: equal inputs give equal bits. As an opaque
+    # operator it stays that kernel under torch.compile.
     return torch.ops.aten.embedding_dense_backward(grad, ids, num_rows, padding_id, False)
 
 

@@ -22,6 +22,7 @@ def run_forward(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
     """Attend over rotated qkv [T, 3 * H * E]; returns out [T, H * E] and natural log-sum-exps [H, T]."""
     from flash_attn.cute.interface import _flash_attn_fwd
 
+    # Strided views of the fused product: FlashAttention takes strides, so nothing is copied.
     q, k, v = _heads(qkv, num_heads)
     out = qkv.new_empty(qkv.shape[0], num_heads, q.shape[-1])
     lse = qkv.new_empty(num_heads, qkv.shape[0], dtype=torch.float32)
@@ -53,6 +54,7 @@ def run_backward(
         cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen,
         dq=grads[0], dk=grads[1], dv=grads[2],
     )  # fmt: skip
+    # This kernel knows no rotation: its gradient is rotated back by a pass of its own, in place.
     if rstd is None:
         return rotate(grad_qkv, rotary, num_heads, sign=-1, in_place=True), None
     return grad_qkv, _finish(qkv, grad_qkv, rstd, rotary, num_heads)

@@ -21,6 +21,7 @@ def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave:
     from neobert.kernels.jit.pointwise import fold_weight
 
     rows, size = weight.shape
+    # One pass casts, scales and interleaves: three passes over a weight would show in a step of milliseconds.
     out = torch.empty((rows, size), dtype=dtype, device=weight.device)
     half = rows // 2 if interleave else 0
     fold_weight[(rows,)](
@@ -40,6 +41,8 @@ def unfold(
     from neobert.kernels.jit.pointwise import unfold_gradient
 
     rows, size = weight.shape
+    # By the product rule: grad_weight = grad_folded * gain, and grad_gain sums grad_folded * weight over
+    # rows.
     grad_weight = torch.empty_like(weight)
     half = rows // 2 if interleave else 0
     unfold_gradient[(partial.shape[0],)](
@@ -63,6 +66,7 @@ def finish_gains(partials: Tensor, gains: tuple[Tensor, Tensor]) -> tuple[Tensor
 
     _, parts, size = partials.shape
     grads = (torch.empty_like(gains[0]), torch.empty_like(gains[1]))
+    # Partial sums instead of atomics, so that the gradients of the gains repeat to the last bit.
     columns = 32
     sum_partials[(2, -(-size // columns))](partials, *grads, parts, D=size, COLS=columns, ROWS=64)
     return grads

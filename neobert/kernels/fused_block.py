@@ -76,6 +76,8 @@ def _block(
     max_seqlen: int,
     eps: float,
 ) -> list[Tensor]:
+    # Each line is one product with everything up to the next product in its epilogue. The stream's rstd
+    # travels with it: rows of the input are never normalized in memory, their products are scaled instead.
     folded = fold_weights(Weights(*weights), x.dtype)
     qkv = products.project_in(x, rstd, folded.qkv, tables[0])
     attended, lse = _attend(qkv, tables, num_heads, max_seqlen)
@@ -131,6 +133,8 @@ def _block_backward(
     parameters, folded, size = Weights(*weights), Folded(*kept[7:]), x.shape[1]
     qkv, attended, lse, middle, middle_rstd, gate_up, activated = kept[:7]
     partials = rstd.new_empty(2, NUM_PARTIALS, size)
+    # In reverse order of the forward pass. `correction` is the part of a norm's gradient along its input; it
+    # needs row sums over the whole product, so it is applied by the next product's epilogue.
     grad_gate_up, dots = products.gate_gradient(grad, folded.w3, gate_up, middle_rstd)
     grad_w3 = products.weight_gradient(grad, activated)
     correction = products.correction(dots, middle_rstd, size)
@@ -138,6 +142,7 @@ def _block_backward(
     grad_folded = products.weight_gradient(grad_gate_up, middle)
     grad_w12 = unfold(grad_folded, parameters.w12, parameters.ffn_norm, partials[1], interleave=True)
     grad_wo = products.weight_gradient(grad_middle, attended)
+    # The one product without elementwise work around it: torch's own does.
     grad_attended = grad_middle @ folded.wo
     grad_qkv, rowdot = _attend_gradient(grad_attended, qkv, attended, lse, tables, rstd, max_seqlen)
     correction = products.correction(rowdot.t(), rstd, size)
@@ -160,6 +165,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     x, rstd, weights, tables, _, ctx.max_seqlen, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.num_tables = len(tables)
+    # The folded copies are kept too: folding again in the backward pass would cost a pass over all weights.
     ctx.save_for_backward(x, rstd, *weights, *tables, *output[2:])
 
 

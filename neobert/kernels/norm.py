@@ -19,6 +19,7 @@ def _add_rms_norm(
     from neobert.kernels.jit.norm import add_norm_forward
 
     num_rows, size = x.shape
+    # An operator may not return its input, so without a branch an empty tensor takes the place of the sum.
     out = x.new_empty(0) if branch is None else torch.empty_like(x)
     normed, rstd = torch.empty_like(x), x.new_empty(num_rows, dtype=torch.float32)
     add_norm_forward[((num_rows + ROWS - 1) // ROWS,)](
@@ -71,6 +72,7 @@ def _differentiate(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> 
     out, weight, rstd = ctx.saved_tensors
     past = grad_out.contiguous() if ctx.has_branch else None
     grad_x, grad_weight = _add_rms_norm_backward(grad_normed.contiguous(), past, out, weight, rstd)
+    # Both addends have the same gradient: one tensor serves both.
     return grad_x, grad_x if ctx.has_branch else None, grad_weight, None
 
 

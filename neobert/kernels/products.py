@@ -45,6 +45,7 @@ def row_rstd(x: Tensor, eps: float) -> Tensor:
     return torch.rsqrt(x.float().square().mean(-1) + eps)
 
 
+# Row sums come out of a product by column tile: a tile sees only its own columns of a row.
 def _partials(x: Tensor, columns: int, tile: Tile) -> Tensor:
     return x.new_empty(x.shape[0], -(-columns // tile.tile_N), dtype=torch.float32)
 
@@ -65,6 +66,7 @@ def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
     from neobert.kernels.jit.norm import norm_correction
 
     rows, parts = dots.shape
+    # With y = x * rstd, the gradient of x is rstd * (g - y * mean(g * y)): this is the second term's factor.
     out = torch.empty_like(rstd)
     norm_correction[(-(-rows // 256),)](
         dots, rstd, out, rows, parts, dots.stride(0), dots.stride(1), width,
@@ -110,6 +112,7 @@ def gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -
     """Return rstd * the gradient of gate and up [T, 2I], and the partial row sums for `correction`."""
     from neobert.kernels.epilogues import swiglu_gradient
 
+    # b_kn: this product reads the weight as it is stored, [K, N], and no transposed copy is made.
     tile, grad_gate_up = TILES["down_gradient"], torch.empty_like(gate_up)
     dots = _partials(grad, weight.shape[1], tile)
     inputs = {"rstd": rstd[None], "dots": dots}
@@ -131,4 +134,6 @@ def stream_gradient(
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """Return grad.T @ x in float32."""
+    # Products in bf16 and sums in fp32, up to the parameter's gradient: rounding to bf16 in between would
+    # lose small gradients when microbatches are accumulated.
     return torch.mm(grad.t(), x, out_dtype=torch.float32)

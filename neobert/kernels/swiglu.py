@@ -61,6 +61,8 @@ class _GatedDown(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         gate_up, weight = ctx.saved_tensors
+        # The activation comes out of the same pass over gate_up that its gradient needs: keeping it from the
+        # forward pass would cost T x I of memory to save nothing.
         grad_gate_up, activated = _swiglu_backward(gate_up, grad @ weight)
         return grad_gate_up, grad.t() @ activated
 

@@ -22,6 +22,8 @@ def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
     first row of the tile, first row of its segment, end of its segment; unused tiles have first row = end.
     The shape depends on nothing but the arguments' shapes.
     """
+    # All on the device and in shapes that depend on shapes alone: no synchronization, and one compiled graph
+    # for every packing. Unused slots become empty tiles, which end at once.
     begins = cu_seqlens.to(torch.int64)
     ends = torch.cat([begins[1:], begins.new_full((1,), total)])
     counts = (ends - begins + block - 1) // block
@@ -32,6 +34,7 @@ def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
     begin, end = begins[segment], ends[segment]
     first = begin + (index - (last - counts)[segment]) * block
     used = index < last[-1]
+    # Longest segments first: they take longest, and programs start in this order.
     order = torch.where(used, end - begin, -1).argsort(descending=True, stable=True)
     return torch.stack([torch.where(used, first, end), begin, end])[:, order].to(torch.int32).contiguous()
 
@@ -47,5 +50,6 @@ def rotary_table(
     exponent = torch.arange(0, head_dim, 2, device=position_ids.device, dtype=torch.float32) / head_dim
     angle = position_ids.to(torch.float32)[:, None] * theta**-exponent
     turn = torch.stack([angle.cos(), angle.sin()], -1).flatten(1)
+    # Values pass through the same epilogue as queries and keys; cos 1 and sin 0 leave them as they are.
     still = torch.stack([torch.ones_like(angle), torch.zeros_like(angle)], -1).flatten(1)
     return torch.cat([turn, turn, still], 1).to(dtype)

@@ -45,6 +45,8 @@ def build_model_config(
 
 def materialize(model: NeoBERTPreTrainedModel, device: torch.device | str) -> None:
     """Give a model that was built on the meta device memory and initial weights, in place."""
+    # `to_empty` gives memory without values. The mark tells transformers that a module has its weights;
+    # without removing it, those made on the meta device would be left as they are.
     model.to_empty(device=device)
     for module in model.modules():
         module._is_hf_initialized = False

@@ -76,6 +76,7 @@ def flex_in_documents(
     mask = document_mask(cu_seqlens, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        # flex_attention takes [batch, heads, tokens, channels]: views, nothing is copied.
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         context: Tensor = _program()(q, k, v, block_mask=mask)
         return context[0].transpose(0, 1)

@@ -30,6 +30,7 @@ class RMSNorm(nn.Module):
         if self.liger is not None:
             # "gemma" is liger's name for: all of it in fp32, then cast back.
             return self.liger.apply(x, self.weight, self.eps, 0.0, "gemma", False)
+        # The mean of squares of a wide bf16 row has too few bits left to divide by.
         wide, weight = x.to(torch.float32), self.weight.to(torch.float32)
         if torch.onnx.is_in_onnx_export():  # the TorchScript exporter (dynamo=False) knows no rms_norm
             normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps) * weight
@@ -43,6 +44,8 @@ class SwiGLU(nn.Module):
 
     def __init__(self, hidden_size: int, width: int, kernel: str) -> None:
         super().__init__()
+        # Gate and up in one product: the input is read once, and one wide product keeps more of the device
+        # busy.
         self.w12 = nn.Linear(hidden_size, 2 * width, bias=False)
         self.w3 = nn.Linear(width, hidden_size, bias=False)
         self.liger = load_liger().silu_mul if kernel == "liger" else None

@@ -120,8 +120,11 @@ class NeoBERT(NeoBERTPreTrainedModel):
         x = x.flatten(0, -2)
         num_tokens = x.shape[0]
         if position_ids is None:
+            # Positions restart in each segment. Rotation is relative, so this matters to no score, but it
+            # keeps the angles of a segment the same bits wherever it is packed.
             position_ids = positions_in_segments(cu_seqlens, num_tokens)
         if max_seqlen is None:
+            # This waits for the device; the trainer knows the bound on the host and passes it.
             max_seqlen = int(cu_seqlens.diff().max())
         attend = packed_attention(self._backend(x), cu_seqlens, max_seqlen, num_tokens)
         states = self._run_blocks(x, position_ids.flatten(), attend, keeps)

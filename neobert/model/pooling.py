@@ -1,4 +1,4 @@
-"""One vector a row, from its real tokens only. Copied into every checkpoint folder."""
+"""Pooling of token vectors to one vector per row. Copied into every checkpoint folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def pool(hidden: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
         total = values.masked_fill(~is_real, 0.0).sum(dim=1)
         pooled = total / is_real.sum(dim=1).clamp(min=1)
     else:
+        # A row of padding alone has no maximum: -inf would become NaN in the classifier.
         highest = values.masked_fill(~is_real, -torch.inf).amax(dim=1)
         pooled = highest.masked_fill(~is_real.any(dim=1), 0.0)
     return pooled.to(hidden.dtype)
 
 
 def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Return the first token of each row that a mask [B, S] attends; place 0 without such a mask."""
+    """Return the first token of each row that a mask [B, S] attends; position 0 without such a mask."""
     if attention_mask is None or attention_mask.dim() != 2:
         return hidden[:, 0]
     first = _real_tokens(hidden, attention_mask)[..., 0].to(torch.int32).argmax(dim=1)

@@ -37,6 +37,7 @@ def enter_layer(number: int) -> None:
 @torch.compiler.assume_constant_result
 def note_kernel(name: str) -> None:
     """Say which attention kernel the block runs."""
+    # Outside of a recording nothing is written, so that an evaluation leaves the notes of training alone.
     if _notes is not NOWHERE:
         _notes[_layer] = name
 

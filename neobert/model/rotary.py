@@ -15,6 +15,7 @@ def rotation_at(positions: Tensor, head_dim: int, theta: float) -> Tensor:
     It is made once a forward and kept by nobody: no buffer that a meta-device start could leave unfilled,
     and no longest position. Positions are exact in fp32 up to 2**24.
     """
+    # fp32 whatever the model computes in: in bf16 positions above 256 are no longer distinct.
     exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
     angles = positions.to(torch.float32)[..., None, None] * theta**-exponents
     return torch.stack((angles.cos(), angles.sin()), dim=-1)
@@ -22,6 +23,7 @@ def rotation_at(positions: Tensor, head_dim: int, theta: float) -> Tensor:
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Turn the channel pairs (2k, 2k+1) of x [..., N, H] in fp32 and cast back."""
+    # Interleaved pairs, as the published weights have them; halves (k, k + H/2) would need a permuted qkv.
     pairs = x.to(torch.float32).unflatten(-1, (-1, 2))
     needs_real = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
     turned = _turn_real(pairs, rotation) if needs_real else _turn_complex(pairs, rotation)

@@ -13,6 +13,8 @@ import triton.language as tl
 @triton.jit
 def _tile(tiles, num_tiles, H: tl.constexpr):
     pid = tl.program_id(0)
+    # Heads of one tile have neighbouring numbers, so that they run together and share lines of the cache:
+    # a row of the fused product holds all heads.
     tile = pid // H
     first = tl.load(tiles + tile)
     begin = tl.load(tiles + num_tiles + tile)
@@ -28,6 +30,7 @@ def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.c
     """
     local = tl.arange(0, BLOCK)[:, None]
     at = local * stride + tl.arange(0, E)[None, :]
+    # Offsets within a block fit 32 bits; that of the block itself, rows x 3 H E, does not for long runs.
     wide = tl.full((), 0, tl.int64) + start
     return tl.load(base + wide * stride + at, mask=start + local < total, other=0.0)
 
@@ -35,6 +38,7 @@ def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.c
 @triton.jit
 def _rotate_back(grad, rotary, rows, total, BLOCK: tl.constexpr, E: tl.constexpr):
     """Turn each interleaved pair back by its position's angle: the transpose of the forward rotation."""
+    # Rows past the buffer read the last angle: their gradient is not stored.
     wide = tl.minimum(rows, total - 1).to(tl.int64)
     table = tl.load(rotary + wide[:, None] * (3 * E) + tl.arange(0, E)[None, :]).to(tl.float32)
     cos, sin = tl.split(tl.reshape(table, (BLOCK, E // 2, 2)))
@@ -55,16 +59,21 @@ def attention_forward(
     base = qkv + head * 3 * E
     rows = first + tl.arange(0, BLOCK_Q)
     q = _rows(base, first, total, stride, BLOCK_Q, E)
+    # Online softmax: the largest score so far, the sum of exponentials and the weighted values, rescaled
+    # when a larger score comes. Base 2, because exp2 is one instruction and the factor is part of the scale.
     peak = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     mass = tl.zeros((BLOCK_Q,), tl.float32)
     acc = tl.zeros((BLOCK_Q, E), tl.float32)
+    # Only the keys of the tile's own segment are visited: packing costs no work across documents.
     for start in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
         k = _rows(base + E, start, total, stride, BLOCK_K, E)
         v = _rows(base + 2 * E, start, total, stride, BLOCK_K, E)
         scores = tl.dot(q, tl.trans(k))
+        # The last block of keys may reach into the next segment. Without this line it would leak.
         scores = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], scores, float("-inf"))
         new_peak = tl.maximum(peak, tl.max(scores, 1) * scale_log2)
         p = tl.exp2(scores * scale_log2 - new_peak[:, None])
+        # exp2(-inf) is 0 for the first block. No row is all -inf: it attends to itself at least.
         fade = tl.exp2(peak - new_peak)
         mass = mass * fade + tl.sum(p, 1)
         acc = tl.dot(p.to(v.dtype), v, acc * fade[:, None])
@@ -100,6 +109,7 @@ def attention_backward_queries(
     o = _rows(out + head * E, first, total, H * E, BLOCK_Q, E)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     row_lse = tl.load(lse + head * total + rows, mask=inside, other=0.0)
+    # The keys' program needs both by row: next to each other they are one load there.
     pair = stats + (head * total + rows)[:, None] * 2 + tl.arange(0, 2)[None, :]
     tl.store(pair, tl.join(row_lse, delta), mask=inside[:, None])
     dq = tl.zeros((BLOCK_Q, E), tl.float32)
@@ -110,9 +120,13 @@ def attention_backward_queries(
         dp = tl.dot(do, tl.trans(v))
         p = tl.exp2(scores * scale_log2 - row_lse[:, None])
         p = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], p, 0.0)
+        # Gradient of the softmax: delta stands for the sum of p * dp over all keys of the row, which equals
+        # sum(out * grad_out) and so needs no pass of its own.
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = dq * scale
+    # A norm folded into the product (`folding`) needs the row sums of gradient * value and the gradient
+    # scaled by its rstd; both are at hand here. Rotation keeps the sums, so rotated values serve.
     if FOLD_NORM:
         tl.store(rowdot + head * total + rows, tl.sum(dq * q.to(tl.float32), 1), mask=inside)
         dq = dq * tl.load(rstd + rows, mask=inside, other=0.0)[:, None]
@@ -138,6 +152,8 @@ def attention_backward_keys(
         return
     stride: tl.constexpr = 3 * H * E
     base = qkv + head * 3 * E
+    # Keys have a program of their own: each row of dk and dv has one writer, so no atomics are needed and the
+    # sums have a fixed order. The price is that scores are computed once more.
     cols = first + tl.arange(0, BLOCK_K)
     inside = cols < end
     k = _rows(base + E, first, total, stride, BLOCK_K, E)
@@ -149,6 +165,7 @@ def attention_backward_keys(
         do = _rows(grad_out + head * E, start, total, H * E, BLOCK_Q, E)
         # One load of both columns: a load of either would be repeated by every thread that needs it.
         row_lse, delta = tl.split(_rows(stats + head * total * 2, start, total, 2, BLOCK_Q, 2))
+        # Rows of the next segment: exp2(score - inf) is 0, so they give these keys nothing.
         row_lse = tl.where(start + tl.arange(0, BLOCK_Q) < end, row_lse, float("inf"))
         scores = tl.dot(k, tl.trans(q))
         dp = tl.dot(v, tl.trans(do))
@@ -159,6 +176,7 @@ def attention_backward_keys(
     dk = dk * scale
     if FOLD_NORM:
         dots = tl.sum(dk * k.to(tl.float32) + dv * v.to(tl.float32), 1)
+        # The queries' program has run: its sum is completed, in this stream's order.
         dots += tl.load(rowdot + head * total + cols, mask=inside, other=0.0)
         tl.store(rowdot + head * total + cols, dots, mask=inside)
         by = tl.load(rstd + cols, mask=inside, other=0.0)[:, None]

@@ -23,6 +23,7 @@ def add_norm_forward(
     value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
     if HAS_BRANCH:
         value += tl.load(branch + at, mask=inside, other=0.0).to(tl.float32)
+        # The norm is taken of the rounded sum, which the backward pass reads again.
         stored = value.to(out.dtype.element_ty)
         tl.store(out + at, stored, mask=inside)
         value = stored.to(tl.float32)
@@ -41,6 +42,8 @@ def add_norm_backward(
     """Gradient of both addends; a partial sum of the weight's gradient by program, for the caller to add."""
     cols = tl.arange(0, WIDTH)
     gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
+    # A fixed number of programs strides over the rows, so that the partial sums of the weight's gradient are
+    # few, and their order does not depend on which program is first.
     weight_sum = tl.zeros((WIDTH,), tl.float32)
     for start in range(tl.program_id(0) * ROWS, num_rows, tl.num_programs(0) * ROWS):
         rows = start + tl.arange(0, ROWS)

@@ -23,6 +23,7 @@ def rotate_heads(
         * SIGN
     )
     head = tl.program_id(1)
+    # Queries and keys of a head are neighbours in a row and turn by the same angles: one pass for both.
     both = tl.arange(0, 2)[None, :, None]
     at = wide[:, :, None] * (3 * H * E) + head * 3 * E + both * E + tl.arange(0, E)[None, None, :]
     pairs = tl.reshape(
@@ -58,6 +59,7 @@ def finish_attention_gradient(
         + tl.arange(0, 2)[None, :, None] * E
         + tl.arange(0, E)[None, None, :]
     )
+    # Before the rotation back: the sums of gradient * value do not change under it, and value is rotated.
     grad = tl.load(grad_qkv + at, mask=inside[:, :, None], other=0.0).to(tl.float32)
     value = tl.load(qkv + at, mask=inside[:, :, None], other=0.0).to(tl.float32)
     dots = tl.sum(tl.sum(grad * value, 2), 1)
@@ -87,6 +89,7 @@ def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr
     """Gradient of gate and up; out is computed again here, so that the forward need not keep it."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < numel
+    # Gate and up are halves of one row of the fused product: element at of [T, I] is at row at // I of both.
     source = at // I * (2 * I) + at % I
     gate = tl.load(gate_up + source, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + source + I, mask=inside, other=0.0).to(tl.float32)
@@ -112,6 +115,8 @@ def fold_weight(
     value = tl.load(weight + row * D + cols, mask=cols < D, other=0.0).to(tl.float32)
     if HAS_GAIN:
         value *= tl.load(gain + cols, mask=cols < D, other=0.0).to(tl.float32)
+    # Interleaved, gate and up of a channel are neighbouring columns of the product: one epilogue then holds
+    # both in the registers of a thread and can compute SwiGLU before anything is stored.
     goal = row
     if HALF > 0:
         goal = (row % HALF) * 2 + row // HALF
