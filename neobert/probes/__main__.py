@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from neobert.errors import ProjectError, write_error_file
-from neobert.probes.numerics.parallel_paths import Apart
+from neobert.probes.numerics.parallel_paths import ParallelPaths
 from neobert.probes.numerics.suite import probe_named, run_suite
 from neobert.train import read_config
 
@@ -53,7 +53,7 @@ def answer(path: Path, device: str | None, *, every: bool, label: str | None = N
     config, device_type = read_config(path), device or ("cuda" if has_cuda else "cpu")
     if label is not None:
         return probe_named(config, device_type, label)
-    probe = Apart(path) if every else None
+    probe = ParallelPaths(path) if every else None
     return {"unsupported": "", "numerics": run_suite(config, device_type, every=every, probe=probe)}
 
 

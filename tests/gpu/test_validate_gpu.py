@@ -84,7 +84,7 @@ def checks_of(numerics: NumericsFacts) -> dict[str, CheckResult]:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is planted in Python is in no graph, and compiling takes long."""
-    monkeypatch.setattr(suite, "_ways", lambda setting, found: [(kernels, False) for kernels in found])
+    monkeypatch.setattr(suite, "_variants", lambda setting, found: [(kernels, False) for kernels in found])
 
 
 def test_every_installed_backend_passes_and_every_fault_is_seen():
@@ -215,7 +215,7 @@ def test_a_causal_mask_is_named(kernels, leak, monkeypatch):
 
     def noting(*arguments):
         setting = make(*arguments)
-        bounds[:] = setting.specimen.inputs["cu_seqlens"].tolist()
+        bounds[:] = setting.batch.inputs["cu_seqlens"].tolist()
         return setting
 
     def causal(layer, out, q, k, v):

@@ -22,15 +22,15 @@ from neobert.probes.numerics.isolation import (
     measure_leak,
     measure_padding,
 )
-from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, FIRST_ID, Specimen, lengths_for
-from neobert.probes.numerics.parity import Yardstick, _gradient_errors, _ratio, measure_parity
+from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, FIRST_ID, LeakBatch, lengths_for
+from neobert.probes.numerics.parity import ReferenceErrors, _gradient_errors, _ratio, measure_parity
 from neobert.probes.numerics.rotary import measure_rotation
 
 WIDTH = 2
 TABLE = "model.encoder.weight"
 
 
-def lay_out(*lengths: int, num_padding: int = 2) -> Specimen:
+def lay_out(*lengths: int, num_padding: int = 2) -> LeakBatch:
     """Segments behind each other, each token with an id of its own, and padding behind them."""
     most = max(lengths) + 1
     ids = [
@@ -40,7 +40,7 @@ def lay_out(*lengths: int, num_padding: int = 2) -> Specimen:
     places = tuple(torch.arange(bounds[k], bounds[k + 1]) for k in range(len(lengths)))
     inputs = {"input_ids": torch.tensor(ids + [0] * num_padding), "cu_seqlens": bounds.int()}
     padding = torch.arange(sum(lengths), sum(lengths) + num_padding)
-    return Specimen(inputs, places, padding, most, FIRST_ID + (len(lengths) + 1) * most)
+    return LeakBatch(inputs, places, padding, most, FIRST_ID + (len(lengths) + 1) * most)
 
 
 @dataclass(eq=False)
@@ -54,7 +54,7 @@ class Toy:
         noise: by the number of the pass, added to the first place.
     """
 
-    specimen: Specimen
+    batch: LeakBatch
     leaks: Sequence[tuple[int, int, float]] = ()
     scales: Sequence[float] = ()
     deaf: Sequence[int] = ()
@@ -63,13 +63,13 @@ class Toy:
     passes: int = 0
 
     def __post_init__(self) -> None:
-        values = torch.arange(self.specimen.vocab_size * WIDTH, dtype=torch.float32)
+        values = torch.arange(self.batch.vocab_size * WIDTH, dtype=torch.float32)
         self.table = values.view(-1, WIDTH).requires_grad_()
 
-    def forward(self, specimen: Specimen) -> torch.Tensor:
-        embedded = self.table[specimen.input_ids]
+    def forward(self, batch: LeakBatch) -> torch.Tensor:
+        embedded = self.table[batch.input_ids]
         scale = torch.ones(len(embedded), 1)
-        for places, own in zip(self.specimen.places, self.scales or [1.0] * 99, strict=False):
+        for places, own in zip(self.batch.places, self.scales or [1.0] * 99, strict=False):
             scale[places] = own
         scale[list(self.deaf)] = 0.0
         out = embedded * scale
@@ -80,14 +80,14 @@ class Toy:
         self.passes += 1
         return out + extra
 
-    def hidden(self, specimen: Specimen) -> torch.Tensor:
-        return self.forward(specimen).detach()
+    def hidden(self, batch: LeakBatch) -> torch.Tensor:
+        return self.forward(batch).detach()
 
-    def loss(self, specimen: Specimen, labels: torch.Tensor) -> torch.Tensor:
-        return self.forward(specimen)[labels >= 0].sum()
+    def loss(self, batch: LeakBatch, labels: torch.Tensor) -> torch.Tensor:
+        return self.forward(batch)[labels >= 0].sum()
 
-    def gradients(self, specimen: Specimen, labels: torch.Tensor):
-        loss = self.loss(specimen, labels)
+    def gradients(self, batch: LeakBatch, labels: torch.Tensor):
+        loss = self.loss(batch, labels)
         (gradient,) = torch.autograd.grad(loss, self.table)
         return loss.detach(), {TABLE: gradient}
 
@@ -186,10 +186,10 @@ class Listening:
     first_hears: int
     last_hears: int
 
-    def hidden(self, specimen: Specimen) -> torch.Tensor:
-        values = specimen.input_ids.double()
+    def hidden(self, batch: LeakBatch) -> torch.Tensor:
+        values = batch.input_ids.double()
         out = torch.zeros(len(values), 1, dtype=torch.float64)
-        places = specimen.places[0]
+        places = batch.places[0]
         out[places[0]], out[places[-1]] = values[self.first_hears], values[self.last_hears]
         return out
 
@@ -227,18 +227,18 @@ def test_an_error_is_counted_in_units_of_rounding(error, unit, ratio):
 
 @pytest.mark.parametrize("where", ["loss", "gradient", "nowhere"])
 def test_one_number_that_is_none_is_enough(where, path, setting, monkeypatch):
-    yardstick = Yardstick(path, setting.specimen)
+    reference_errors = ReferenceErrors(path, setting.batch)
     sound = type(path).gradients
 
-    def spoilt(self, specimen, labels):
-        loss, gradients = sound(self, specimen, labels)
+    def spoilt(self, batch, labels):
+        loss, gradients = sound(self, batch, labels)
         if where == "loss":
             return loss * torch.nan, gradients
         name = next(iter(gradients))
         return loss, gradients | ({name: gradients[name] * torch.nan} if where == "gradient" else {})
 
     monkeypatch.setattr(type(path), "gradients", spoilt)
-    assert measure_parity(path, setting.specimen, yardstick)["is_finite"] is (where == "nowhere")
+    assert measure_parity(path, setting.batch, reference_errors)["is_finite"] is (where == "nowhere")
 
 
 def in_turns(

@@ -15,9 +15,9 @@ from neobert.probes.numerics import reference, suite
 from neobert.probes.numerics.comparison import UNBOUNDED, finite
 from neobert.probes.numerics.isolation import choose_victims, measure_isolation, measure_leak
 from neobert.probes.numerics.kernel_candidates import find_candidates, nameable
-from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, build_specimen, lengths_for
+from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, build_leak_batch, lengths_for
 from neobert.probes.numerics.mutants import compiled_mutants, eager_mutants, run_mutants
-from neobert.probes.numerics.parity import Yardstick, measure_parity
+from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
 from neobert.probes.numerics.paths import NUM_LAYERS, build_path, probe_config
 from neobert.probes.numerics.rotary import recorded_rotations
 from validators.finding import Status
@@ -31,33 +31,33 @@ def test_lengths_stand_at_the_edges_of_tiles_and_fill_a_row():
 
 
 def test_a_specimen_is_laid_out_as_the_collator_does(setting):
-    specimen = setting.specimen
-    inputs = specimen.inputs
+    batch = setting.batch
+    inputs = batch.inputs
     bounds = inputs["cu_seqlens"]
-    assert torch.equal(bounds[: len(specimen.lengths) + 1], torch.tensor([0, *specimen.lengths]).cumsum(0))
-    assert bounds[-1] == specimen.input_ids.numel()
+    assert torch.equal(bounds[: len(batch.lengths) + 1], torch.tensor([0, *batch.lengths]).cumsum(0))
+    assert bounds[-1] == batch.input_ids.numel()
     assert inputs["max_seqlen"] == row_length(setting.config)
-    assert len(specimen.padding) > 0
-    assert (specimen.input_ids[specimen.padding] == 0).all()
-    for number, places in enumerate(specimen.places):
+    assert len(batch.padding) > 0
+    assert (batch.input_ids[batch.padding] == 0).all()
+    for number, places in enumerate(batch.places):
         assert inputs["position_ids"][places].tolist() == list(range(len(places)))
-        ids, own = specimen.input_ids[places], specimen.own_ids(number)
+        ids, own = batch.input_ids[places], batch.own_ids(number)
         assert ((ids >= own.start) & (ids < own.stop)).all()
 
 
 def test_disturbing_a_segment_changes_all_of_its_tokens_and_no_others(setting):
-    specimen = setting.specimen
-    for victim in range(len(specimen.places)):
-        moved = (specimen.with_other_tokens(victim).input_ids != specimen.input_ids).nonzero().squeeze(1)
-        assert moved.tolist() == specimen.places[victim].tolist()
-    assert (specimen.with_other_padding().input_ids[specimen.padding] > 0).all()
+    batch = setting.batch
+    for victim in range(len(batch.places)):
+        moved = (batch.with_other_tokens(victim).input_ids != batch.input_ids).nonzero().squeeze(1)
+        assert moved.tolist() == batch.places[victim].tolist()
+    assert (batch.with_other_padding().input_ids[batch.padding] > 0).all()
 
 
 def test_the_golden_formulas_are_those_of_the_model(path, setting):
     """In fp64 both: the model's own norms and rotations stay in fp32, which is what is left between them."""
-    labels = setting.specimen.labels(setting.specimen.places_outside(None))
-    answer = reference.answer(path.weights, path.model.config, setting.specimen, labels, torch.float64)
-    assert (path.logits(setting.specimen, labels) - answer.logits).abs().max() < 1e-4
+    labels = setting.batch.labels(setting.batch.places_outside(None))
+    answer = reference.answer(path.weights, path.model.config, setting.batch, labels, torch.float64)
+    assert (path.logits(setting.batch, labels) - answer.logits).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -88,44 +88,42 @@ def test_bf16_under_autocast_passes(configured, verdict_on):
 def test_leaks_show_in_the_loss_alone(path, setting):
     """A compiled step gives nothing else away. The eager one is taken for it here."""
     as_compiled = replace(path, is_compiled=True)
-    found = measure_isolation(as_compiled, setting.specimen, (0, 2, 3))
+    found = measure_isolation(as_compiled, setting.batch, (0, 2, 3))
     assert (found["leaked_tokens"], found["largest_cross_gradient"], found["unstable"]) == (0, 0.0, 0.0)
     assert found["responding"] == found["victims"] == 3
-    planted = {mutant.name: mutant for mutant in compiled_mutants(setting.specimen)}
+    planted = {mutant.name: mutant for mutant in compiled_mutants(setting.batch)}
     assert len(planted) == 3
     for name in ("cu_seqlens off by one", "two segments merged"):
-        assert measure_leak(as_compiled, planted[name].specimen, choose_victims(setting.specimen))[
-            "leaked_tokens"
-        ]
-    results = run_mutants(as_compiled, setting.specimen, Yardstick(path, setting.specimen))
+        assert measure_leak(as_compiled, planted[name].batch, choose_victims(setting.batch))["leaked_tokens"]
+    results = run_mutants(as_compiled, setting.batch, ReferenceErrors(path, setting.batch))
     assert [result["probe"] for result in results] == ["isolation"] * 3
 
 
 def test_faults_are_planted_for_every_probe_and_gone_afterwards(path, setting):
-    yardstick = Yardstick(path, setting.specimen)
-    before = path.hidden(setting.specimen)
-    planted = list(eager_mutants(path, setting.specimen, yardstick))
+    reference_errors = ReferenceErrors(path, setting.batch)
+    before = path.hidden(setting.batch)
+    planted = list(eager_mutants(path, setting.batch, reference_errors))
     assert {mutant.probe for mutant in planted} == {
         "isolation", "padding", "direction", "parity", "rotation", "repeats",
     }  # fmt: skip
-    run_mutants(path, setting.specimen, yardstick)
-    assert torch.equal(path.hidden(setting.specimen), before)
+    run_mutants(path, setting.batch, reference_errors)
+    assert torch.equal(path.hidden(setting.batch), before)
 
 
 def test_parity_is_about_one_and_grows_with_what_is_wrong(path, setting):
-    yardstick = Yardstick(path, setting.specimen)
-    sound = measure_parity(path, setting.specimen, yardstick)
+    reference_errors = ReferenceErrors(path, setting.batch)
+    sound = measure_parity(path, setting.batch, reference_errors)
     assert all(0.3 < ratio < 2 for name, ratio in sound.items() if name.endswith("ratio"))
     with torch.no_grad():
         path.model.model.transformer_encoder[0].wo.weight[0, 0] += 1e-2
-    assert measure_parity(path, setting.specimen, yardstick)["forward_max_ratio"] > 2
+    assert measure_parity(path, setting.batch, reference_errors)["forward_max_ratio"] > 2
 
 
 def test_a_rotation_is_recorded_once_a_forward(path, setting):
     with recorded_rotations() as tables:
-        path.hidden(setting.specimen)
+        path.hidden(setting.batch)
     assert len(tables) == 1
-    assert tables[0][1].shape == (setting.specimen.input_ids.numel(), path.model.config.dim_head)
+    assert tables[0][1].shape == (setting.batch.input_ids.numel(), path.model.config.dim_head)
 
 
 def test_the_model_is_as_deep_as_planted_faults_believe(path):
@@ -180,8 +178,8 @@ def test_an_error_is_one_sentence_and_a_code(tmp_path, capsys):
 def test_an_odd_path_still_builds(configured):
     """A vocabulary that barely holds two ids a segment."""
     config = configured()
-    specimen = build_specimen(config, 64, lengths_for(72), torch.device("cpu"))
-    assert specimen.ids_per_segment > 1
+    batch = build_leak_batch(config, 64, lengths_for(72), torch.device("cpu"))
+    assert batch.ids_per_segment > 1
     kernels = find_candidates(config, "cpu", torch.float32, every=False).found[0]
     path = build_path(probe_config(config, 6), kernels, 64, torch.device("cpu"), torch.float32)
-    assert measure_isolation(path, specimen, (0,))["leaked_tokens"] == 0
+    assert measure_isolation(path, batch, (0,))["leaked_tokens"] == 0

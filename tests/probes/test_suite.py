@@ -13,59 +13,61 @@ from neobert.objectives import resolve_step_kernels
 from neobert.probes.__main__ import answer
 from neobert.probes.hardware import rates
 from neobert.probes.numerics import parallel_paths, parity, path_checks
-from neobert.probes.numerics.parallel_paths import Apart, num_at_once
-from neobert.probes.numerics.path_checks import Way, build, measure_long_context
+from neobert.probes.numerics.parallel_paths import ParallelPaths, num_at_once
+from neobert.probes.numerics.path_checks import Variant, build, measure_long_context
 from neobert.probes.numerics.phase_times import Stopwatch
 from neobert.probes.numerics.suite import run_suite
 
 
 @pytest.fixture
-def way(setting):
-    return Way(resolve_step_kernels(setting.config, "cpu", setting.dtype), False, True)
+def variant(setting):
+    return Variant(resolve_step_kernels(setting.config, "cpu", setting.dtype), False, True)
 
 
-def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, way, monkeypatch):
+def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, variant, monkeypatch):
     made = []
     sound = parity.reference.answer
     monkeypatch.setattr(parity.reference, "answer", lambda *given: made.append(given[-1]) or sound(*given))
-    first, second = (build(setting, way.kernels) for _ in range(2))
-    assert setting.yardstick_for(first) is setting.yardstick_for(second)
+    first, second = (build(setting, variant.kernels) for _ in range(2))
+    assert setting.reference_for(first) is setting.reference_for(second)
     assert made == [torch.float64, torch.float32]
 
 
-def test_other_weights_have_a_truth_of_their_own(setting, way):
-    path = build(setting, way.kernels)
-    before = setting.yardstick_for(path)
+def test_other_weights_have_a_truth_of_their_own(setting, variant):
+    path = build(setting, variant.kernels)
+    before = setting.reference_for(path)
     with torch.no_grad():
         path.model.decoder.bias[3] += 1e-6
-    after = setting.yardstick_for(path)
+    after = setting.reference_for(path)
     assert after is not before
     assert not torch.equal(after.truth.logits, before.truth.logits)
 
 
-def test_every_phase_of_a_path_is_timed(setting, way):
-    found = path_checks.probe_path(setting, way)
+def test_every_phase_of_a_path_is_timed(setting, variant):
+    found = path_checks.probe_path(setting, variant)
     assert found["error"] == ""
     assert set(found["durations_s"]) == {
-        "model", "first step", "golden", "long document", "mutants", *found["probes"],
+        "model", "first step", "reference", "long document", "mutants", *found["probes"],
     }  # fmt: skip
     assert all(seconds >= 0 for seconds in found["durations_s"].values())
 
 
 def test_a_phase_that_stops_is_timed_too():
     watch = Stopwatch(torch.device("cpu"))
-    with pytest.raises(RuntimeError, match="stopped"), watch.phase("golden"):
+    with pytest.raises(RuntimeError, match="stopped"), watch.phase("reference"):
         raise RuntimeError("stopped")
-    assert list(watch.durations_s) == ["golden"]
+    assert list(watch.durations_s) == ["reference"]
 
 
-def test_the_long_document_has_as_many_places_as_the_specimen(setting, way, monkeypatch):
+def test_the_long_document_has_as_many_places_as_the_specimen(setting, variant, monkeypatch):
     seen = []
-    sound = path_checks.build_specimen
-    monkeypatch.setattr(path_checks, "build_specimen", lambda *given: seen.append(sound(*given)) or seen[-1])
-    measure_long_context(build(setting, way.kernels), setting.specimen)
+    sound = path_checks.build_leak_batch
+    monkeypatch.setattr(
+        path_checks, "build_leak_batch", lambda *given: seen.append(sound(*given)) or seen[-1]
+    )
+    measure_long_context(build(setting, variant.kernels), setting.batch)
     assert seen[0].lengths == (72,)
-    assert seen[0].input_ids.numel() == setting.specimen.input_ids.numel()
+    assert seen[0].input_ids.numel() == setting.batch.input_ids.numel()
 
 
 @pytest.fixture
@@ -77,9 +79,9 @@ def resolved_file(setting, tmp_path, configured):
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_path_apart_gives_what_it_gives_here(resolved_file, setting, way):
-    there = Apart(resolved_file).probe(setting, way)
-    here = answer(resolved_file, "cpu", every=False, label=way.label)
+def test_a_path_apart_gives_what_it_gives_here(resolved_file, setting, variant):
+    there = ParallelPaths(resolved_file).probe(setting, variant)
+    here = answer(resolved_file, "cpu", every=False, label=variant.label)
     assert there["error"] == ""
     assert there.pop("durations_s").keys() - here.pop("durations_s").keys() == {"process"}
     # The file's process has all segments, this one a third of them.
@@ -88,24 +90,28 @@ def test_a_path_apart_gives_what_it_gives_here(resolved_file, setting, way):
     assert there["is_resolved"] is here["is_resolved"] is True
 
 
-def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, way, monkeypatch, tmp_path):
+def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, variant, monkeypatch, tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho '{}'\nexit 3\n", encoding="utf-8")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    found = Apart(resolved_file).probe(setting, way)
+    found = ParallelPaths(resolved_file).probe(setting, variant)
     assert found["error"] == "its process ended with 3 and no result"
     assert (found["kernels"], found["probes"], found["mutants"]) == ("torch", {}, [])
 
 
 @pytest.mark.parametrize(("workers", "are_apart"), [(1, False), (3, True)])
-def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, setting, way, monkeypatch):
-    ways = [way, Way(way.kernels, False, False), Way(way.kernels, True, False)]
+def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, setting, variant, monkeypatch):
+    variants = [variant, Variant(variant.kernels, False, False), Variant(variant.kernels, True, False)]
     monkeypatch.setattr(parallel_paths, "num_at_once", lambda device: workers)
-    monkeypatch.setattr(parallel_paths, "probe_path", lambda setting, way: ("here", way))
-    monkeypatch.setattr(Apart, "probe", lambda self, setting, way: ("apart", way))
+    monkeypatch.setattr(parallel_paths, "probe_path", lambda setting, variant: ("here", variant))
+    monkeypatch.setattr(ParallelPaths, "probe", lambda self, setting, variant: ("apart", variant))
     where = "apart" if are_apart else "here"
-    assert Apart(None)(setting, ways) == [("here", ways[0]), (where, ways[1]), (where, ways[2])]
+    assert ParallelPaths(None)(setting, variants) == [
+        ("here", variants[0]),
+        (where, variants[1]),
+        (where, variants[2]),
+    ]
 
 
 def test_a_device_with_little_memory_takes_few_paths_at_once(monkeypatch):
@@ -116,7 +122,9 @@ def test_a_device_with_little_memory_takes_few_paths_at_once(monkeypatch):
 
 
 def test_a_suite_hands_its_paths_to_whoever_probes_them(configured):
-    found = run_suite(configured(), "cpu", every=True, probe=lambda setting, ways: [w.label for w in ways])
+    found = run_suite(
+        configured(), "cpu", every=True, probe=lambda setting, variants: [w.label for w in variants]
+    )
     assert found["paths"] == ["torch, sdpa"]
 
 

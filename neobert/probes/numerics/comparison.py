@@ -1,4 +1,4 @@
-"""Numbers that two passes can be compared by, and that JSON can hold."""
+"""Comparison of two passes in numbers that JSON can hold."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 UNBOUNDED = 1e30
-"""What stands for infinity and for no number at all: JSON has neither, and both are larger than any limit."""
+"""Stands for infinity and NaN, which JSON lacks; larger than any limit."""
 
 
 def finite(value: float) -> float:
-    """Return the number, or the largest that a report holds."""
+    """Return the number, or `UNBOUNDED` for infinity and NaN."""
     return float(value) if math.isfinite(value) and value < UNBOUNDED else UNBOUNDED
 
 
@@ -22,5 +22,5 @@ def largest(tensor: Tensor) -> float:
 
 
 def difference(after: Tensor, before: Tensor) -> Tensor:
-    """Return what moved; one that is no number on both sides has not moved, on one side it has."""
+    """Return the differences; NaN on both sides counts as equal, on one side as different."""
     return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)

@@ -1,20 +1,20 @@
-"""Repeats: whether the same step twice gives the same bits."""
+"""Determinism probe: the same step twice must give the same bits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from neobert.probes.numerics.comparison import difference, finite, largest
-from neobert.probes.numerics.leak_batch import Specimen
+from neobert.probes.numerics.leak_batch import LeakBatch
 from neobert.probes.numerics.paths import Path
 
 
-def measure_repeats(path: Path, specimen: Specimen) -> dict[str, Any]:
+def measure_repeats(path: Path, batch: LeakBatch) -> dict[str, Any]:
     """Run two identical steps; compare their losses and the gradient of every parameter."""
-    labels = specimen.labels(specimen.places_outside(None))
-    loss, first = path.gradients(specimen, labels)
+    labels = batch.labels(batch.places_outside(None))
+    loss, first = path.gradients(batch, labels)
     first = {name: gradient.clone() for name, gradient in first.items()}
-    again, second = path.gradients(specimen, labels)
+    again, second = path.gradients(batch, labels)
     moved = {name: largest(difference(second[name], first[name])) for name in first}
     sizes = {name: largest(gradient) for name, gradient in first.items()}
     return {

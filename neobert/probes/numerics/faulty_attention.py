@@ -21,25 +21,25 @@ from torch import Tensor
 from neobert.kernel_table import block_attention
 from neobert.model import modeling_neobert
 from neobert.model.attention import Attend
-from neobert.probes.numerics.patching import Place, replaced
+from neobert.probes.numerics.patching import Target, patched
 from neobert.probes.numerics.paths import NUM_LAYERS
 
 Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
 """(layer, q, k, v, context): replaces rows of context [T, N, H] in place."""
 
 
-IN_MODEL: tuple[Place, ...] = (
+IN_MODEL: tuple[Target, ...] = (
     (modeling_neobert, "packed_attention"),
     (modeling_neobert, "padded_attention"),
 )
-IN_KERNELS: tuple[Place, ...] = tuple(
+IN_KERNELS: tuple[Target, ...] = tuple(
     (import_module(kernel.block_module), "run_forward") for kernel in block_attention(row_length=0)
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Which queries see which keys instead of those they should.
+    """A fault that lets queries attend to the wrong keys.
 
     Attributes:
         layers, heads: where; None is everywhere.
@@ -53,19 +53,19 @@ class Reach:
     is_causal: bool = False
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, context: Tensor) -> None:
-        """Replace what the named heads of the named layer gave."""
+        """Replace the context of the chosen heads of a chosen layer."""
         if self.layers is not None and layer not in self.layers:
             return
         heads = torch.tensor(self.heads or range(q.shape[1]), device=q.device)
         q, k, v = (part.index_select(1, heads).float() for part in (q, k, v))
         for queries, keys in self.groups:
-            heard = _attend(q[queries], k[keys], v[keys], self.is_causal)
-            context[queries[:, None], heads] = heard.to(context.dtype)
+            context_rows = _attend(q[queries], k[keys], v[keys], self.is_causal)
+            context[queries[:, None], heads] = context_rows.to(context.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """What never comes out twice the same: a share of a layer's context, drawn anew in every pass."""
+    """A fault of determinism: random noise on a layer's context, new in every pass."""
 
     share: float
 
@@ -77,23 +77,23 @@ class Noise:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
-    """Attend in all heads at once: [Q, N, H] and [K, N, H]. A launch a head and segment took seconds."""
+    """Attend in all heads at once: [Q, N, H] and [K, N, H]. One launch per head and segment took seconds."""
     q, k, v = (part.transpose(0, 1)[None] for part in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)[0].transpose(0, 1)
 
 
 @contextmanager
-def planted_attention(change: Change) -> Iterator[None]:
-    """Have every attention kernel of this process give way to a change while the block runs."""
+def faulty_attention(change: Change) -> Iterator[None]:
+    """Apply a change to the result of every attention kernel of this process while the context is open."""
     with (
-        replaced(IN_MODEL, lambda make, _: _in_model(make, change)),
-        replaced(IN_KERNELS, lambda run, _: _in_kernels(run, change)),
+        patched(IN_MODEL, lambda make, _: _in_model(make, change)),
+        patched(IN_KERNELS, lambda run, _: _in_kernels(run, change)),
     ):
         yield
 
 
 def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Attend]:
-    """Change what the model's `attend` returns; one is made a forward, and called once a layer."""
+    """Change the result of the model's `attend`, which is made once per forward and called once per layer."""
 
     def make_changed(*arguments: Any) -> Attend:
         attend, layers = make(*arguments), cycle(range(NUM_LAYERS))
@@ -110,7 +110,7 @@ def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Atte
 
 
 def _in_kernels(run: Callable[..., Any], change: Change) -> Callable[..., Any]:
-    """Change what this project's kernels return: context [T, N * H] of rotated qkv [T, 3 * N * H]."""
+    """Change the result of this project's kernels: context [T, N * H] of rotated qkv [T, 3 * N * H]."""
     calls = 0
 
     def changed(qkv: Tensor, segments: Tensor, *rest: int) -> tuple[Tensor, Tensor]:

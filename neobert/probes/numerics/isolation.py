@@ -1,4 +1,4 @@
-"""Isolation by exactness: what happens in one segment moves no bit of another, forward or backward.
+"""Isolation probe: a change in one segment must not change a bit of another, forward or backward.
 
 A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. What two identical
 passes differ by is measured first: a kernel that does not repeat itself is never taken for one that leaks.
@@ -16,40 +16,40 @@ import torch
 from torch import Tensor
 
 from neobert.probes.numerics.comparison import difference, largest
-from neobert.probes.numerics.leak_batch import SPARE_SLOTS, Specimen
+from neobert.probes.numerics.leak_batch import SPARE_SLOTS, LeakBatch
 from neobert.probes.numerics.paths import Path
 
 NUM_VICTIMS = 12
 
 
-class Seen(NamedTuple):
-    """One victim disturbed: how the others moved, whether its own did, and what a repeat differs by."""
+class Observation(NamedTuple):
+    """Effect of changing one segment on the others and on itself, and the noise of identical passes."""
 
     moved: Tensor
     responds: bool
     noise: float
 
 
-def choose_victims(specimen: Specimen) -> tuple[int, ...]:
-    """Return the segments to disturb: every edge length, the longest, and the last before the padding."""
-    count = len(specimen.places)
+def choose_victims(batch: LeakBatch) -> tuple[int, ...]:
+    """Return the segments to change: every edge length, the longest, and the last before the padding."""
+    count = len(batch.places)
     return tuple(sorted({*range(min(NUM_VICTIMS, count)), count - 1}))
 
 
-def measure_isolation(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, Any]:
-    """Disturb one segment after another; count the tokens elsewhere that move, and gradients that cross."""
-    watch = _watcher(path, specimen)
+def measure_isolation(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
+    """Change one segment after another; count changed tokens of other segments and gradients that cross."""
+    watch = _watcher(path, batch)
     chosen = tuple(victims)
     seen = [watch(victim) for victim in chosen]
-    gradients = [_cross_gradient(path, specimen, victim) for victim in chosen]
+    gradients = [_cross_gradient(path, batch, victim) for victim in chosen]
     crossing, own = max(crossing for crossing, _ in gradients), min(own for _, own in gradients)
     return _sum_up(_observed(path), seen, crossing, own)
 
 
-def measure_leak(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict[str, Any]:
-    """Do the same without gradients, and only as far as the first leak: enough to see a planted one."""
-    watch = _watcher(path, specimen)
-    seen: list[Seen] = []
+def measure_leak(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
+    """Do the same without gradients and stop at the first leak, which is enough for a planted fault."""
+    watch = _watcher(path, batch)
+    seen: list[Observation] = []
     for victim in victims:
         seen.append(watch(victim))
         if seen[-1].moved.any():
@@ -57,18 +57,18 @@ def measure_leak(path: Path, specimen: Specimen, victims: Iterable[int]) -> dict
     return _sum_up(_observed(path), seen, crossing=0.0, own=1.0)
 
 
-def measure_padding(path: Path, specimen: Specimen) -> dict[str, Any]:
-    """Fill the padding with tokens, and add empty slots: no token may notice."""
-    tokens = specimen.places_outside(None)
-    before = path.hidden(specimen)[tokens]
-    noise = largest(difference(path.hidden(specimen)[tokens], before))
-    changed = [specimen.with_other_padding()]
-    bounds = specimen.inputs["cu_seqlens"]
+def measure_padding(path: Path, batch: LeakBatch) -> dict[str, Any]:
+    """Fill the padding with tokens and add empty slots: no token may change."""
+    tokens = batch.places_outside(None)
+    before = path.hidden(batch)[tokens]
+    noise = largest(difference(path.hidden(batch)[tokens], before))
+    changed = [batch.with_other_padding()]
+    bounds = batch.inputs["cu_seqlens"]
     if bounds is not None:
-        changed.append(specimen.with_inputs(cu_seqlens=torch.cat([bounds, bounds[-1:].expand(SPARE_SLOTS)])))
-    seen = [Seen(difference(path.hidden(other)[tokens], before), True, noise) for other in changed]
-    gradient = path.gradients(changed[0], specimen.labels(tokens))[1]["model.encoder.weight"]
-    crossing = largest(gradient[specimen.own_ids(len(specimen.places))])
+        changed.append(batch.with_inputs(cu_seqlens=torch.cat([bounds, bounds[-1:].expand(SPARE_SLOTS)])))
+    seen = [Observation(difference(path.hidden(other)[tokens], before), True, noise) for other in changed]
+    gradient = path.gradients(changed[0], batch.labels(tokens))[1]["model.encoder.weight"]
+    crossing = largest(gradient[batch.own_ids(len(batch.places))])
     return _sum_up("hidden states", seen, crossing, own=largest(gradient))
 
 
@@ -76,8 +76,8 @@ def _observed(path: Path) -> str:
     return "the loss" if path.is_compiled else "hidden states"
 
 
-def _sum_up(observed: str, seen: Sequence[Seen], crossing: float, own: float) -> dict[str, Any]:
-    """Put together what was seen of each victim, the largest gradient that crossed and the smallest own."""
+def _sum_up(observed: str, seen: Sequence[Observation], crossing: float, own: float) -> dict[str, Any]:
+    """Summarize the observations, the largest crossing gradient and the smallest one of a segment itself."""
     return {
         "observed": observed,
         "victims": len(seen),
@@ -90,37 +90,37 @@ def _sum_up(observed: str, seen: Sequence[Seen], crossing: float, own: float) ->
     }
 
 
-def _watcher(path: Path, specimen: Specimen) -> Callable[[int], Seen]:
-    """Return what watches a path while a victim is disturbed. The undisturbed pass is each victim's."""
+def _watcher(path: Path, batch: LeakBatch) -> Callable[[int], Observation]:
+    """Return the comparison for a path; the unchanged pass is shared by all segments."""
     if path.is_compiled:
-        return partial(_watch_loss, path, specimen)
-    return partial(_watch_hidden, path, specimen, path.hidden(specimen))
+        return partial(_watch_loss, path, batch)
+    return partial(_watch_hidden, path, batch, path.hidden(batch))
 
 
-def _watch_hidden(path: Path, specimen: Specimen, before: Tensor, victim: int) -> Seen:
-    """Look at the hidden states."""
-    others = specimen.places_outside(victim)
-    again = path.hidden(specimen)
-    after = path.hidden(specimen.with_other_tokens(victim))
+def _watch_hidden(path: Path, batch: LeakBatch, before: Tensor, victim: int) -> Observation:
+    """Compare the hidden states."""
+    others = batch.places_outside(victim)
+    again = path.hidden(batch)
+    after = path.hidden(batch.with_other_tokens(victim))
     moved = difference(after, before)
-    responds = bool(moved[specimen.places[victim]].any())
-    return Seen(moved[others], responds, largest(difference(again, before)))
+    responds = bool(moved[batch.places[victim]].any())
+    return Observation(moved[others], responds, largest(difference(again, before)))
 
 
-def _watch_loss(path: Path, specimen: Specimen, victim: int) -> Seen:
-    """Look at the loss of the others' targets, and of the victim's: a compiled step shows nothing else."""
-    labels = specimen.labels(specimen.places_outside(victim))
-    own_labels = specimen.labels(specimen.places[victim])
-    changed = specimen.with_other_tokens(victim)
-    before, again = (path.loss(specimen, labels).detach() for _ in range(2))
+def _watch_loss(path: Path, batch: LeakBatch, victim: int) -> Observation:
+    """Compare the loss of other segments' targets and of its own: a compiled step returns nothing else."""
+    labels = batch.labels(batch.places_outside(victim))
+    own_labels = batch.labels(batch.places[victim])
+    changed = batch.with_other_tokens(victim)
+    before, again = (path.loss(batch, labels).detach() for _ in range(2))
     after = path.loss(changed, labels).detach()
-    own = path.loss(changed, own_labels).detach() - path.loss(specimen, own_labels).detach()
-    return Seen(difference(after, before)[None, None], bool(own), largest(difference(again, before)))
+    own = path.loss(changed, own_labels).detach() - path.loss(batch, own_labels).detach()
+    return Observation(difference(after, before)[None, None], bool(own), largest(difference(again, before)))
 
 
-def _cross_gradient(path: Path, specimen: Specimen, victim: int) -> tuple[float, float]:
+def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, float]:
     """Return the largest gradient of the others' loss by the victim's tokens, and by their own."""
-    labels = specimen.labels(specimen.places_outside(victim))
-    gradient = path.gradients(specimen, labels)[1]["model.encoder.weight"]
-    crossing = largest(gradient[specimen.own_ids(victim)])
+    labels = batch.labels(batch.places_outside(victim))
+    gradient = path.gradients(batch, labels)[1]["model.encoder.weight"]
+    crossing = largest(gradient[batch.own_ids(victim)])
     return crossing, largest(gradient)

@@ -1,4 +1,4 @@
-"""Which kernels could run the blocks here: the ones that the run resolves to, or all that are installed."""
+"""Kernels to probe: the ones that the run resolves to, or all that can run here."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from neobert.objectives.step_kernels import block_attention_error
 
 @dataclass(slots=True)
 class Candidates:
-    """What can run, the run's own choice first, and why the rest cannot."""
+    """Kernels that can run, the run's own choice first, and why the others cannot."""
 
     found: list[StepKernels] = field(default_factory=list)
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def add(self, kernels: StepKernels) -> None:
-        """Take a choice in that is not there yet."""
+        """Add a choice that is not in the list yet."""
         if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.found):
             self.found.append(kernels)
 
 
 def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:
-    """Resolve the run's kernels and, where every backend is wanted, all others that run here.
+    """Resolve the run's kernels and, if every backend is requested, all others that run here.
 
     Raises `ProjectError` ATT001 where what the run names cannot run.
     """
@@ -59,4 +59,4 @@ def nameable() -> list[tuple[str, str]]:
 
 
 def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:
-    return dataclasses.replace(kernels, attention=attention, reason="every backend was asked for")
+    return dataclasses.replace(kernels, attention=attention, reason="every backend was requested")

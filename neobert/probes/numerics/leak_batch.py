@@ -27,7 +27,7 @@ EDGE_LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
 MANY_SHORT = tuple(range(3, 23))
 SPARE_SLOTS = 5
 FIRST_ID = 8
-"""Ids below it are left to markers; the padding has id 0."""
+"""Lower ids are reserved for markers; the padding has id 0."""
 
 PAD_ID = 0
 TARGET_STRIDE = 7
@@ -35,8 +35,8 @@ TARGET_STRIDE = 7
 
 
 @dataclass(frozen=True, eq=False)
-class Specimen:
-    """A microbatch and where its segments are.
+class LeakBatch:
+    """A microbatch and the positions of its segments.
 
     Attributes:
         inputs: what the encoder takes, on the device.
@@ -70,18 +70,18 @@ class Specimen:
         """Return the rows of the embedding that only this segment reads."""
         return slice(self.first_id(segment), self.first_id(segment + 1))
 
-    def with_inputs(self, **changes: Any) -> Specimen:
+    def with_inputs(self, **changes: Any) -> LeakBatch:
         """Return the same segments with other inputs."""
         return replace(self, inputs={**self.inputs, **changes})
 
-    def with_other_tokens(self, segment: int, chosen: slice = slice(None)) -> Specimen:
+    def with_other_tokens(self, segment: int, chosen: slice = slice(None)) -> LeakBatch:
         """Give the chosen tokens of a segment other ids out of the segment's own."""
         places, first = self.places[segment][chosen], self.first_id(segment)
         ids = self.input_ids.clone()
         ids[places] = first + (ids[places] - first + 1) % self.ids_per_segment
         return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
 
-    def with_other_padding(self) -> Specimen:
+    def with_other_padding(self) -> LeakBatch:
         """Fill the padding with tokens that no segment has."""
         ids = self.input_ids.clone()
         spread = torch.arange(len(self.padding), device=ids.device) % self.ids_per_segment
@@ -101,28 +101,28 @@ class Specimen:
 
 
 def lengths_for(longest: int) -> tuple[int, ...]:
-    """Return the lengths of the segments of a specimen whose rows hold `longest` tokens."""
+    """Return the lengths of the segments of a batch whose rows hold `longest` tokens."""
     edges = [length for length in EDGE_LENGTHS if length < longest]
     return (*edges, longest, *(length for length in MANY_SHORT if length < longest))
 
 
-def build_specimen(
+def build_leak_batch(
     config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device, least_tokens: int = 0
-) -> Specimen:
-    """Lay segments of these lengths out as the run's collator does, with room for padding behind them.
+) -> LeakBatch:
+    """Lay out segments of these lengths as the run's collator does, with padding after them.
 
     Args:
         least_tokens: places of a packed run; another number would be another program to some kernels.
     """
     longest = max(row_length(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
-    assert ids_per_segment > 1, "a vocabulary has more entries than a specimen has segments"
+    assert ids_per_segment > 1, "a vocabulary has more entries than a batch has segments"
     shape = shape_for(config, lengths, longest, least_tokens)
     batch = _assembler(shape, vocab_size).build(
         _store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
     )
     places, padding = _places(batch, lengths)
-    return Specimen(
+    return LeakBatch(
         _inputs(batch.to(device)),
         tuple(part.to(device) for part in places),
         padding.to(device),
@@ -150,7 +150,7 @@ def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
 
 
 def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:
-    """Build the collator with nothing masked: the targets of a probe are the probe's to choose."""
+    """Build the collator with nothing masked: a probe chooses its own targets."""
     rule = MaskingRule(0.0, True, 0, np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_))
     return Assembler(shape, rule, seed=0, pad_id=PAD_ID, vocab_size=vocab_size)
 

@@ -1,4 +1,4 @@
-"""Functions put in another's place for a while: how a probe listens, and how a fault is planted."""
+"""Temporary replacement of functions, to record calls and to plant faults."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-Place = tuple[ModuleType, str]
+Target = tuple[ModuleType, str]
 Function = Callable[..., Any]
 
 
 @contextmanager
-def replaced(places: Sequence[Place], wrap: Callable[[Function, Place], Function]) -> Iterator[None]:
-    """Put `wrap(function, place)` where each function stands, while the block runs."""
-    before = [(place, getattr(*place)) for place in places]
+def patched(targets: Sequence[Target], wrap: Callable[[Function, Target], Function]) -> Iterator[None]:
+    """Replace each function with `wrap(function, target)` while the context is open."""
+    before = [(target, getattr(*target)) for target in targets]
     try:
-        for place, function in before:
-            setattr(*place, wrap(function, place))
+        for target, function in before:
+            setattr(*target, wrap(function, target))
         yield
     finally:
-        for place, function in before:
-            setattr(*place, function)
+        for target, function in before:
+            setattr(*target, function)

@@ -1,4 +1,4 @@
-"""Every probe on one path, every planted fault beside them, and where the time went."""
+"""All probes and planted faults of one path, with the time of each phase."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from neobert.objectives import StepKernels
 from neobert.probes.numerics.attention_direction import direction_declared, measure_direction
 from neobert.probes.numerics.determinism import measure_repeats
 from neobert.probes.numerics.isolation import choose_victims, measure_isolation, measure_padding
-from neobert.probes.numerics.leak_batch import Specimen, build_specimen
+from neobert.probes.numerics.leak_batch import LeakBatch, build_leak_batch
 from neobert.probes.numerics.mutants import run_mutants
-from neobert.probes.numerics.parity import Yardstick, measure_parity
+from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
 from neobert.probes.numerics.paths import Path, build_path
 from neobert.probes.numerics.phase_times import Stopwatch
 from neobert.probes.numerics.rotary import measure_rotation
@@ -27,29 +27,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Setting:
-    """What all paths share.
+    """Inputs that all paths share.
 
     Attributes:
-        yardstick: of the last path's weights; `yardstick_for` says whether it holds for another's.
+        reference_errors: of the last path's weights; `reference_for` says whether it holds for another's.
     """
 
     config: RunConfig
     vocab_size: int
     device: torch.device
     dtype: torch.dtype
-    specimen: Specimen
-    yardstick: Yardstick | None = None
+    batch: LeakBatch
+    reference_errors: ReferenceErrors | None = None
 
-    def yardstick_for(self, path: Path) -> Yardstick:
-        """Return the truth about the specimen under a path's weights, once for all paths that share them."""
-        if self.yardstick is None or not self.yardstick.is_of(path):
-            self.yardstick = Yardstick(path, self.specimen)
-        return self.yardstick
+    def reference_for(self, path: Path) -> ReferenceErrors:
+        """Return the truth about the batch under a path's weights, once for all paths that share them."""
+        if self.reference_errors is None or not self.reference_errors.is_of(path):
+            self.reference_errors = ReferenceErrors(path, self.batch)
+        return self.reference_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A path that is to be probed."""
+class Variant:
+    """A path to probe."""
 
     kernels: StepKernels
     is_compiled: bool
@@ -57,11 +57,11 @@ class Way:
 
     @property
     def label(self) -> str:
-        """The path in a few words."""
+        """Name of the path for people."""
         return f"{self.kernels.name}, {self.kernels.attention}{', compiled' if self.is_compiled else ''}"
 
     def unmeasured(self) -> dict[str, Any]:
-        """Return the report of a path of which nothing is known yet."""
+        """Return the empty report of a path."""
         return {
             "kernels": self.kernels.name,
             "attention": self.kernels.attention,
@@ -78,16 +78,16 @@ class Way:
         }
 
 
-def probe_path(setting: Setting, way: Way) -> dict[str, Any]:
-    """Run every probe on one path. What stops one of them is written down; it is no result."""
-    found = way.unmeasured()
+def probe_path(setting: Setting, variant: Variant) -> dict[str, Any]:
+    """Run every probe on one path; an exception is reported in `error`."""
+    found = variant.unmeasured()
     watch = Stopwatch(setting.device)
-    log.info("probing %s", way.label)
+    log.info("probing %s", variant.label)
     try:
-        for measured in measure(setting, way, watch):
+        for measured in measure(setting, variant, watch):
             found |= measured
     except Exception as error:
-        log.exception("%s stopped", way.label)
+        log.exception("%s stopped", variant.label)
         found["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
     return found | {"durations_s": watch.durations_s}
 
@@ -97,46 +97,46 @@ def build(setting: Setting, kernels: StepKernels, **how: bool) -> Path:
     return build_path(setting.config, kernels, setting.vocab_size, setting.device, setting.dtype, **how)
 
 
-def measure(setting: Setting, way: Way, watch: Stopwatch) -> Iterator[dict[str, Any]]:
-    """Run every probe of a path, then the planted faults; yield what is known so far of it."""
-    specimen = setting.specimen
+def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[dict[str, Any]]:
+    """Run every probe of a path, then the planted faults; yield the parts of the report."""
+    batch = setting.batch
     with watch.phase("model"):
-        path = build(setting, way.kernels, is_compiled=way.is_compiled)
+        path = build(setting, variant.kernels, is_compiled=variant.is_compiled)
     with watch.phase("first step"):  # in which kernels and graphs are compiled
-        path.gradients(specimen, specimen.labels(specimen.places_outside(None)))
+        path.gradients(batch, batch.labels(batch.places_outside(None)))
     yield {
         "dispatched": summarize(path.objective.attention_ran) or "",
         "declared": direction_declared(path),
     }
-    with watch.phase("golden"):
-        yardstick = setting.yardstick_for(path)
+    with watch.phase("reference"):
+        reference_errors = setting.reference_for(path)
     found: dict[str, Any] = {}
-    for name, probe in probes_of(path, yardstick).items():
+    for name, probe in probes_of(path, reference_errors).items():
         with watch.phase(name):
-            found[name] = probe(path, specimen)
+            found[name] = probe(path, batch)
         yield {"probes": found}
     if not path.is_compiled:
         with watch.phase("long document"):
-            long = measure_long_context(path, specimen)
+            long = measure_long_context(path, batch)
         yield long
     with watch.phase("mutants"):
-        mutants = run_mutants(path, specimen, yardstick)
+        mutants = run_mutants(path, batch, reference_errors)
     yield {"mutants": mutants}
 
 
-def probes_of(path: Path, yardstick: Yardstick) -> dict[str, Callable[[Path, Specimen], Any]]:
-    """Return the probes that a path can show something to, by the group of their results."""
+def probes_of(path: Path, reference_errors: ReferenceErrors) -> dict[str, Callable[[Path, LeakBatch], Any]]:
+    """Return the probes that apply to a path, by the name of their results."""
 
-    def isolation(path: Path, specimen: Specimen) -> dict[str, Any]:
-        return measure_isolation(path, specimen, choose_victims(specimen))
+    def isolation(path: Path, batch: LeakBatch) -> dict[str, Any]:
+        return measure_isolation(path, batch, choose_victims(batch))
 
-    def direction(path: Path, specimen: Specimen) -> dict[str, int]:
-        return measure_direction(path, specimen, choose_victims(specimen))
+    def direction(path: Path, batch: LeakBatch) -> dict[str, int]:
+        return measure_direction(path, batch, choose_victims(batch))
 
-    def parity(path: Path, specimen: Specimen) -> dict[str, Any]:
-        return measure_parity(path, specimen, yardstick)
+    def parity(path: Path, batch: LeakBatch) -> dict[str, Any]:
+        return measure_parity(path, batch, reference_errors)
 
-    of_any: dict[str, Callable[[Path, Specimen], Any]] = {
+    of_any: dict[str, Callable[[Path, LeakBatch], Any]] = {
         "isolation": isolation, "parity": parity, "repeats": measure_repeats,
     }  # fmt: skip
     if path.is_compiled:
@@ -144,15 +144,15 @@ def probes_of(path: Path, yardstick: Yardstick) -> dict[str, Callable[[Path, Spe
     return of_any | {"padding": measure_padding, "direction": direction, "rotation": measure_rotation}
 
 
-def measure_long_context(path: Path, specimen: Specimen) -> dict[str, Any]:
-    """Take one step over a single document as long as the model accepts; say whether all of it is finite.
+def measure_long_context(path: Path, batch: LeakBatch) -> dict[str, Any]:
+    """Take one step over a document of the longest length and check that loss and gradients are finite.
 
-    Its microbatch has as many places as the specimen, where it fits: kernels that are compiled for one number
-    of them need not be compiled anew.
+    Its microbatch has as many places as the batch, where it fits: kernels that are compiled for one number
+    of them need not be compiled again.
     """
     config = path.model.config
     length = config.max_position_embeddings
-    alone = build_specimen(path.config, config.vocab_size, (length,), path.device, specimen.input_ids.numel())
+    alone = build_leak_batch(path.config, config.vocab_size, (length,), path.device, batch.input_ids.numel())
     loss, gradients = path.gradients(alone, alone.labels(alone.places[0]))
     is_finite = bool(loss.isfinite()) and all(bool(g.isfinite().all()) for g in gradients.values())
     return {"long_length": length, "is_long_finite": is_finite}

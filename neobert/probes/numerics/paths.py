@@ -21,14 +21,14 @@ from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import MaskedLMObjective, StepKernels, build_objective
-from neobert.probes.numerics.leak_batch import PAD_ID, Specimen
+from neobert.probes.numerics.leak_batch import PAD_ID, LeakBatch
 
 NUM_LAYERS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """One way through forward and backward.
+    """Model, objective and kernels of one forward and backward pass.
 
     Attributes:
         config: of the probes, which is the run's but for depth and batch.
@@ -57,32 +57,32 @@ class Path:
         """Compute as the trainer does: under autocast where the run is in bf16."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
-    def hidden(self, specimen: Specimen) -> Tensor:
-        """Return what the decoder would read, [T, D], from a forward that could go backward.
+    def hidden(self, batch: LeakBatch) -> Tensor:
+        """Return the input of the decoder, [T, D], from a forward pass that records gradients.
 
         Without gradients a kernel may be another one, and a compiled one is another program.
         """
         with self.precision():
-            return self.objective.encode(specimen.inputs).detach()
+            return self.objective.encode(batch.inputs).detach()
 
-    def logits(self, specimen: Specimen, labels: Tensor) -> Tensor:
+    def logits(self, batch: LeakBatch, labels: Tensor) -> Tensor:
         """Return the logits [M, V] of the places that have a label, fp64."""
-        places = torch.cat(specimen.places)
+        places = torch.cat(batch.places)
         rows = places[labels.flatten()[places] >= 0]
         with self.precision():
-            return self.objective.logits(self.objective.encode(specimen.inputs)[rows]).detach().double()
+            return self.objective.logits(self.objective.encode(batch.inputs)[rows]).detach().double()
 
-    def loss(self, specimen: Specimen, labels: Tensor) -> Tensor:
+    def loss(self, batch: LeakBatch, labels: Tensor) -> Tensor:
         """Return the summed loss with its graph, as a step of training computes it."""
         num_targets = int((labels >= 0).sum())
         with self.precision():
-            loss: Tensor = self.objective(num_targets, labels, **specimen.inputs)
+            loss: Tensor = self.objective(num_targets, labels, **batch.inputs)
         return loss
 
-    def gradients(self, specimen: Specimen, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def gradients(self, batch: LeakBatch, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the summed loss and its gradient by parameter."""
         self.model.zero_grad(set_to_none=True)
-        loss = self.loss(specimen, labels)
+        loss = self.loss(batch, labels)
         loss.backward()
         found = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
         return loss.detach(), found
@@ -112,7 +112,7 @@ def build_path(
     is_compiled: bool = False,
     has_initial_weights: bool = False,
 ) -> Path:
-    """Build a path with telling weights, or with those that training starts from."""
+    """Build a path with weights that show leaks, or with the initial weights of training."""
     torch.manual_seed(config.seed)
     section = with_positions(section_of(config), longest_row(config))
     shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
@@ -129,7 +129,7 @@ def build_path(
 
 @torch.no_grad()
 def scale_weights(model: nn.Module) -> None:
-    """Draw weights that keep activations at unit scale: at the usual small ones a leak drowns in rounding."""
+    """Draw weights that keep activations at unit scale: with small ones a leak is lost in rounding."""
     for name, weight in model.named_parameters():
         if "norm" in name and name.endswith("weight"):
             weight.normal_(1.0, 0.1)

@@ -1,4 +1,4 @@
-"""Where the time of the suite goes: seconds by phase."""
+"""Seconds of the suite by phase."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase, with all the work that it left on the device."""
+        """Time a phase, including its work on the device."""
         started = time.perf_counter()
         try:
             yield

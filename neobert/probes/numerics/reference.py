@@ -1,4 +1,4 @@
-"""The model by its formulas, document by document, in any precision: what the real path is held against.
+"""The model as plain formulas, document by document, in any precision: the reference of the parity probe.
 
 It shares no line with the model's modules. In fp64 it is the truth; in the run's own precision it is
 what that precision costs where nothing is packed and no kernel is clever.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig
-from neobert.probes.numerics.leak_batch import Specimen
+from neobert.probes.numerics.leak_batch import LeakBatch
 
 Weights = Mapping[str, Tensor]
 
@@ -31,12 +31,12 @@ class Answer:
 
 
 def answer(
-    weights: Weights, config: NeoBERTConfig, specimen: Specimen, labels: Tensor, dtype: torch.dtype
+    weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
 ) -> Answer:
     """Compute every document by itself in `dtype`. The rows are those that have a label."""
     held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
-    tokens = torch.cat(specimen.places)
-    hidden = encode(held, config, specimen.input_ids[tokens], specimen.lengths)
+    tokens = torch.cat(batch.places)
+    hidden = encode(held, config, batch.input_ids[tokens], batch.lengths)
     targets = labels.flatten()[tokens]
     rows = (targets >= 0).nonzero().squeeze(1)
     logits = hidden[rows] @ held["decoder.weight"].t() + held.get("decoder.bias", 0)
@@ -49,7 +49,7 @@ def answer(
 
 
 def encode(weights: Weights, config: NeoBERTConfig, ids: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """Return the normed hidden states [T, D] of documents that lie behind each other."""
+    """Return the normed hidden states [T, D] of consecutive documents."""
     positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
     bounds = torch.tensor([0, *lengths]).cumsum(0)
     x = weights["model.encoder.weight"][ids]

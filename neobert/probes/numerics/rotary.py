@@ -1,4 +1,4 @@
-"""Rotary positions: what the path really turns by, recorded on the way and held against fp64.
+"""Rotary probe: the rotations of a path, recorded where they are made and compared with fp64.
 
 Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no
 comparison of outputs finds it. So the positions themselves are looked at, where the model reads them.
@@ -18,26 +18,26 @@ from torch import Tensor
 from neobert.model import modeling_neobert
 from neobert.objectives import packed_encoder
 from neobert.probes.numerics.comparison import largest
-from neobert.probes.numerics.leak_batch import Specimen
-from neobert.probes.numerics.patching import Place, replaced
+from neobert.probes.numerics.leak_batch import LeakBatch
+from neobert.probes.numerics.patching import Target, patched
 from neobert.probes.numerics.paths import Path
 
 Table = tuple[Tensor, Tensor]
 """Positions [T], and pairs of cosine and sine by place, [T, E]."""
 
-MAKERS: tuple[Place, Place] = ((modeling_neobert, "rotation_at"), (packed_encoder, "rotary_table"))
+MAKERS: tuple[Target, Target] = ((modeling_neobert, "rotation_at"), (packed_encoder, "rotary_table"))
 """The two functions that make a rotation: of the model's own forward, and of this project's kernels."""
 
 
-def measure_rotation(path: Path, specimen: Specimen) -> dict[str, Any] | None:
+def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
     """Compare the rotation of every token with that of its place; None where none was made."""
     with recorded_rotations() as tables:
-        path.hidden(specimen)
+        path.hidden(batch)
     if not tables:
         return None
     size, theta = path.model.config.dim_head, path.model.config.rope_theta
-    tokens = specimen.places_outside(None)
-    truth = torch.cat([torch.arange(n, device=tokens.device) for n in specimen.lengths])
+    tokens = batch.places_outside(None)
+    truth = torch.cat([torch.arange(n, device=tokens.device) for n in batch.lengths])
     angles = truth.double()[:, None] * theta ** -(
         torch.arange(0, size, 2, device=truth.device).double() / size
     )
@@ -53,7 +53,7 @@ def measure_rotation(path: Path, specimen: Specimen) -> dict[str, Any] | None:
 def recorded_rotations() -> Iterator[list[Table]]:
     """Collect every rotation that is made while the block runs."""
     tables: list[Table] = []
-    with replaced(MAKERS, lambda make, _: _recording(make, tables)):
+    with patched(MAKERS, lambda make, _: _recording(make, tables)):
         yield tables
 
 
@@ -68,6 +68,6 @@ def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[...
     return record
 
 
-def maker_of(path: Path) -> Place:
+def maker_of(path: Path) -> Target:
     """Name the function that makes this path's rotations."""
     return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]

@@ -1,6 +1,6 @@
-"""The numerical suite: every probe on every path, and every planted fault beside them.
+"""The numerical suite: every probe and every planted fault on every path.
 
-Where every backend is asked for, each path but the first has a process of its own, several at a time: most of
+If every backend is requested, each path but the first has a process of its own, several at a time: most of
 the time goes into compilers, and a kernel that crashes takes nothing with it but its own path.
 """
 
@@ -19,11 +19,11 @@ from neobert.objectives import StepKernels
 from neobert.plan.vocabulary import vocabulary_rows
 from neobert.probes.numerics.comparison import finite
 from neobert.probes.numerics.kernel_candidates import Candidates, find_candidates
-from neobert.probes.numerics.leak_batch import build_specimen, lengths_for, shape_for
-from neobert.probes.numerics.path_checks import Setting, Way, build, probe_path
+from neobert.probes.numerics.leak_batch import build_leak_batch, lengths_for, shape_for
+from neobert.probes.numerics.path_checks import Setting, Variant, build, probe_path
 from neobert.probes.numerics.paths import probe_config
 
-Probe = Callable[[Setting, Sequence[Way]], list[dict[str, Any]]]
+Probe = Callable[[Setting, Sequence[Variant]], list[dict[str, Any]]]
 
 
 def run_suite(
@@ -37,32 +37,32 @@ def run_suite(
     Raises `ProjectError` ATT001 where what the run names cannot run here.
     """
     setting, candidates = prepare(config, device_type, every=every)
-    ways = ways_of(setting, candidates)
+    variants = list_variants(setting, candidates)
     return {
         "device": torch.cuda.get_device_name() if device_type == "cuda" else "cpu",
         "torch": torch.__version__,
         "is_full": every,
         "dtype": str(setting.dtype).removeprefix("torch."),
         "vocab_size": setting.vocab_size,
-        "num_tokens": setting.specimen.input_ids.numel(),
-        "segment_lengths": list(setting.specimen.lengths),
+        "num_tokens": setting.batch.input_ids.numel(),
+        "segment_lengths": list(setting.batch.lengths),
         "uniform_loss": math.log(setting.vocab_size),
-        "paths": (probe or probe_here)(setting, ways),
+        "paths": (probe or probe_here)(setting, variants),
         "initial_loss": measure_initial_loss(setting, candidates.found[0]),
         "unavailable": candidates.unavailable,
     }
 
 
-def probe_here(setting: Setting, ways: Sequence[Way]) -> list[dict[str, Any]]:
+def probe_here(setting: Setting, variants: Sequence[Variant]) -> list[dict[str, Any]]:
     """Probe paths in this process."""
-    return [probe_path(setting, way) for way in ways]
+    return [probe_path(setting, variant) for variant in variants]
 
 
 def probe_named(config: RunConfig, device_type: str, label: str) -> dict[str, Any]:
-    """Probe the one path of all that run here that has this label."""
+    """Probe the path with this label."""
     setting, candidates = prepare(config, device_type, every=True)
-    (way,) = (way for way in ways_of(setting, candidates) if way.label == label)
-    return probe_path(setting, way)
+    (variant,) = (variant for variant in list_variants(setting, candidates) if variant.label == label)
+    return probe_path(setting, variant)
 
 
 def prepare(config: RunConfig, device_type: str, *, every: bool) -> tuple[Setting, Candidates]:
@@ -87,20 +87,20 @@ def make_setting(config: RunConfig, device: torch.device) -> Setting:
     small = probe_config(config, shape.rows)
     vocab_size = vocabulary_rows(config)
     dtype = torch.bfloat16 if config.trainer.mixed_precision == "bf16" else torch.float32
-    return Setting(small, vocab_size, device, dtype, build_specimen(small, vocab_size, lengths, device))
+    return Setting(small, vocab_size, device, dtype, build_leak_batch(small, vocab_size, lengths, device))
 
 
-def ways_of(setting: Setting, candidates: Candidates) -> list[Way]:
-    """Return every path that is to be probed, the run's own first."""
+def list_variants(setting: Setting, candidates: Candidates) -> list[Variant]:
+    """Return the paths to probe, the run's own first."""
     resolved = candidates.found[0]
     return [
-        Way(kernels, is_compiled, kernels is resolved)
-        for kernels, is_compiled in _ways(setting, candidates.found)
+        Variant(kernels, is_compiled, kernels is resolved)
+        for kernels, is_compiled in _variants(setting, candidates.found)
     ]
 
 
-def _ways(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKernels, bool]]:
-    """Yield every path eager, and the first of each kind of blocks compiled too, where a graph can be had.
+def _variants(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKernels, bool]]:
+    """Yield every path eager, and the first of each kind of blocks compiled if it can be.
 
     Compiling costs ten seconds and more, and other attention in the same graph shows little new.
     """
@@ -117,6 +117,6 @@ def _ways(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKern
 def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
     """Return the mean loss of a model with the weights that training starts from."""
     path = build(setting, kernels, has_initial_weights=True)
-    labels = setting.specimen.labels(setting.specimen.places_outside(None))
+    labels = setting.batch.labels(setting.batch.places_outside(None))
     with torch.no_grad():
-        return finite((path.loss(setting.specimen, labels) / (labels >= 0).sum()).item())
+        return finite((path.loss(setting.batch, labels) / (labels >= 0).sum()).item())
