@@ -22,6 +22,7 @@ from launcher.report.report import Report, report_of_run
 from launcher.report.validation_view import validation_text
 from launcher.terminal import console
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
+from neobert.families.table import family_of
 from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.core import judge
@@ -104,7 +105,12 @@ def as_json(report: Report, facts: Facts) -> dict[str, Any]:
 def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
     """Probe the machine for this run. A run that requires a GPU is never probed on a CPU instead."""
     needs_gpu = resolved.device == "cuda"
-    probes = [Probe("software", probe_software), numerics_probe(needs_gpu=needs_gpu, every=every)]
+    family = family_of(resolved.config)
+    probes = [Probe("software", probe_software)]
+    if family.has_numerics_probes:
+        probes.append(numerics_probe(needs_gpu=needs_gpu, every=every))
+    elif not needs_gpu:
+        raise _nothing_to_validate(f"the probes do not know models of type {family.name}")
     if needs_gpu:
         probes += [
             Probe("gpus", lambda _: probe_gpus()),

@@ -37,6 +37,7 @@ class Family:
         with_kernels: the section with other kernels named for the blocks.
         modules: what runs the blocks where the section names no kernels; empty: it names them.
         padded_attention: attention kernel of padded rows.
+        packs: documents can be packed and stay isolated from each other.
         has_numerics_probes: the probes of `validate-gpu` know this model.
         unsupported: what a run asks of the family that it cannot do.
     """
@@ -49,5 +50,6 @@ class Family:
     with_kernels: Callable[[Any, str], Any]
     modules: str = ""
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"
+    packs: bool = True
     has_numerics_probes: bool = False
     unsupported: Callable[[RunConfig], Iterator[Unsupported]] = supports_all

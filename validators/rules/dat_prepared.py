@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from neobert.families.table import requested_rows
+from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
@@ -254,7 +254,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     prepared = prepared_of(facts)
     if prepared.fill is not None and prepared.fill < LEAST_FILL:
         message = f"only {prepared.fill:.1%} of a microbatch is text; {_lengths(prepared)}"
-        yield Violation("datacollator.pack_sequences", message, "set datacollator.pack_sequences to true")
+        yield Violation("datacollator.pack_sequences", message, _way_to_fill(run))
     if prepared.truncation_share > MOST_LOST:
         message = f"truncation loses {prepared.truncation_share:.1%} of the tokens; {_lengths(prepared)}"
         yield Violation("dataset.long_documents", message, "set dataset.long_documents to split")
@@ -262,6 +262,12 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"{prepared.dropped_share:.1%} of the documents are dropped; {_lengths(prepared)}"
         hint = "lower dataset.min_length, or set dataset.long_documents to split"
         yield Violation("dataset.min_length", message, hint)
+
+
+def _way_to_fill(run: ResolvedRun) -> str:
+    if family_of(run.config).packs:
+        return "set datacollator.pack_sequences to true"
+    return "lower dataset.max_seq_length towards the length of the documents"
 
 
 def _lengths(prepared: PreparedFacts) -> str:

@@ -178,7 +178,7 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
                 f"{path} is {length}, but dataset.max_seq_length is {config.dataset.max_seq_length}",
                 f"remove {path}: it follows dataset.max_seq_length",
             )
-    is_packed = config.datacollator.pack_sequences and not list(family_of(config).unsupported(config))
+    is_packed = config.datacollator.pack_sequences and family_of(config).packs
     if is_packed and plan.shape.positions == "learned":
         yield Violation(
             "model.rope",

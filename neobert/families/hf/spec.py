@@ -62,5 +62,6 @@ HF = Family(
     padded_attention=lambda section: section.attention,
     modules="the modules of transformers",
     with_kernels=lambda section, _blocks: section,
+    packs=False,
     unsupported=unsupported,
 )
