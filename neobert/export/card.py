@@ -40,19 +40,18 @@ LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["d
 
 TRANSFORMERS_CARD = """---
 library_name: transformers
-pipeline_tag: fill-mask
-tags: [{model_type}, encoder, masked-lm]
+tags: [{model_type}]
 ---
 
-# {name}, {num_hidden_layers} blocks of width {hidden_size}
+# {name}
 
-A bidirectional encoder of transformers with {num_parameters:,} parameters, {num_attention_heads} heads and a
-vocabulary of {vocab_size:,}; sequences of up to {max_position_embeddings:,} tokens.
+A {model_type} model of transformers: {num_layers} blocks of width {hidden_size}, {num_parameters:,}
+parameters and a vocabulary of {vocab_size:,}.
 
 ```python
-from transformers import pipeline
+from transformers import {name}
 
-fill = pipeline("fill-mask", model="PATH_OR_NAME")
+model = {name}.from_pretrained("PATH_OR_NAME")
 ```
 """
 
@@ -61,6 +60,12 @@ def model_card(model: PreTrainedModel) -> str:
     """Render README.md for a model."""
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     if not isinstance(model, NeoBERTPreTrainedModel):
-        name = type(model).__name__.removeprefix("FSDP")
-        return TRANSFORMERS_CARD.format(name=name, num_parameters=num_parameters, **model.config.to_dict())
+        return TRANSFORMERS_CARD.format(
+            name=type(model).__name__.removeprefix("FSDP"),
+            model_type=model.config.model_type,
+            num_layers=model.config.num_hidden_layers,
+            hidden_size=model.config.hidden_size,
+            num_parameters=num_parameters,
+            vocab_size=model.config.vocab_size,
+        )
     return CARD.format(num_parameters=num_parameters, **model.config.to_dict())
