@@ -14,11 +14,12 @@ from safetensors.torch import load_file
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify
-from neobert.training.checkpoint import content, publish
+from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
 from neobert.training.checkpoint.snapshot import SLAB_BYTES, Snapshot, _views
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import session, steps
+from neobert.training.loop import task as built_task
 
 EVERY_STEP = {"save_steps": 1, "save_total_limit": 0, "eval_steps": 0}
 
@@ -96,7 +97,7 @@ def test_only_what_verified_counts_as_saved(make_run, run, monkeypatch, gate, be
 
 
 def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch, savers, caplog):
-    real, at_once, most = content.write_hf_folder, [0], [0]
+    real, at_once, most = built_task.write_hf_folder, [0], [0]
 
     def slow(*rest):
         at_once[0] += 1
@@ -105,7 +106,7 @@ def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch
         real(*rest)
         at_once[0] -= 1
 
-    monkeypatch.setattr(content, "write_hf_folder", slow)
+    monkeypatch.setattr(built_task, "write_hf_folder", slow)
     run_dir = make_run(trainer=EVERY_STEP)
     assert run(run_dir) == 0
     assert most == [1]

@@ -19,6 +19,7 @@ from neobert.objectives import MaskedLMObjective
 from neobert.runfiles.checkpoint import folders
 from neobert.training.checkpoint import content, publish
 from neobert.training.loop import session, steps
+from neobert.training.loop import task as built_task
 from neobert.training.telemetry.jsonl_writer import Journal
 
 
@@ -101,7 +102,7 @@ def files_of_at_most(num_bytes):
 
 def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run, monkeypatch, outcome):
     run_dir = make_run()
-    real, calls = content.write_hf_folder, iter(range(10))
+    real, calls = built_task.write_hf_folder, iter(range(10))
 
     def refused(*args):
         if next(calls) == 0:
@@ -109,7 +110,7 @@ def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run
         with files_of_at_most(8192):
             return real(*args)
 
-    monkeypatch.setattr(content, "write_hf_folder", refused)
+    monkeypatch.setattr(built_task, "write_hf_folder", refused)
     with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
         run(run_dir)
     assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
@@ -216,9 +217,9 @@ def test_a_label_outside_the_vocabulary_is_found_before_the_model_sees_it(make_r
 def test_the_saved_weights_are_those_of_the_model(make_run, run, monkeypatch):
     run_dir = make_run(trainer={"max_steps": 2})
     seen = []
-    real = content.write_hf_folder
+    real = built_task.write_hf_folder
     monkeypatch.setattr(
-        content, "write_hf_folder", lambda model, *rest: (seen.append(model), real(model, *rest))
+        built_task, "write_hf_folder", lambda model, *rest: (seen.append(model), real(model, *rest))
     )
     run(run_dir)
     saved = load_file(run_dir / "checkpoints" / "2" / "model.safetensors")

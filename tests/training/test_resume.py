@@ -20,9 +20,10 @@ from neobert.data.sources import text_files
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify
-from neobert.training.checkpoint import content, publish, retention
+from neobert.training.checkpoint import publish, retention
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import evaluation, session, steps
+from neobert.training.loop import task as built_task
 
 
 class Killed(BaseException):
@@ -92,7 +93,7 @@ DATA = (TrainStream, "__next__")
 EVALUATION = (evaluation, "_next")
 BACKWARD = (steps, "accumulate")
 UPDATE = (steps, "update")
-SAVE = (content, "write_hf_folder")
+SAVE = (built_task, "write_hf_folder")
 PUBLISH = (publish, "seal")
 LATEST = (publish, "point")
 
