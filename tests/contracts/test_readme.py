@@ -68,6 +68,7 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
         assert re.findall(form, shown, re.MULTILINE) == re.findall(form, told, re.MULTILINE)
 
 
+@pytest.mark.child
 def test_what_the_page_calls_to_respell_weights_is_there() -> None:
     (sentence,) = re.findall(r"\S*read_weights.*?back\.", README, re.DOTALL)
     called = re.findall(r"\w+_\w+", sentence)

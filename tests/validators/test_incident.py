@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from validators.finding import Severity
 
 INCIDENT = {
@@ -35,6 +37,7 @@ print(json.dumps({"exit_code": verdict_of(findings, checks).exit_code, "failed":
 """
 
 
+@pytest.mark.child
 def test_the_incident_fails_at_least_five_rules_without_torch():
     overrides = [f"{key}={value}" for key, value in INCIDENT.items()]
     command = [sys.executable, "-c", SCRIPT, json.dumps(overrides)]
