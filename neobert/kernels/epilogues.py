@@ -1,4 +1,4 @@
-"""What the block's products do to their results before these leave the chip (quack's epilogue language).
+"""Epilogues of the block's matrix products, in quack's epilogue language: applied before results are stored.
 
 T tokens, D hidden, I intermediate. Every function sees one accumulator (or one adjacent pair of columns) in
 float32. The module needs quack-kernels and a Hopper card or newer; `neobert.kernels.fused_block` imports it

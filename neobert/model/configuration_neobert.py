@@ -1,4 +1,4 @@
-"""What a NeoBERT is made of, as `config.json` states it. Copied into every checkpoint folder."""
+"""Configuration of a NeoBERT, as in `config.json`. Copied into every checkpoint folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUTO_MAP = {
     "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
     "AutoModelForSequenceClassification": "modeling_neobert.NeoBERTForSequenceClassification",
 }
-"""Which class of the copied code each of transformers' front doors takes."""
+"""Classes of the copied code that transformers' auto classes load."""
 
 
 class NeoBERTConfig(PretrainedConfig):

@@ -1,4 +1,4 @@
-"""What the encoder and its heads share: first values, loading, recomputation. Copied into every folder."""
+"""Base class of encoder and heads: initial values, loading, recomputation. Copied into every folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which attention kernel each block ran. Copied into every checkpoint folder.
+"""Record of the attention kernel that each block ran. Copied into every checkpoint folder.
 
-A kernel says its name where it is called. A traced graph calls nothing again, so it is said at trace time:
-that graph then runs this kernel and no other. Blocks that share one graph say it once, at the first of them.
+A kernel is noted where it is called. A traced graph does not call Python again, so it is noted at trace time,
+and the graph then always runs this kernel. Blocks that share one graph are noted once, at the first of them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def recording(kernels: dict[int, str]) -> Iterator[None]:
 
 @torch.compiler.assume_constant_result
 def enter_layer(number: int) -> None:
-    """Say which block runs next."""
+    """Note which block runs next."""
     global _layer
     _layer = number
 
 
 @torch.compiler.assume_constant_result
 def note_kernel(name: str) -> None:
-    """Say which attention kernel the block runs."""
+    """Note the attention kernel that the block runs."""
     # Outside of a recording nothing is written, so that an evaluation leaves the notes of training alone.
     if _notes is not NOWHERE:
         _notes[_layer] = name

@@ -6,10 +6,10 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.kernel_table import ATTENTION
 from neobert.model import NeoBERTLMHead
-from neobert.objectives.capacity import target_capacity
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels
+from neobert.objectives.target_rows import target_capacity
 
 
 def build_objective(
@@ -65,4 +65,4 @@ def _compile(
             "set trainer.torch_compile to false, or run in bf16 on a CUDA device with attn_backend auto",
             "trainer.torch_compile",
         )
-    (objective.compile_loss if is_alone else objective.compile_regions)(backend)
+    (objective.compile_loss if is_alone else objective.compile_parts)(backend)

@@ -17,9 +17,9 @@ from neobert.kernels.embedding import embedding
 from neobert.kernels.loss import linear_cross_entropy
 from neobert.model import NeoBERTLMHead
 from neobert.model.record import recording
-from neobert.objectives.capacity import rows_for
+from neobert.objectives.module_work import ModuleWork, compiled
 from neobert.objectives.objective import Objective
-from neobert.objectives.region import Region, compiled
+from neobert.objectives.target_rows import rows_for
 from neobert.plan.logits import rows_per_chunk
 
 
@@ -56,7 +56,7 @@ class MaskedLMObjective(Objective):
         self.attention_ran = {}
         self._loss: Callable[..., Tensor] = self._summed_loss
         self._scored: Callable[..., Score] = self._score
-        self._decode = Region(model.decoder, self._decoded_loss)
+        self._decode = ModuleWork(model.decoder, self._decoded_loss)
         self._is_lookup_compiled = False
 
     def compile_loss(self, backend: str) -> None:
@@ -74,7 +74,7 @@ class MaskedLMObjective(Objective):
         for block in self.model.model.transformer_encoder:
             block.forward = torch.compile(block.forward, backend=backend, fullgraph=True)
 
-    def compile_regions(self, backend: str) -> None:
+    def compile_parts(self, backend: str) -> None:
         """Compile each block and the loss by themselves: a graph gives back all its gradients at its end.
 
         Needs a capacity.
@@ -89,7 +89,7 @@ class MaskedLMObjective(Objective):
         ends = [] if is_tied else [encoder.encoder, self.model.decoder]
         return [*encoder.transformer_encoder, *ends]
 
-    def regions(self) -> list[Region]:
+    def module_work(self) -> list[ModuleWork]:
         """Return the work that does not go through the forward of the module whose parameters it reads."""
         return [self._decode]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from neobert.objectives.region import Region
+from neobert.objectives.module_work import ModuleWork
 
 
 class Objective(nn.Module, ABC):
@@ -41,6 +41,6 @@ class Objective(nn.Module, ABC):
     def units(self) -> list[nn.Module]:
         """Return the modules whose parameters are needed together and belong to no other: see `World`."""
 
-    def regions(self) -> list[Region]:
+    def module_work(self) -> list[ModuleWork]:
         """Return the work that does not go through the forward of the module whose parameters it reads."""
         return []

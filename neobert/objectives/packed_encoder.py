@@ -27,13 +27,13 @@ from neobert.model import NeoBERTLMHead
 from neobert.model.layers import EncoderBlock, SwiGLU
 from neobert.model.record import enter_layer, note_kernel
 from neobert.objectives.masked_lm import MaskedLMObjective
-from neobert.objectives.region import Region
+from neobert.objectives.module_work import ModuleWork
 from neobert.objectives.step_kernels import StepKernels
 
 COMPUTE = torch.bfloat16
 
 Stream = tuple[Tensor, Tensor | None]
-"""What goes from block to block: the residual stream, and its rstd (fused) or what is still to be added."""
+"""State between blocks: the residual stream, and its rstd (fused) or the branch to add (triton)."""
 
 
 class KernelObjective(MaskedLMObjective):
@@ -45,16 +45,16 @@ class KernelObjective(MaskedLMObjective):
         super().__init__(model, True, capacity, eval_capacity)
         self.blocks = BLOCK_STEPS[kernels.name]
         self.attention = kernels.attention
-        self._embed = Region(model.model.encoder, self._embedded)
+        self._embed = ModuleWork(model.model.encoder, self._embedded)
         blocks = model.model.transformer_encoder
-        self._steps = [Region(block, partial(self.blocks.step, block)) for block in blocks]
+        self._steps = [ModuleWork(block, partial(self.blocks.step, block)) for block in blocks]
 
-    def compile_regions(self, backend: str) -> None:
+    def compile_parts(self, backend: str) -> None:
         """Compile embedding, blocks and loss by themselves."""
-        for region in self.regions():
-            region.compile(backend)
+        for work in self.module_work():
+            work.compile(backend)
 
-    def regions(self) -> list[Region]:
+    def module_work(self) -> list[ModuleWork]:
         """Return all of the step: it reads every parameter from outside of its module."""
         return [self._embed, *self._steps, self._decode]
 

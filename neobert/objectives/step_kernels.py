@@ -28,7 +28,7 @@ from neobert.plan.kernels import block_obstacle
 
 @dataclass(frozen=True, slots=True)
 class StepKernels:
-    """What runs the blocks, and why.
+    """Kernels of a training step, with the reason.
 
     Attributes:
         name: torch and liger are modules of the model; triton and fused replace its blocks in training.
@@ -43,7 +43,7 @@ class StepKernels:
 
     @property
     def replace_blocks(self) -> bool:
-        """Whether the blocks run on this project's kernels."""
+        """Return whether the blocks run on this project's kernels."""
         return self.name in OWN_KERNELS
 
     @property

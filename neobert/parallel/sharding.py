@@ -22,17 +22,17 @@ def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exch
     each is gathered once a step. They are gathered and reduced in fp32, as replicas add their gradients.
 
     Args:
-        objective: module whose `units` share no parameter, and whose `regions` are the work that reads the
+        objective: module whose `units` share no parameter, and whose `module_work` is the work that reads the
             parameters of a unit without going through its forward.
         overlaps_exchange: whether units are gathered and reduced beside the work of others; else the
             objective is the only one, gathered before its forward and reduced behind its backward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
-    units, regions = (objective.units(), objective.regions()) if overlaps_exchange else ([], [])
+    units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
     for unit in [*units, objective]:
         fully_shard(unit, mesh=mesh, reshard_after_forward=False)
-    for region in regions:
-        region.function = _between_hooks(region.module, region.function)
+    for work in works:
+        work.function = _between_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective
 

@@ -152,7 +152,7 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
     torch.manual_seed(world.rank)
     objective = build_objective(options)
     if options.backend:
-        (objective.compile_blocks if options.padded else objective.compile_regions)(options.backend)
+        (objective.compile_blocks if options.padded else objective.compile_parts)(options.backend)
     module = world.prepare(objective, overlaps_exchange=not options.behind)
     config = from_dict({"optimizer": {"lr": 0.01, "eps": 1e-3}, "trainer": {"gradient_clipping": 0.5}})
     optimizer = build_optimizer(config.optimizer, objective.model)

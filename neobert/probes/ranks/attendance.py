@@ -1,4 +1,4 @@
-"""Who is there: every rank signs in a store, and whoever has not within a time is absent, by name."""
+"""Attendance of ranks: each rank signs in a store, and those that have not in time are named as absent."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ COLLECTIVE_LIMIT = timedelta(seconds=40)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where this rank says how far it came and what it found.
+    """Report of this rank: the stages that it reached and its results.
 
     Attributes:
         reached_s: the stages, and when each began on the monotonic clock.

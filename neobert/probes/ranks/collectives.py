@@ -94,7 +94,7 @@ def _wait(device: torch.device) -> None:
 
 
 def has_peer_access(world_size: int) -> bool | None:
-    """Whether every device of this node reads the memory of every other; None off CUDA."""
+    """Return whether every device of this node reads the memory of every other; None without CUDA."""
     if not torch.cuda.is_available():
         return None
     pairs = ((one, other) for one in range(world_size) for other in range(world_size) if one != other)

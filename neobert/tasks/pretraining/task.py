@@ -24,7 +24,7 @@ from neobert.export.folder import read_tokenizer_files
 from neobert.families.build import build_masked_lm
 from neobert.families.table import initial_weights, requested_rows, shape_of
 from neobert.objectives import Objective, check_labels
-from neobert.objectives.capacity import most_targets
+from neobert.objectives.target_rows import most_targets
 from neobert.parallel import World
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.training.loop.task import Task

@@ -1,4 +1,4 @@
-"""Room for the targets of a packed microbatch: a number that never changes, so that nothing recompiles."""
+"""Static number of decoder rows for the targets of a packed microbatch, so that nothing recompiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that stands by itself in a step: among several ranks its gradients travel while more is computed."""
+"""Parts of a step whose gradients are exchanged between ranks while the rest of the backward pass runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import nn
 
 
 @dataclass(slots=True)
-class Region:
-    """Work that reads the parameters of one module, whose own forward it does not go through.
+class ModuleWork:
+    """Work with the parameters of one module that does not call the forward of that module.
 
     Attributes:
-        module: what is gathered before the work and reduced after its backward.
-        function: the work; compiling and sharding put another in its place.
+        module: its parameters are gathered before the work and its gradients reduced after the backward pass.
+        function: the work; compiling and sharding replace it.
     """
 
     module: nn.Module
