@@ -92,7 +92,10 @@ class OverfitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
-    """Initial loss of a new model, and its overfitting trial. `initial_loss` is None if it is not finite."""
+    """Initial loss of a new model, and its overfitting trial. `initial_loss` is None if it is not finite.
+
+    `vocab_size` is the number of classes of a target, 1 for a score.
+    """
 
     vocab_size: int
     initial_loss: float | None

@@ -124,6 +124,7 @@ class PreparedFacts:
         masked_share: share of the maskable tokens that are masked.
         special_targets, padding_targets: tokens that are masked, but must not be.
         wrong_labels: masked tokens whose label is not the token of the text.
+        labels, eval_labels: number of labelled texts of each class; empty for tasks without classes.
     """
 
     folder: str
@@ -150,6 +151,8 @@ class PreparedFacts:
     special_targets: int
     padding_targets: int
     wrong_labels: int
+    labels: dict[str, int] = field(default_factory=dict)
+    eval_labels: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

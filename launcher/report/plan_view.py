@@ -12,6 +12,7 @@ from launcher.terminal.table import columns
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
 from neobert.printable import printable
+from neobert.tasks import metrics_of
 from profiles.registry import ResolvedRun
 
 Row = tuple[str, str, str]
@@ -46,7 +47,8 @@ def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
 
 
 def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
-    yield _row("task", plan.task.value, plan.task)
+    metrics = ", ".join(metric.label for metric in metrics_of(run.config))
+    yield _row("task", f"{plan.task.value}: {metrics}", plan.task)
     size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters
     yield _row("model", f"{size}, {show_count(parameters.value)} parameters", parameters)
     tokenizer = plan.assumptions.tokenizer

@@ -32,7 +32,8 @@ from neobert.errors import (
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.location import CHECKPOINTS, HALT, MANIFEST
+from neobert.runfiles.location import CHECKPOINTS, HALT, MANIFEST, RESOLVED
+from neobert.tasks import TASKS
 
 TAIL_BYTES = 8192
 MODELING_CODE = "modeling_neobert.py"
@@ -224,9 +225,15 @@ def _is_rejected_resume(error: ProjectError | None) -> bool:
 def _next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     if exit_code == EXIT_OK and checkpoint:
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
-        return f"AutoModelForMaskedLM.from_pretrained({str(checkpoint)!r}{trust})"
+        return f"{_auto_class(folder)}.from_pretrained({str(checkpoint)!r}{trust})"
     again = resume_command(has_checkpoint=checkpoint is not None)
     return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
+
+
+def _auto_class(folder: Path) -> str:
+    """Return the class of transformers that loads the checkpoints of a run."""
+    spec = TASKS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
+    return "AutoModel" if spec is None else spec.auto_class
 
 
 def resume_command(*, has_checkpoint: bool) -> str:

@@ -37,8 +37,11 @@ class LoadReport:
     dtypes: tuple[str, ...]
 
 
-def load_weights(model: PreTrainedModel, path: Path) -> LoadReport:
+def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> LoadReport:
     """Load a safetensors file, or a folder that holds one, in place and strictly.
+
+    With `may_lack`, weights whose names begin so keep their initial values where the file lacks them, or has
+    them in another shape, and the decoder of a language model is left out: an encoder goes to another task.
 
     Raises `ProjectError` where anything is missing, unexpected, of another shape, or tied in one and not in
     the other. The model is untouched then.
@@ -49,8 +52,15 @@ def load_weights(model: PreTrainedModel, path: Path) -> LoadReport:
         state = join_gates(state)
         if model.config.tie_word_embeddings:
             state = _without_tied_copy(state, path)
-    _check_fit(state, model, path)
     own = model.state_dict()
+    if may_lack:
+        state = {
+            name: tensor
+            for name, tensor in state.items()
+            if not (name.startswith("decoder.") and name not in own)
+            and not (name.startswith(may_lack) and name in own and own[name].shape != tensor.shape)
+        }
+    _check_fit(state, model, path, may_lack)
     model.load_state_dict({name: part_like(each, own[name]) for name, each in state.items()}, strict=False)
     return LoadReport(
         path=str(path),
@@ -119,10 +129,11 @@ def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
     return {name: tensor for name, tensor in state.items() if name != DECODER}
 
 
-def _check_fit(state: StateDict, model: PreTrainedModel, path: Path) -> None:
+def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: tuple[str, ...]) -> None:
     """Raise unless the state dict holds exactly the model's tensors, in their shapes."""
     wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(model).items()}
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
+    missing = {name for name in missing if not name.startswith(may_lack or "\0")}
     reshaped = [
         f"{name} {tuple(state[name].shape)}, wanted {wanted[name]}"
         for name in sorted(wanted.keys() & state.keys())

@@ -328,8 +328,8 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
             output_attentions=output_attentions,
             return_dict=True,
         )
-        pooled = self.dropout(pool(encoded.last_hidden_state, attention_mask, self.config.pooling))
-        logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
+        pooled = pool(encoded.last_hidden_state, attention_mask, self.config.pooling)
+        logits = self.classify(pooled)
         if labels is not None and self.config.problem_type is None:
             self.config.problem_type = _problem_of(labels, self.num_labels)
         loss = None
@@ -341,6 +341,10 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Score pooled vectors [N, D]: logits [N, num_labels]."""
+        return self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(pooled)))))
 
 
 def _problem_of(labels: Tensor, num_labels: int) -> str:

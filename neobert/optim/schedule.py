@@ -5,13 +5,16 @@ from __future__ import annotations
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from neobert.config.schema import RunConfig
+from neobert.config.schema import SchedulerConfig
 from neobert.plan.schedule import learning_rate_at, schedule_of
 
 
-def build_scheduler(optimizer: Optimizer, config: RunConfig) -> LambdaLR:
-    """Build the schedule. It is stepped once an optimizer step, whatever the accumulation or the ranks."""
-    schedule = schedule_of(config.scheduler, config.trainer.max_steps)
+def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: int) -> LambdaLR:
+    """Build the schedule of a run of `max_steps`.
+
+    It is stepped once per optimizer step, whatever the accumulation or the ranks.
+    """
+    schedule = schedule_of(config, max_steps)
     return LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, schedule))
 
 

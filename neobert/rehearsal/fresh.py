@@ -101,10 +101,9 @@ class Fresh:
         self.say("comparing accumulated gradients")
         self.seen["accumulation"] = accumulation_error(trainer)
         self.say("overfitting one batch")
-        vocab_size = trainer.task.model.config.vocab_size
-        losses = overfit(trainer)
+        losses, num_classes = overfit(trainer), trainer.task.num_classes
         initial = self.seen["trace"][0]["loss"]
-        self.seen["learning"] = {"vocab_size": vocab_size, "initial_loss": initial, "overfit": losses}
+        self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
         self.seen |= self._self_portrait(trainer)
         self.finish(trainer, self.seen)
 

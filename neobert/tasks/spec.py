@@ -68,6 +68,7 @@ class TaskSpec:
         summary: one line for people.
         module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
         examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
+        auto_class: the class of transformers that loads its checkpoints.
         metrics: what an evaluation may report; `reports` says which of them a config gets.
         tokenizer_roles: special tokens that the tokenizer must have.
         head: size and work of the head, given the config and the shape of the model.
@@ -81,6 +82,7 @@ class TaskSpec:
     summary: str
     module: str
     examples: str
+    auto_class: str
     metrics: tuple[Metric, ...]
     tokenizer_roles: tuple[Role, ...]
     head: Callable[[RunConfig, ModelShape], Head]

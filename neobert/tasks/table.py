@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from neobert.config.keys import sections
 from neobert.config.schema import RunConfig
+from neobert.tasks.classification.spec import CLASSIFICATION
 from neobert.tasks.pretraining.spec import PRETRAINING
 from neobert.tasks.spec import Metric, TaskSpec
 
-TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in (PRETRAINING,)}
+TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in (PRETRAINING, CLASSIFICATION)}
 
 
 def spec_of(config: RunConfig) -> TaskSpec:

@@ -90,7 +90,7 @@ def test_a_long_document_is_tokenised_in_pieces_and_no_token_changes(bundle, kin
     @given(st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from(SPACES)), max_size=200))
     def check(pairs: list[tuple[str, str]]) -> None:
         text = "".join(part + space for part, space in pairs)
-        ids = [list(each) for each in cut._ids([text, "", "ba"])]
+        ids = [list(each) for each in cut.token_ids([text, "", "ba"])]
         assert ids == [backend.encode(each, add_special_tokens=False).ids for each in (text, "", "ba")]
         num_pieces.append(sum(1 for _ in cut._marked_pieces(text)))
 
@@ -103,7 +103,7 @@ def test_a_long_document_is_tokenised_in_pieces_and_no_token_changes(bundle, kin
 def test_a_document_without_white_space_is_tokenised_in_pieces_too(bundle, letter, monkeypatch):
     monkeypatch.setattr(long_texts, "PIECE_CHARACTERS", 1 << 8)
     monkeypatch.setattr(long_texts, "MAX_PIECE_CHARACTERS", 1 << 12)
-    (ids,) = encoder(bundle)._ids([letter * 10_000])
+    (ids,) = encoder(bundle).token_ids([letter * 10_000])
     assert len(ids) == {"\u4f60": 10_000, "x": 3, "\0": 0}[letter]
 
 

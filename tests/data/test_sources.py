@@ -275,7 +275,9 @@ def test_the_documentation_of_python_is_read_without_running_it():
 
 def test_a_python_without_topics_says_so(monkeypatch):
     monkeypatch.setattr(python_docs, "find_spec", lambda name: None)
-    monkeypatch.setattr(python_docs, "_docstrings", lambda root: iter(["only", "docstrings"]))
+    monkeypatch.setattr(
+        python_docs, "_docstrings", lambda root: iter([("only", "class"), ("docstrings", "module")])
+    )
     assert sorted(python_docs.python_docs()) == ["docstrings", "only"]
     assert "no pydoc_data" in open_corpus(DatasetConfig(name=python_docs.NAME)).label
     monkeypatch.setattr(python_docs, "_docstrings", lambda root: iter(()))
@@ -290,4 +292,10 @@ def test_sources_that_do_not_parse_are_left_out(tmp_path):
     (tmp_path / "half.py").write_text('"""Half \\ud800."""\n', encoding="utf-8")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "test_x.py").write_text('"""Test."""\n', encoding="utf-8")
-    assert list(python_docs._docstrings(tmp_path)) == ["An \\d escape.", "Good.", "A.", "Half ?.", "Café."]
+    assert [text for text, _ in python_docs._docstrings(tmp_path)] == [
+        "An \\d escape.",
+        "Good.",
+        "A.",
+        "Half ?.",
+        "Café.",
+    ]

@@ -12,7 +12,7 @@ from profiles.inherit import SHIPPED
 from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
 PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
-SMOKE = ["cpu-demo", "gpu-smoke", "l40s-dev"]
+SMOKE = ["cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev"]
 NAMES = sorted([*PRODUCTION, *SMOKE])
 
 

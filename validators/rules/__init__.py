@@ -38,4 +38,5 @@ from validators.rules import (  # noqa: F401
     sch_counted,
     sch_resumed,
     tel,
+    tsk,
 )

@@ -16,7 +16,7 @@ COMPUTE_OPTIMAL_TOKENS = 20
 LEAST_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
 
 
-@rule("BUD001", "budget-out-of-band", severity=Severity.FAIL, level=Level.STATIC)
+@rule("BUD001", "budget-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)
 def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that exceeds its time limit, or trains on too few tokens for its size.
 

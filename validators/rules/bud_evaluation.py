@@ -22,6 +22,7 @@ FEWEST_TARGETS = 1000
     severity=Severity.FAIL,
     level=Level.STATIC,
     production_only=True,
+    tasks=("pretrain",),
 )
 def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An evaluation that takes too much of the run's time, or is too small to be meaningful.

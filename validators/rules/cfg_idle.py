@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from neobert.config import RunConfig
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
+from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.dat_prepared import BUILTIN
+
+DEFAULTS = RunConfig()
 
 
 @rule("CFG013", "idle-key", severity=Severity.WARN, level=Level.STATIC)
@@ -22,7 +26,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in
     `model.attn_backend` without packing, `trainer.gradient_checkpointing_every_n` without recomputation,
     `trainer.greater_is_better` without `trainer.metric_for_best_model`, `dataset.revision` if the data does
-    not come from the Hub, and `dataset.validation_split` if `dataset.eval_samples` is set.
+    not come from the Hub, `dataset.validation_split` if `dataset.eval_samples` is set, and keys that the
+    task does not read.
 
     ## Why is this bad?
     The author of the key believes that it works, and interprets the results that way.
@@ -43,6 +48,10 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     for path, reason, fix in _ineffective(run.config):
         yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")
+    for path, reason in spec_of(run.config).unread.items():
+        if run.origin(path).kind != "default" and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
+            message = f"{path} has no effect in task {run.config.task}: {reason}"
+            yield Violation(path, message, f"remove {path}")
 
 
 def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:

@@ -202,7 +202,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset", message, "set dataset.path or dataset.name")
 
 
-@rule("DAT016", "masked-share-out-of-band", severity=Severity.FAIL, level=Level.STATIC)
+@rule("DAT016", "masked-share-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)
 def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A masking rate that leaves almost no text to read, or almost nothing to predict.
 

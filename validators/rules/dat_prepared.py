@@ -280,7 +280,14 @@ def _lengths(prepared: PreparedFacts) -> str:
     return "the data holds no documents"
 
 
-@rule("NUM006", "wrong-targets", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
+@rule(
+    "NUM006",
+    "wrong-targets",
+    tasks=("pretrain",),
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection",),
+)
 def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Masked tokens that are too many or too few, are padding or special tokens, or have wrong labels.
 

@@ -27,10 +27,10 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A new model with an implausible initial loss, or one that cannot overfit a single batch.
 
     ## What it does
-    Compares the loss of the first step with ln(vocabulary), within 15 %, unless the run starts from
-    pretrained weights; then trains ten steps on one microbatch at the peak rate, and requires that its loss
-    falls by 2 %. Fails if the first or last loss is not finite, and if the run stops itself because of a
-    non-finite loss or a loss spike (`guard.loss_spike_factor`).
+    Compares the loss of the first step with ln(vocabulary), for a classification ln(classes), within 15 %,
+    unless the run starts from pretrained weights; then trains ten steps on one microbatch at the peak rate,
+    and requires that its loss falls by 2 %. Fails if the first or last loss is not finite, and if the run
+    stops itself because of a non-finite loss or a loss spike (`guard.loss_spike_factor`).
 
     ## Why is this bad?
     An initial loss far below ln(vocabulary) means that targets leak into the input; far above it, that the
@@ -52,7 +52,7 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         return
     learning = measured(rehearsal_of(facts).learning, facts, "the loss")
     uniform = log(learning.vocab_size)
-    is_fresh = initial_weights(run.config) is None
+    is_fresh = initial_weights(run.config) is None and learning.vocab_size > 1  # a score has no uniform loss
     if learning.initial_loss is None or (
         is_fresh and abs(learning.initial_loss / uniform - 1) > INITIAL_LOSS_SHARE
     ):

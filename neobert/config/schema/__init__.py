@@ -36,6 +36,7 @@ from neobert.config.schema.operation import (
     WandbConfig,
     WatchdogConfig,
 )
+from neobert.config.schema.tasks import ClassificationConfig
 from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
 from neobert.trackers.table import NAMES as TRACKER_NAMES
 
@@ -48,6 +49,7 @@ __all__ = [
     "EFFECTS",
     "PER_KEY",
     "STRICT",
+    "ClassificationConfig",
     "DataCollatorConfig",
     "DatasetConfig",
     "DistributedConfig",
@@ -80,7 +82,7 @@ class RunConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
-    task: Literal["pretrain"] = key("pretrain", "What is trained.", affects="model")
+    task: Literal["pretrain", "classification"] = key("pretrain", "What is trained.", affects="model")
     seed: NonNegativeInt = key(0, "Seed of weights, order, masks.", affects="data")
     variables: dict[str, Any] = field(
         default_factory=dict, metadata=metadata_of("Values named once, used as $variables.name.", "reporting")
@@ -89,6 +91,9 @@ class RunConfig:
     tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
     dataset: DatasetConfig = section(DatasetConfig, "The text.", affects="data")
     datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")
+    classification: ClassificationConfig = section(
+        ClassificationConfig, "Task classification: labels and head.", affects=PER_KEY
+    )
     optimizer: OptimizerConfig = section(OptimizerConfig, "The update rule.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "The loop.", affects=PER_KEY)

@@ -104,6 +104,11 @@ class TrainerConfig:
         affects="start",
     )
     max_steps: PositiveInt = key(1000, "Optimizer steps.", affects="numerics")
+    max_epochs: PositiveFloat | None = key(
+        None,
+        "Passes over the training data that end the run before max_steps; null: max_steps alone.",
+        affects="numerics",
+    )
     per_device_train_batch_size: PositiveInt = key(
         16,
         "Rows of max_length per microbatch and device; packed, their tokens form one flat run.",
@@ -150,14 +155,21 @@ class TrainerConfig:
     async_save: bool = key(
         True, "Write checkpoints beside training; false: training waits for each.", affects="machine"
     )
-    metric_for_best_model: Literal["eval/loss", "eval/accuracy"] | None = key(
+    early_stopping_patience: PositiveInt | None = key(
+        None,
+        "Evaluations without a better metric_for_best_model after which the run ends; null: none end it.",
+        affects="numerics",
+    )
+    metric_for_best_model: (
+        Literal["eval/loss", "eval/accuracy", "eval/f1", "eval/mcc", "eval/pearson", "eval/spearman"] | None
+    ) = key(
         None,
         "Evaluation by which the best checkpoint is kept and linked as checkpoints/best; null: none is.",
         affects="cadence",
     )
     greater_is_better: bool | None = key(
         None,
-        "Whether more of metric_for_best_model is better; null: of eval/accuracy it is.",
+        "Whether more of metric_for_best_model is better; null: of all but eval/loss it is.",
         affects="cadence",
     )
     eval_steps: NonNegativeInt = key(

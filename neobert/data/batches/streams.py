@@ -35,6 +35,7 @@ from neobert.data.batches.windows import (
 from neobert.data.examples import examples_of
 from neobert.data.sources.retries import PatientReader
 from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
@@ -176,6 +177,20 @@ class TrainStream(_Stream):
             text.reader if isinstance(text, DocumentStream) else None,
             on_sign,
         )
+
+
+def count_microbatches(text: TokenStore | DocumentStream, config: RunConfig) -> int | None:
+    """Count the microbatches of the first epoch, over all ranks; None for a stream."""
+    if isinstance(text, DocumentStream):
+        return None
+    cursor: Cursor | None = Cursor()
+    assert cursor is not None
+    source = PreparedWindows(text, training_shape(config, text, cursor.packer).value, config.seed)
+    count = 0
+    while cursor is not None and cursor.epoch == 0:
+        window = source.load(cursor)
+        count, cursor = count + len(window), window.after
+    return count
 
 
 class EvalStream:

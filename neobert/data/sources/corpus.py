@@ -18,7 +18,7 @@ from neobert.data.sources.hub_datasets import hub_splits, is_saved_dataset, save
 from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
 from neobert.data.sources.retries import PatientReader
-from neobert.data.sources.rows import TEXT, Field, RowFormat, check_plain_text
+from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
 from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
 
@@ -124,12 +124,17 @@ def _builtin(name: str, rows: RowFormat) -> TextSource:
         raise ProjectError(
             "DAT001", f"there is no corpus {name!r}", f"use {python_docs.NAME}", "dataset.name"
         )
-    check_plain_text(name, rows)
+    columns = rows.columns(python_docs.COLUMNS, name)
     documents = lru_cache(python_docs.python_docs)
     label = python_docs.python_docs_label()
+
+    def fetch(start: int, stop: int) -> list[Row]:
+        named = (dict(zip(python_docs.COLUMNS, each, strict=True)) for each in documents()[start:stop])
+        return [rows.row(values, columns, name) for values in named]
+
     return IndexedSource(
         label,
-        lambda start, stop: [{TEXT: text} for text in documents()[start:stop]],
+        fetch,
         lambda: len(documents()),
         lambda: [label, python_docs.interpreter_build()],
         rows,

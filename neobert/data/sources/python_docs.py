@@ -14,13 +14,21 @@ import warnings
 from collections.abc import Iterator
 from hashlib import sha256
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from neobert.errors import ProjectError
 
 NAME = "builtin:python-docs"
 _LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test", "pydoc_data"}
+_KINDS: dict[type, str] = {
+    ast.Module: "module",
+    ast.ClassDef: "class",
+    ast.FunctionDef: "function",
+    ast.AsyncFunctionDef: "function",
+}
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+COLUMNS = ("text", "kind")
 
 
 def python_docs_label() -> str:
@@ -39,13 +47,16 @@ def interpreter_build() -> str:
     return f"{sys.version} {sysconfig.get_path('stdlib')}"
 
 
-def python_docs() -> list[str]:
-    """Collect the documents, no document twice, in the order of their hashes: any slice is a fair sample.
+def python_docs() -> list[tuple[str, str]]:
+    """Collect the documents, each with its kind: topic, module, class or function.
 
+    No document occurs twice, and they are in the order of their hashes: any slice is a fair sample.
     Raises DAT001 where the interpreter has neither topics nor sources.
     """
-    collected = {*_topics(), *_docstrings(Path(sysconfig.get_path("stdlib")))}
-    documents = sorted(collected, key=lambda text: sha256(text.encode()).digest())
+    collected: dict[str, str] = {}
+    for text, kind in chain(_topics(), _docstrings(Path(sysconfig.get_path("stdlib")))):
+        collected.setdefault(text, kind)
+    documents = sorted(collected.items(), key=lambda document: sha256(document[0].encode()).digest())
     if not documents:
         raise ProjectError(
             "DAT001",
@@ -60,21 +71,21 @@ def _has_topics() -> bool:
     return find_spec("pydoc_data") is not None and find_spec("pydoc_data.topics") is not None
 
 
-def _topics() -> list[str]:
+def _topics() -> list[tuple[str, str]]:
     if not _has_topics():
         return []
     from pydoc_data.topics import topics
 
-    return [topics[name].strip() for name in sorted(topics)]
+    return [(topics[name].strip(), "topic") for name in sorted(topics)]
 
 
-def _docstrings(root: Path) -> Iterator[str]:
+def _docstrings(root: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(root.rglob("*.py")):
         if not _LEFT_OUT.intersection(path.relative_to(root).parts):
             yield from _docstrings_of(path)
 
 
-def _docstrings_of(path: Path) -> Iterator[str]:
+def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -83,4 +94,5 @@ def _docstrings_of(path: Path) -> Iterator[str]:
         return  # templates and sources kept broken on purpose
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
-            yield text.strip().encode("utf-8", "replace").decode()  # an escape may spell half a character
+            # An escape may spell half a character.
+            yield text.strip().encode("utf-8", "replace").decode(), _KINDS[type(node)]

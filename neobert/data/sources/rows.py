@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +21,19 @@ class Field:
         name: its key in the row.
         setting: config key that names the column.
         column: the column to read; None: the only one of `candidates`.
-        is_text: text is hashed to tell one example from another; null counts as an empty one.
+        read: turns a cell and its place into the value; None for a text, where null counts as empty.
     """
 
     name: str
     setting: str
     column: str | None
     candidates: tuple[str, ...] = ()
-    is_text: bool = True
+    read: Callable[[object, str], Any] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text, which tells one example from another."""
+        return self.read is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,16 @@ class RowFormat:
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
         """Pick the fields out of the values of a table's row. Raises DAT011 for a text that is none."""
-        return {
-            field.name: text_of(values[columns[field.name]], columns[field.name], place, field.setting)
-            if field.is_text
-            else values[columns[field.name]]
-            for field in self.fields
-        }
+        row: dict[str, Any] = {}
+        for field in self.fields:
+            column = columns[field.name]
+            value = values[column]
+            row[field.name] = (
+                text_of(value, column, place, field.setting)
+                if field.read is None
+                else field.read(value, place)
+            )
+        return row
 
     def key(self, row: Row) -> str:
         """Return what tells one example from another: its texts, without its labels."""

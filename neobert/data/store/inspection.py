@@ -24,6 +24,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.streams import Microbatch, TrainStream
 from neobert.data.batches.targets import IGNORED
 from neobert.data.entry_point import read_config
+from neobert.data.examples import examples_of
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.store.token_store import TokenStore, read_manifest
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -57,7 +58,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     # Beyond the vocabulary no microbatch can be built; that is then what there is to say.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
     masks = MaskCount(prepared.tokenizer, store)
-    for microbatch in shares.alone:
+    are_tokens_labelled = examples_of(config).target_rule(prepared.tokenizer).labels_tokens
+    for microbatch in shares.alone if are_tokens_labelled else ():
         masks.add(microbatch)
     return {
         "folder": str(prepared.folder),
@@ -75,6 +77,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "truncation_share": train["truncation_share"],
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
         "histogram": train["histogram"],
+        "labels": train.get("labels", {}),
+        "eval_labels": prepared.report.get("eval", {}).get("labels", {}),
         **shares.summary(),
         **masks.summary(),
     }

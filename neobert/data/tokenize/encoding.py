@@ -140,7 +140,7 @@ class SegmentEncoder:
         flat = array("I")
         lengths: list[int] = []
         too_long = None
-        for place, ids in enumerate(self._ids(row[TEXT] for row in rows)):
+        for place, ids in enumerate(self.token_ids(row[TEXT] for row in rows)):
             if too_long is None and self.long_documents == "error" and self._length(ids) > self.max_length:
                 too_long = (place, self._length(ids))
             for piece in self._pieces(ids, counts):
@@ -154,7 +154,7 @@ class SegmentEncoder:
         counts.special = int((~self.is_maskable[tokens]).sum()) - NUM_MARKERS * len(lengths) - counts.unknown
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
-    def _ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+    def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
         """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenised at once."""
         pieces = (piece for text in texts for piece in self._marked_pieces(text))
         ids = array("I")

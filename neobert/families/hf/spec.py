@@ -41,6 +41,9 @@ def requested_rows(section: HfModelConfig) -> int | None:
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     """Name what a run asks for that these models cannot do here."""
+    if config.task != "pretrain":
+        problem = f"an encoder of transformers trains task pretrain, not {config.task}"
+        yield Unsupported("task", problem, "set task to pretrain, or model.type to neobert")
     if config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
         problem = "models of transformers attend across packed documents"

@@ -29,6 +29,7 @@ PRETRAINING = TaskSpec(
     summary="masked-language-model pretraining",
     module="neobert.tasks.pretraining.task",
     examples="neobert.tasks.pretraining.examples",
+    auto_class="AutoModelForMaskedLM",
     metrics=METRICS,
     tokenizer_roles=("cls", "sep", "mask", "pad"),
     head=masked_lm_head,

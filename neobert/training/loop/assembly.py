@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,15 +89,17 @@ def build_trainer(
         refuse_other_data(start.folder, start.state, task.identity)
     module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
     optimizer = build_optimizer(config.optimizer, task.model)
+    max_steps = count_steps(config, task, world)
     progress = _progress(start, run_dir, world.device)
     trainer = Trainer(
         config=config,
+        max_steps=max_steps,
         run_dir=run_dir,
         world=world,
         task=task,
         module=module,
         optimizer=optimizer,
-        scheduler=build_scheduler(optimizer, config),
+        scheduler=build_scheduler(optimizer, config.scheduler, max_steps),
         batches=task.batches(progress.cursor),
         state=TrainState(progress=progress),
         signals=signals,
@@ -113,6 +116,23 @@ def build_trainer(
     if start is not None:
         restore(trainer, start.folder, start.state)
     return trainer
+
+
+def count_steps(config: RunConfig, task: Task, world: World) -> int:
+    """Return the optimizer steps of the run: `max_steps`, or `max_epochs` where these are fewer."""
+    most, epochs = config.trainer.max_steps, config.trainer.max_epochs
+    microbatches = None if epochs is None else task.microbatches_per_epoch()
+    if epochs is None or microbatches is None:
+        return most
+    per_step = config.trainer.gradient_accumulation_steps * world.size
+    steps = math.ceil(epochs * microbatches / per_step)
+    if steps > most:
+        log.warning(
+            "trainer.max_steps %d ends the run before trainer.max_epochs %g (%d steps)", most, epochs, steps
+        )
+    else:
+        log.info("%g epochs of %d microbatches: %d steps", epochs, microbatches, steps)
+    return max(1, min(steps, most))
 
 
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:

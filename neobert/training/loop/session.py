@@ -33,6 +33,7 @@ from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.guards.degradation import DegradationWatch
 from neobert.training.guards.directory_watch import DirectoryWatch, watching
+from neobert.training.guards.early_stopping import EarlyStopping, early_stopping_of
 from neobert.training.guards.health import HealthWatch
 from neobert.training.guards.plateau import PlateauWatch
 from neobert.training.guards.recompiles import CompilationWatch
@@ -272,11 +273,21 @@ def build_hooks(
         Hook(name="logging", act=line, stage=Stage.RECORD, every=1, at_start=True),
         logged(act=PlateauWatch(every.logging_steps), stage=Stage.REACT),
         logged(act=HealthWatch(), stage=Stage.REACT),
+        *(Hook(name="evaluation", act=each, stage=Stage.REACT, every=1) for each in early_stopping(trainer)),
         Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
         logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),
         logged(act=degradation.enforce, stage=Stage.LAST, at_end=False),
     ]
+
+
+def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
+    """Return early stopping as the trimmed history left it; a run that had stopped ends here again."""
+    stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir))
+    if stopping is None:
+        return []
+    stopping.end(trainer)
+    return [stopping]
 
 
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:

@@ -84,6 +84,8 @@ class Task:
         tokenizer_files: the tokenizer's files by name, which every checkpoint keeps; None for none.
         identity: digests that a resumed run must share, by name.
         attention_kernel: kernel that was resolved for this device.
+        microbatches_per_epoch: counts the microbatches of an epoch, over all ranks; None for a stream.
+        num_classes: choices that a target has; 1 where it is a number.
         targets_per_token: share of tokens expected to be targets: a long text without any is refused.
         step: forward and backward of a step's microbatches; returns the loss of all ranks, summed over their
             targets. None: `loop.accumulate`, one microbatch after the other.
@@ -101,9 +103,11 @@ class Task:
     describe: Callable[[Any], dict[str, Any]]
     flops: Callable[[Any], int]
     epoch: Callable[[Progress], float]
+    microbatches_per_epoch: Callable[[], int | None]
     tokenizer_files: Mapping[str, bytes] | None
     identity: Mapping[str, str]
     attention_kernel: str
+    num_classes: int
     targets_per_token: float
     step: Step | None = None
     read_retries: Callable[[], int | None] = lambda: None

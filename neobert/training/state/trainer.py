@@ -27,12 +27,14 @@ class Trainer:
     """A run: `state` is what its steps change, all else serves them.
 
     Attributes:
+        max_steps: optimizer steps of the whole run; early stopping lowers it.
         module: the task's objective as returned by `World.prepare`.
         batches: microbatches of this rank, from the cursor on.
         pulse: marks of the phase that this process is in, which the heartbeat repeats.
     """
 
     config: RunConfig
+    max_steps: int
     run_dir: Path
     state: TrainState
     world: World
@@ -51,11 +53,6 @@ class Trainer:
     def progress(self) -> Progress:
         """Return the part of the state that a checkpoint holds."""
         return self.state.progress
-
-    @property
-    def max_steps(self) -> int:
-        """Return the optimizer steps of the whole run."""
-        return self.config.trainer.max_steps
 
     @property
     def checkpoints(self) -> Path:

@@ -1,0 +1,185 @@
+"""Labelled texts and pairs: rows, their tokens and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.batches.targets import Segments, Targets
+from neobert.data.examples import Examples
+from neobert.data.sources.columns import CANDIDATES, TEXT_SETTING
+from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
+from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+from neobert.tasks.classification.labels import ClassLabel, Score
+from neobert.tasks.classification.spec import is_regression, num_labels
+
+PAIR, LABEL = "pair", "label"
+LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
+TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """A row is a text or a pair of texts with its label, and becomes one segment."""
+
+    config: RunConfig
+
+    @property
+    def rows(self) -> RowFormat:
+        """The text, the second text where there are pairs, and the label."""
+        dataset, section = self.config.dataset, self.config.classification
+        fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
+        if section.pair_column is not None:
+            fields.append(Field(PAIR, PAIR_SETTING, section.pair_column))
+        read = (
+            Score(LABEL_SETTING)
+            if is_regression(self.config)
+            else ClassLabel(LABEL_SETTING, num_labels(self.config), section.label_names or ())
+        )
+        fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=read))
+        return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes)
+
+    @property
+    def label(self) -> Column:
+        """The side column that keeps the labels."""
+        return Column(LABEL, "float32" if is_regression(self.config) else "int64", is_per_token=False)
+
+    def encoder(self, tokenizer: TokenizerBundle) -> LabelledEncoder:
+        """Build the encoder. Raises DAT020 where long texts would be split: a label is one text's."""
+        fate = self.config.dataset.long_documents
+        if fate == "split":
+            raise ProjectError(
+                "DAT020",
+                "dataset.long_documents is split, and a label belongs to a whole text",
+                "set dataset.long_documents to truncate, drop or error",
+                "dataset.long_documents",
+            )
+        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
+        has_pairs = self.config.classification.pair_column is not None
+        return LabelledEncoder(texts, has_pairs, self.label)
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> RowLabels:  # noqa: ARG002  (labels are in the store)
+        """Build the rule that labels segments from the store."""
+        return RowLabels()
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Accept every split: rows were checked when they were read, and rules judge the classes."""
+
+    def identity(self) -> dict[str, Any]:
+        """Describe the task and how labels are read."""
+        section = self.config.classification
+        return self.rows.identity() | {
+            "task": "classification",
+            "problem": section.problem,
+            "labels": list(section.label_names) if section.label_names else num_labels(self.config),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledEncoder:
+    """Turns rows into segments `start text end` or `start text end pair end`, with the label of each."""
+
+    texts: SegmentEncoder
+    has_pairs: bool
+    label: Column
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+        return self.texts.max_length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+        return self.texts.dtype
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The labels."""
+        return (self.label,)
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch. Of a pair that is too long, the longer text loses tokens first."""
+        rows, counts = list(rows), Counts()
+        names = (TEXT, PAIR) if self.has_pairs else (TEXT,)
+        ids = iter(list(each) for each in self.texts.token_ids(row[name] for row in rows for name in names))
+        segments: list[list[int]] = []
+        labels: list[float] = []
+        too_long = None
+        for place, row in enumerate(rows):
+            parts = [next(ids) for _ in names]
+            length = sum(map(len, parts)) + len(parts) + 1
+            if length > self.max_length and self.texts.long_documents == "error":
+                too_long = too_long or (place, length)
+            if (fitted := self._fitted(parts, length, counts)) is not None:
+                segments.append(self._marked(fitted))
+                labels.append(row[LABEL])
+        counts.segments, counts.tokens = len(segments), sum(map(len, segments))
+        tokens = np.fromiter((token for each in segments for token in each), self.dtype, counts.tokens)
+        unknown = self.texts.unknown_id
+        counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
+        values = np.array(labels, dtype=self.label.dtype)
+        if self.label.dtype == "int64":
+            classes, sizes = np.unique(values, return_counts=True)
+            counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
+        lengths = np.array([len(each) for each in segments], np.int64)
+        return Encoded(tokens, lengths, counts, too_long, {LABEL: values})
+
+    def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
+        """Count a row; return its texts cut to the context, or None where it is dropped."""
+        counts.documents += 1
+        counts.histogram[(length - 1).bit_length()] += 1
+        counts.empty += not any(parts)
+        if length <= self.max_length:
+            return parts
+        if self.texts.long_documents != "truncate":
+            counts.dropped += 1
+            counts.tokens_lost += length
+            return None
+        counts.truncated += 1
+        counts.tokens_lost += length - self.max_length
+        return shortened(parts, self.max_length - len(parts) - 1)
+
+    def _marked(self, parts: Sequence[list[int]]) -> list[int]:
+        ids = [self.texts.start_id]
+        for part in parts:
+            ids += [*part, self.texts.end_id]
+        return ids
+
+
+def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
+    """Cut one or two texts to `room` tokens in all, token by token from the end of the longer one."""
+    if len(parts) == 1:
+        return [parts[0][:room]]
+    first, second = parts
+    kept = min(len(first), max(room - len(second), room - room // 2))
+    return [first[:kept], second[: room - kept]]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLabels:
+    """Labels segments with the column of the store."""
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Segments are labelled."""
+        return False
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
+        """Return the tokens as they are, and the label of each segment."""
+        labels: NDArray[Any] = segments.columns[LABEL]
+        native = np.int64 if labels.dtype.kind == "i" else np.float32
+        return Targets(segments.ids, labels.astype(native))
+
+
+def build_examples(config: RunConfig) -> Examples:
+    """Build the examples of a classification run."""
+    return LabelledTexts(config)

@@ -1,0 +1,73 @@
+"""Labels as files spell them: classes by number or by name, and scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from neobert.errors import ProjectError
+
+CODE = "DAT020"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLabel:
+    """Reads a class: its number, or its place among the names."""
+
+    setting: str
+    num_labels: int
+    names: tuple[str, ...]
+
+    def __call__(self, value: object, place: str) -> int:
+        """Return the class. Raises DAT020 for a value that is none."""
+        text = _text_of(value, place, self.setting)
+        if self.names:
+            if text in self.names:
+                return self.names.index(text)
+            hint = "add the name to classification.label_names, or correct the row"
+            raise ProjectError(CODE, f"label {text!r} is none of {', '.join(self.names)}", hint, place)
+        number = _number_of(text)
+        if number is None or number != int(number):
+            hint = f"name the classes in classification.label_names, or another column in {self.setting}"
+            raise ProjectError(CODE, f"label {text!r} is not the number of a class", hint, place)
+        if not 0 <= number < self.num_labels:
+            message = f"label {text} is outside 0 to {self.num_labels - 1}"
+            hint = "raise classification.num_labels, or number the classes from 0"
+            raise ProjectError(CODE, message, hint, place)
+        return int(number)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Reads a finite number."""
+
+    setting: str
+
+    def __call__(self, value: object, place: str) -> float:
+        """Return the score. Raises DAT020 for a value that is no finite number."""
+        text = _text_of(value, place, self.setting)
+        number = _number_of(text)
+        if number is None:
+            hint = f"name a column of numbers in {self.setting}, or set classification.problem to classes"
+            raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, place)
+        return number
+
+
+def _text_of(value: object, place: str, setting: str) -> str:
+    """Spell a value as a table would: 1, 1.0 and "1" are one label."""
+    if value is None or value == "":
+        raise ProjectError(CODE, "the row has no label", f"remove the row, or set {setting}", place)
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, str | int | float):
+        return str(value).strip()
+    message = f"the label is a {type(value).__name__}, not a number or a name"
+    raise ProjectError(CODE, message, f"name a column of labels in {setting}", place)
+
+
+def _number_of(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

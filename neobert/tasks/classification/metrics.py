@@ -1,0 +1,111 @@
+"""Accuracy, F1, MCC and correlations, from the predictions of a whole split."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neobert.parallel import World
+from neobert.tasks.classification.objective import Predictions
+from neobert.training.loop.task import Batch
+
+Floats = NDArray[np.float64]
+Classes = NDArray[np.int64]
+
+
+class PredictionMetrics:
+    """Keeps the loss and every prediction of an evaluation; one prediction is two numbers."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self._kept: list[Floats] = [np.empty((0, 2))]
+        self._is_regression = False
+
+    def add(self, score: Predictions, batch: Batch) -> None:  # noqa: ARG002  (slots without a text are in the labels)
+        """Add a microbatch: the predicted class or score of each labelled text, and its label."""
+        self._is_regression = score.labels.is_floating_point()
+        is_text = ~score.labels.isnan() if self._is_regression else score.labels >= 0
+        predicted = score.logits.squeeze(-1) if self._is_regression else score.logits.argmax(-1)
+        pairs = torch.stack([predicted.double(), score.labels.double()], dim=1)
+        self._kept.append(pairs[is_text].cpu().numpy())
+        self._loss_sum += score.loss_sum
+
+    def values(self, world: World) -> dict[str, float | None]:
+        """Return the metrics over all ranks; all are None without a labelled text."""
+        loss_sum = float(world.add_up(self._loss_sum))
+        gathered = world.gather(np.concatenate(self._kept).tobytes())
+
+        def compute() -> dict[str, float | None]:
+            pairs = np.concatenate([np.frombuffer(each).reshape(-1, 2) for each in gathered])
+            loss = loss_sum / len(pairs) if len(pairs) else None
+            compared = scores_of if self._is_regression else classes_of
+            return {"eval/loss": loss, **compared(pairs[:, 0], pairs[:, 1])}
+
+        return world.on_main(compute)
+
+
+def classes_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
+    """Compare classes: share predicted right, F1 and Matthews correlation."""
+    guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
+    return {
+        "eval/accuracy": float((guessed == true).mean()) if len(true) else None,
+        "eval/f1": f1(guessed, true),
+        "eval/mcc": matthews(guessed, true),
+    }
+
+
+def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
+    """Compare scores: correlation of the values, and of their ranks."""
+    return {
+        "eval/pearson": pearson(predicted, labels),
+        "eval/spearman": pearson(ranks(predicted), ranks(labels)),
+    }
+
+
+def f1(guessed: Classes, true: Classes) -> float | None:
+    """Return F1 of class 1 where the labels are 0 and 1, else the mean over the classes; None without labels.
+
+    A class that is neither predicted nor there counts 0, as in scikit-learn.
+    """
+    if not len(true):
+        return None
+    classes = np.union1d(guessed, true)
+    if classes.max() <= 1:
+        classes = np.array([1])
+    return float(np.mean([_f1_of(guessed == each, true == each) for each in classes]))
+
+
+def _f1_of(guessed: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
+    total = int(guessed.sum() + true.sum())
+    return 2 * int((guessed & true).sum()) / total if total else 0.0
+
+
+def matthews(guessed: Classes, true: Classes) -> float | None:
+    """Return the Matthews correlation of any number of classes (Gorodkin, 2004).
+
+    0 where one class is predicted throughout; None where all labels are the same.
+    """
+    classes = np.union1d(guessed, true)
+    counts = np.array([[(guessed == each).sum(), (true == each).sum()] for each in classes], dtype=float)
+    if not len(true) or len(np.unique(true)) == 1:
+        return None
+    size, right = len(true), float((guessed == true).sum())
+    covariance = right * size - counts[:, 0] @ counts[:, 1]
+    spread = (size**2 - (counts[:, 0] ** 2).sum()) * (size**2 - (counts[:, 1] ** 2).sum())
+    return float(covariance / np.sqrt(spread)) if spread else 0.0
+
+
+def pearson(left: Floats, right: Floats) -> float | None:
+    """Return Pearson's correlation; None below two values, or where one side is constant."""
+    if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
+        return None
+    return float(np.corrcoef(left, right)[0, 1])
+
+
+def ranks(values: Floats) -> Floats:
+    """Rank values from 1; equal ones share the mean of their ranks."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    shared: Floats = (last - (counts - 1) / 2)[inverse]
+    return shared

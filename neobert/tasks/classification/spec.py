@@ -1,0 +1,66 @@
+"""Classification and regression of texts and pairs of texts, without torch."""
+
+from __future__ import annotations
+
+from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
+from neobert.tasks.spec import Head, Metric, TaskSpec
+
+LOSS = Metric("eval/loss", is_higher_better=False)
+OF_CLASSES = (
+    Metric("eval/accuracy", is_higher_better=True, is_share=True),
+    Metric("eval/f1", is_higher_better=True),
+    Metric("eval/mcc", is_higher_better=True),
+)
+OF_SCORES = (Metric("eval/pearson", is_higher_better=True), Metric("eval/spearman", is_higher_better=True))
+NO_MASKS = "no token is masked: texts are labelled"
+
+
+def is_regression(config: RunConfig) -> bool:
+    """Tell whether labels are scores, and not classes."""
+    return config.classification.problem == "regression"
+
+
+def num_labels(config: RunConfig) -> int:
+    """Return the width of the classifier: 1 for scores."""
+    section = config.classification
+    if is_regression(config):
+        return 1
+    return len(section.label_names) if section.label_names else section.num_labels
+
+
+def classifier(config: RunConfig, shape: ModelShape) -> Head:
+    """Return the head: a dense layer and the classifier, once per text."""
+    hidden, labels = shape.hidden_size, num_labels(config)
+    return Head(
+        parameters=hidden * (hidden + 1) + labels * (hidden + 1),
+        weights=hidden * (hidden + labels),
+        width=labels,
+        scored_share=1.0,
+        is_per_document=True,
+    )
+
+
+def reports(config: RunConfig, metric: Metric) -> bool:
+    """Tell whether a run reports a metric: those of scores, or those of classes."""
+    return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
+
+
+CLASSIFICATION = TaskSpec(
+    name="classification",
+    summary="classification or regression of texts and pairs of texts",
+    module="neobert.tasks.classification.task",
+    examples="neobert.tasks.classification.examples",
+    auto_class="AutoModelForSequenceClassification",
+    metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
+    tokenizer_roles=("cls", "sep", "pad"),
+    head=classifier,
+    own_sections=frozenset({"classification"}),
+    unread={
+        "datacollator.mlm_probability": NO_MASKS,
+        "datacollator.mask_all": NO_MASKS,
+        "trainer.masked_logits_only_loss": NO_MASKS,
+        "dataset.min_length": "every labelled text counts, however short",
+    },
+    reports=reports,
+)

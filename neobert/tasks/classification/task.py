@@ -1,0 +1,133 @@
+"""Classification: model, objective, metrics and what its microbatches mean to the loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.store.prepare import PreparedData
+from neobert.errors import ProjectError
+from neobert.export.folder import read_tokenizer_files
+from neobert.export.weights import load_weights
+from neobert.families.neobert.spec import section_of, with_positions
+from neobert.families.table import longest_row, shape_of
+from neobert.model import NeoBERTForSequenceClassification, build_model_config
+from neobert.objectives import StepKernels, resolve_step_kernels
+from neobert.parallel import World
+from neobert.plan.kernels import exchange_overlaps
+from neobert.tasks.classification.metrics import PredictionMetrics
+from neobert.tasks.classification.objective import ClassificationObjective
+from neobert.tasks.classification.spec import is_regression, num_labels
+from neobert.tasks.rank_data import RankData, describe, segment_lengths
+from neobert.tasks.weights import start_from_weights, vocabulary_rows
+from neobert.training.loop.task import Task
+
+log = logging.getLogger(__name__)
+
+
+def build(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    *,
+    is_fresh: bool,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
+    """Put model, objective and data of a classification run together.
+
+    A fresh run takes the encoder of `model.pretrained_checkpoint`, and a head with initial weights unless the
+    checkpoint has one of this shape. Raises `ProjectError` as `start_from_weights` and `vocabulary_rows` do.
+    """
+    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
+    log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
+    model = build_model(config, prepared, kernels)
+    if is_fresh:
+        start_from_weights(config, prepared.tokenizer, partial(load_encoder, model))
+    objective = ClassificationObjective(model)
+    if config.trainer.torch_compile:
+        compile_encoder(objective, config, kernels)
+    data = ClassificationData(config, prepared, world, model.config.vocab_size, on_sign)
+    return Task(
+        model=model,
+        objective=objective,
+        batches=data.batches,
+        evaluation=None if prepared.eval is None else data.evaluation,
+        metrics=partial(PredictionMetrics, world.device),
+        inputs=data.inputs,
+        worst_case=with_every_label,
+        describe=describe,
+        flops=data.flops,
+        epoch=data.epoch,
+        microbatches_per_epoch=data.microbatches_per_epoch,
+        tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
+        identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
+        attention_kernel=kernels.attention,
+        num_classes=model.num_labels,
+        targets_per_token=1 / prepared.train.statistics.mean,
+        overlaps_exchange=exchange_overlaps(kernels.name),
+    )
+
+
+def load_encoder(model: NeoBERTForSequenceClassification, path: Path) -> None:
+    """Load the encoder of a checkpoint, and its head where that has the shape of this one."""
+    report = load_weights(model, path, may_lack=("dense.", "classifier."))
+    log.info("weights: %d tensors of %s", report.num_tensors, report.path)
+
+
+def build_model(
+    config: RunConfig, prepared: PreparedData, kernels: StepKernels
+) -> NeoBERTForSequenceClassification:
+    """Build the encoder with its classifier, with initial weights."""
+    section = config.classification
+    model_config = build_model_config(
+        with_positions(section_of(config), longest_row(config)),
+        vocabulary_rows(config, prepared.tokenizer),
+        prepared.tokenizer.pad_id,
+        kernels.model_attention,
+        kernels.modules,
+    )
+    model_config.pooling, model_config.classifier_dropout = section.pooling, section.dropout
+    model_config.num_labels = num_labels(config)
+    model_config.problem_type = "regression" if is_regression(config) else "single_label_classification"
+    if section.label_names and not is_regression(config):
+        model_config.id2label = dict(enumerate(section.label_names))
+        model_config.label2id = {name: number for number, name in enumerate(section.label_names)}
+    model = NeoBERTForSequenceClassification(model_config)
+    if config.trainer.gradient_checkpointing:
+        model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
+    log.info("model: %s parameters, %d labels", f"{model.num_parameters():,}", model.num_labels)
+    return model
+
+
+def compile_encoder(objective: ClassificationObjective, config: RunConfig, kernels: StepKernels) -> None:
+    """Compile the encoder as one graph. Raises `ProjectError` ATT001 where packed SDPA would stop it."""
+    if config.datacollator.pack_sequences and kernels.attention == "sdpa":
+        raise ProjectError(
+            "ATT001",
+            f"packed sdpa is a loop over texts, and no graph to compile ({kernels.reason})",
+            "set trainer.torch_compile or datacollator.pack_sequences to false",
+            "trainer.torch_compile",
+        )
+    objective.model.model.compile(backend=config.trainer.torch_compile_backend, fullgraph=True)
+
+
+class ClassificationData(RankData):
+    """The microbatches of one rank, and what they mean to the loop."""
+
+    def flops(self, batch: Microbatch) -> int:
+        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
+        shape = shape_of(self.config, self.vocab_size)
+        head = 6 * shape.hidden_size * (shape.hidden_size + num_labels(self.config)) * batch.num_targets
+        return shape.block_flops(segment_lengths(batch).tolist()) + head
+
+
+def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001
+    """Label every segment of a microbatch that is full of text, as one of its own segments is labelled."""
+    size = len(batch.cu_seqlens) - 1 if batch.cu_seqlens is not None else len(batch.input_ids)
+    labels = batch.labels[:1].expand(size).contiguous()
+    return replace(batch, labels=labels, num_targets=size)

@@ -1,0 +1,94 @@
+"""The microbatches of one rank, for tasks whose examples are segments of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.document_stream import DocumentStream
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.streams import EvalStream, TrainStream, count_microbatches
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
+from neobert.parallel import World
+from neobert.training.state.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class RankData:
+    """The microbatches of one rank."""
+
+    config: RunConfig
+    prepared: PreparedData
+    world: World
+    vocab_size: int
+    on_sign: Callable[[], None] = lambda: None
+
+    def batches(self, cursor: Cursor) -> TrainStream:
+        """Yield this rank's training microbatches from a cursor on."""
+        return TrainStream(
+            self.prepared,
+            self.config,
+            self.prepared.tokenizer,
+            rank=self.world.rank,
+            world_size=self.world.size,
+            cursor=cursor,
+            on_sign=self.on_sign,
+        )
+
+    def evaluation(self) -> EvalStream:
+        """Yield this rank's evaluation microbatches."""
+        return EvalStream(
+            self.prepared,
+            self.config,
+            self.prepared.tokenizer,
+            rank=self.world.rank,
+            world_size=self.world.size,
+        )
+
+    def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
+        """Return the objective's arguments."""
+        on_device = batch.to(device)
+        return {
+            "num_targets": batch.num_targets,
+            "labels": on_device.labels,
+            "input_ids": on_device.input_ids,
+            "position_ids": on_device.position_ids,
+            "attention_mask": on_device.attention_mask,
+            "cu_seqlens": on_device.cu_seqlens,
+            "max_seqlen": batch.max_seqlen,
+        }
+
+    def read_retries(self) -> int | None:
+        """Return how often a read of the training stream was retried; None for prepared text."""
+        train = self.prepared.train
+        return train.reader.num_retries if isinstance(train, DocumentStream) else None
+
+    def microbatches_per_epoch(self) -> int | None:
+        """Count the microbatches of the first epoch; None for a stream."""
+        return count_microbatches(self.prepared.train, self.config)
+
+    def epoch(self, progress: Progress) -> float:
+        """Return passes over the training data; a stream's length is not known, so it counts whole ones."""
+        train = self.prepared.train
+        if isinstance(train, TokenStore):
+            return progress.tokens_total / train.num_tokens
+        return float(progress.cursor.epoch)
+
+
+def segment_lengths(batch: Microbatch) -> torch.Tensor:
+    """Return the lengths of the segments of a microbatch, int64 [num_segments]."""
+    if batch.attention_mask is not None:
+        return batch.attention_mask.sum(1)
+    assert batch.cu_seqlens is not None
+    return batch.cu_seqlens[: batch.num_segments + 1].diff().to(torch.int64)
+
+
+def describe(batch: Microbatch) -> dict[str, Any]:
+    """Return what finds a microbatch's samples again."""
+    return {"sample_ids": batch.sample_ids, "next": batch.cursor.to_dict()}

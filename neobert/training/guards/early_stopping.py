@@ -1,0 +1,74 @@
+"""Early stopping: the run ends when its evaluations stop getting better."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from neobert.config.schema import RunConfig
+from neobert.tasks import known_metrics
+from neobert.training.loop.hooks import StepReport
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.jsonl_writer import read_rows
+from neobert.training.telemetry.truncation import METRICS
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class EarlyStopping:
+    """Counts evaluations without a better metric. A hook on all ranks, which reads the step's line.
+
+    Its state follows from metrics.jsonl, which a resume truncates to its step: a resumed run stops at the
+    same step as an uninterrupted one.
+
+    Attributes:
+        sign: 1 if a higher metric is better, else -1.
+        best: the best value so far times sign; from minus infinity.
+        num_worse: evaluations since then.
+    """
+
+    metric: str
+    patience: int
+    sign: int
+    best: float = float("-inf")
+    num_worse: int = 0
+
+    def note(self, value: float | None) -> None:
+        """Take note of an evaluation; one without a value is not better."""
+        judged = float("-inf") if value is None else self.sign * value
+        self.num_worse = 0 if judged > self.best else self.num_worse + 1
+        self.best = max(self.best, judged)
+
+    def __call__(self, trainer: Trainer, report: StepReport) -> None:
+        """Make this step the last one where patience has run out."""
+        if self.metric in report.metrics:
+            self.note(report.metrics[self.metric])
+            self.end(trainer)
+
+    def end(self, trainer: Trainer) -> None:
+        """End the run at the step that it is at, if patience has run out."""
+        step = trainer.progress.step
+        if self.num_worse >= self.patience and step < trainer.max_steps:
+            message = "step %d: %s has not improved in %d evaluations: stopping early"
+            log.info(message, step, self.metric, self.num_worse)
+            trainer.max_steps = step
+
+
+def early_stopping_of(config: RunConfig, run_dir: Path) -> EarlyStopping | None:
+    """Build early stopping from the evaluations in metrics.jsonl; None where the config has none."""
+    settings = config.trainer
+    if settings.early_stopping_patience is None or settings.metric_for_best_model is None:
+        return None
+    is_higher_better = settings.greater_is_better
+    if is_higher_better is None:
+        is_higher_better = known_metrics()[settings.metric_for_best_model].is_higher_better
+    stopping = EarlyStopping(
+        settings.metric_for_best_model, settings.early_stopping_patience, 1 if is_higher_better else -1
+    )
+    path = run_dir / METRICS
+    for row in read_rows(path) if path.exists() else ():
+        if stopping.metric in row:
+            stopping.note(row[stopping.metric])
+    return stopping

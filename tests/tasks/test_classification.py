@@ -1,0 +1,393 @@
+"""Labelled texts: from files with the quirks of real ones to a head that transformers loads."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForSequenceClassification
+
+from neobert.config import ConfigError, from_dict
+from neobert.data.batches.microbatch import Assembler
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.prepare import prepare
+from neobert.data.store.token_store import LengthStatistics, SplitWriter, TokenStore, open_split
+from neobert.data.tokenize.encoding import Column, Counts, Encoded
+from neobert.errors import ProjectError
+from neobert.export.weights import read_weights
+from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
+from neobert.runfiles.checkpoint import folders
+from neobert.tasks import metrics_of, sections_read
+from neobert.tasks.classification.examples import RowLabels, shortened
+from neobert.tasks.classification.labels import ClassLabel, Score
+from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
+from neobert.tasks.classification.objective import ClassificationObjective, summed_loss
+from neobert.training.guards.early_stopping import EarlyStopping
+from neobert.training.loop import steps
+from profiles.registry import resolve_run
+from validators.core import judge
+from validators.planning import plan_run
+
+GOOD, BAD = ("fine", "lovely", "great"), ("awful", "dull", "poor")
+GLUE = os.environ.get("NEOBERT_GLUE")
+
+
+def labelled(count: int, seed: int) -> list[tuple[str, int]]:
+    draw = random.Random(seed)
+    rows = []
+    for _ in range(count):
+        label = draw.randint(0, 1)
+        words = [draw.choice(("the", "film", "is", "a", "very", "story")) for _ in range(draw.randint(2, 12))]
+        words.insert(draw.randint(0, len(words)), draw.choice(GOOD if label else BAD))
+        rows.append((" ".join(words), label))
+    return rows
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory) -> dict[str, object]:
+    """A folder of TSV files as they are published: a byte order mark, lone quotes, no header."""
+    folder, cache = tmp_path_factory.mktemp("reviews"), tmp_path_factory.mktemp("cache")
+    for name, count in (("train", 240), ("dev", 40)):
+        lines = [
+            f'r{number}\t{label}\t"{text}' for number, (text, label) in enumerate(labelled(count, count))
+        ]
+        (folder / f"{name}.tsv").write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode())
+    (folder / "LICENSE.txt").write_text("not data")
+    return {
+        "path": str(folder),
+        "cache_dir": str(cache),
+        "column_names": ["id", "label", "sentence"],
+        "tsv_quotes": False,
+        "long_documents": "truncate",
+        "eval_samples": None,
+        "max_seq_length": 24,
+    }
+
+
+def options(reviews, **more):
+    sections = {"task": "classification", "dataset": dict(reviews), "tokenizer": {"vocab_size": 128}}
+    trainer = {"max_steps": 24, "eval_steps": 6, "save_steps": 6, "metric_for_best_model": "eval/mcc"}
+    return sections | {"trainer": trainer} | more
+
+
+@pytest.mark.parametrize("value", ["1", 1, 1.0, "1.0", True, " 1"])
+def test_a_class_is_its_number_however_it_is_spelled(value):
+    assert ClassLabel("key", 2, ())(value, "here") == 1
+
+
+def test_a_class_by_name_is_its_place():
+    assert ClassLabel("key", 3, ("no", "maybe", "yes"))("yes", "here") == 2
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "problem"),
+    [
+        (ClassLabel("key", 2, ()), 2, "label 2 is outside 0 to 1"),
+        (ClassLabel("key", 2, ()), -1, "outside 0 to 1"),
+        (ClassLabel("key", 2, ()), "pos", "is not the number of a class"),
+        (ClassLabel("key", 2, ()), 0.5, "is not the number of a class"),
+        (ClassLabel("key", 2, ("no", "yes")), "Yes", "is none of no, yes"),
+        (ClassLabel("key", 2, ()), None, "the row has no label"),
+        (Score("key"), "", "the row has no label"),
+        (Score("key"), "nan", "is not a finite number"),
+        (Score("key"), [1], "the label is a list"),
+    ],
+)
+def test_a_label_that_is_none_is_refused_with_its_place(label, value, problem):
+    with pytest.raises(ProjectError, match=problem) as refusal:
+        label(value, "train.tsv:7")
+    assert (refusal.value.code, refusal.value.place) == ("DAT020", "train.tsv:7")
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=2), st.integers(2, 30))
+def test_a_pair_is_cut_from_the_end_of_the_longer_text(lengths, room):
+    parts = [list(range(length)) for length in lengths]
+    if sum(lengths) <= room:
+        return
+    cut = shortened(parts, room)
+    assert sum(map(len, cut)) == room
+    assert all(whole[: len(part)] == part for whole, part in zip(parts, cut, strict=True))
+    if len(cut) == 2:
+        losers = [len(part) for part, whole in zip(cut, parts, strict=True) if len(part) < len(whole)]
+        assert all(size >= max(map(len, cut)) - 1 for size in losers)
+
+
+def test_metrics_are_those_of_the_definitions():
+    guessed, true = np.array([1, 1, 0, 0, 1, 0]), np.array([1, 0, 0, 0, 1, 1])
+    assert f1(guessed, true) == pytest.approx(2 / 3)
+    assert matthews(guessed, true) == pytest.approx((2 * 2 - 1 * 1) / math.sqrt(3 * 3 * 3 * 3))
+    assert matthews(np.zeros(4, int), np.array([0, 1, 0, 1])) == 0
+    assert matthews(np.array([0, 1]), np.array([1, 1])) is None
+    many = np.array([0, 1, 2, 2])
+    assert (f1(many, many), matthews(many, many)) == (1, 1)
+    assert ranks(np.array([3.0, 1.0, 3.0])).tolist() == [2.5, 1.0, 2.5]
+    assert pearson(np.array([1.0, 2, 4]), np.array([-1.0, -2, -4])) == pytest.approx(-1)
+    assert pearson(np.ones(3), np.arange(3.0)) is None
+
+
+def test_early_stopping_starts_from_minus_infinity_in_the_metrics_direction():
+    stopping = EarlyStopping("eval/mcc", 2, 1)
+    for value, worse in ((-0.5, 0), (-0.5, 1), (-0.2, 0), (None, 1), (-0.3, 2)):
+        stopping.note(value)
+        assert stopping.num_worse == worse
+    falling = EarlyStopping("eval/loss", 2, -1)
+    falling.note(2.0)
+    falling.note(1.0)
+    assert (falling.best, falling.num_worse) == (-1.0, 0)
+
+
+# --- packed and padded
+
+LENGTHS = (3, 7, 12, 1, 5)
+
+
+def store() -> TokenStore:
+    lengths = np.array(LENGTHS)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    tokens = np.random.default_rng(0).integers(5, 60, offsets[-1]).astype(np.uint16)
+    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), {"label": np.array([1, 0, 1, 0, 1])})
+
+
+def inputs_of(tokens: TokenStore, *, is_packed: bool):
+    shape = BatchShape(3, 16, 8, is_packed=True) if is_packed else BatchShape(5, 16, 5, is_packed=False)
+    batch = Assembler(shape, RowLabels(), 0, 0, 64).build(tokens, np.arange(5), 0, 0, Cursor())
+    assert batch.num_targets == 5
+    names = ("input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+    return {name: getattr(batch, name) for name in names}, batch.labels
+
+
+def logits_of(model, tokens: TokenStore, *, is_packed: bool):
+    inputs, labels = inputs_of(tokens, is_packed=is_packed)
+    objective = ClassificationObjective(model)
+    logits = objective.logits(inputs)[:5]
+    assert objective(5, labels, **inputs).item() == pytest.approx(summed_loss(logits, labels[:5]).item())
+    return logits
+
+
+def classifier(pooling: str) -> NeoBERTForSequenceClassification:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = NeoBERTConfig(vocab_size=64, attn_backend="sdpa", pooling=pooling, **shape)
+    return NeoBERTForSequenceClassification(config).eval()
+
+
+@pytest.mark.parametrize("pooling", ["avg", "cls", "max"])
+@torch.no_grad()
+def test_packed_texts_have_the_logits_of_padded_ones_and_of_each_alone(pooling):
+    model, tokens = classifier(pooling), store()
+    packed, padded = (logits_of(model, tokens, is_packed=kind) for kind in (True, False))
+    assert torch.allclose(packed, padded, atol=1e-6)
+    other = replace(tokens, tokens=tokens.tokens.copy())
+    other.tokens[3:10] = 7
+    changed = logits_of(model, other, is_packed=True)
+    assert torch.equal(changed[[0, 2, 3, 4]], packed[[0, 2, 3, 4]])
+    assert not torch.allclose(changed[1], packed[1], atol=1e-4)
+
+
+@torch.no_grad()
+def test_texts_that_are_run_together_are_noticed():
+    model, tokens = classifier("avg"), store()
+    inputs, _ = inputs_of(tokens, is_packed=True)
+    inputs["cu_seqlens"][1] = inputs["cu_seqlens"][2]
+    merged = ClassificationObjective(model).logits(inputs)
+    assert not torch.allclose(merged[0], logits_of(model, tokens, is_packed=True)[0], atol=1e-4)
+
+
+def test_scores_without_a_text_have_no_error_and_no_gradient():
+    logits = torch.tensor([[1.0], [5.0]], requires_grad=True)
+    loss = summed_loss(logits, torch.tensor([3.0, math.nan]))
+    loss.backward()
+    assert loss.item() == 4
+    assert logits.grad.tolist() == [[-4.0], [0.0]]
+
+
+# --- the store
+
+columns = st.lists(st.integers(1, 6), min_size=1, max_size=8)
+
+
+@settings(max_examples=15)
+@given(columns)
+def test_side_columns_come_back_with_their_tokens(tmp_path_factory, lengths):
+    folder, total = tmp_path_factory.mktemp("store"), sum(lengths)
+    declared = (Column("label", "float32", is_per_token=False), Column("mask", "uint8", is_per_token=True))
+    values = {"label": np.arange(len(lengths), dtype=np.float32), "mask": np.arange(total, dtype=np.uint8)}
+    encoded = Encoded(np.arange(total, dtype=np.uint16), np.array(lengths), Counts(), None, values)
+    writer = SplitWriter(folder, "train", np.dtype(np.uint16), declared)
+    writer.append(encoded)
+    writer.append(encoded)
+    read = open_split(folder, "train", writer.finish())
+    held = TokenStore.of([encoded, encoded], declared)
+    for found in (read, held):
+        assert found.columns["label"].tolist() == [*values["label"], *values["label"]]
+        assert found.columns["mask"].tolist() == [*values["mask"], *values["mask"]]
+        assert (found.is_per_token("mask"), found.is_per_token("label")) == (True, False)
+
+
+# --- whole runs
+
+
+class Killed(BaseException):
+    """What no handler sees coming, as SIGKILL."""
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_killed_run_ends_as_the_unbroken_one(
+    make_run, run, exact, metrics, reviews, monkeypatch, is_packed
+):
+    """Trains from published TSV, keeps the best checkpoint, and resumes to the last bit, dropout included."""
+    more = options(reviews, datacollator={"pack_sequences": is_packed})
+    whole, broken = make_run("whole", **more), make_run("broken", **more)
+    assert run(whole) == 0
+    lines = metrics(whole)
+    last = lines[-1]
+    assert last["eval/mcc"] > 0.5, "one word decides"
+    assert set(last) >= {each.name for each in metrics_of(from_dict({"task": "classification"}))}
+    judged = {line["step"]: line["eval/mcc"] for line in lines if line["step"] and "eval/mcc" in line}
+    assert (whole / "checkpoints" / "best").resolve().name == str(
+        max(judged, key=lambda at: (judged[at], -at))
+    )
+
+    real, count = steps.run_step, iter(range(100))
+
+    def struck(trainer):
+        if next(count) == 9:
+            raise Killed
+        real(trainer)
+
+    monkeypatch.setattr(steps, "run_step", struck)
+    with pytest.raises(Killed):
+        run(broken)
+    monkeypatch.setattr(steps, "run_step", real)
+    assert run(broken) == 0
+    assert exact(broken) == exact(whole)
+    assert [line.get("eval/mcc") for line in metrics(broken)] == [line.get("eval/mcc") for line in lines]
+    folder = whole / "checkpoints" / "24"
+    head = AutoModelForSequenceClassification.from_pretrained(folder)
+    assert (head.config.num_labels, head.config.problem_type) == (2, "single_label_classification")
+    saved = read_weights(folder)
+    assert all(torch.equal(saved[name], each) for name, each in head.state_dict().items())
+
+
+def test_a_run_stops_early_and_stays_stopped(make_run, run, metrics, reviews):
+    trainer = {
+        "max_steps": 60,
+        "max_epochs": 2.0,
+        "eval_steps": 2,
+        "save_steps": 50,
+        "metric_for_best_model": "eval/pearson",
+        "early_stopping_patience": 2,
+    }
+    more = options(reviews, trainer=trainer, optimizer={"lr": 1e-9})
+    run_dir = make_run(**more, classification={"problem": "regression"})
+    assert run(run_dir) == 0
+    last = metrics(run_dir)[-1]
+    assert 2 <= last["step"] < 40, "neither max_steps nor 2 epochs of 60 microbatches in steps of 2"
+    assert "eval/spearman" in last
+    assert run(run_dir) == 0
+    assert metrics(run_dir)[-1] == last
+    assert folders.checkpoint_steps(run_dir / "checkpoints") == [last["step"]]
+
+
+def test_epochs_end_the_run(make_run, run, metrics, reviews):
+    trainer = {"max_steps": 999, "max_epochs": 0.5, "eval_steps": 0, "gradient_accumulation_steps": 1}
+    more = options(reviews, trainer=trainer, datacollator={"pack_sequences": False})
+    run_dir = make_run(**more)
+    assert run(run_dir) == 0
+    assert metrics(run_dir)[-1]["step"] == 30, "240 texts in rows of 4, half of them"
+
+
+def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):
+    data = {"dataset": {**reviews, "path": str(Path(reviews["path"]) / "train.tsv")}}
+    pretrained = make_run("pretrained", **data, trainer={"max_steps": 2, "save_steps": 0, "eval_steps": 0})
+    assert run(pretrained) == 0
+    source = pretrained / "checkpoints" / "2"
+    trainer = {"max_steps": 1, "eval_steps": 0, "metric_for_best_model": None}
+    tuned = make_run(
+        "tuned",
+        **options(reviews, trainer=trainer, optimizer={"lr": 1e-12}),
+        model={"pretrained_checkpoint": str(source)},
+    )
+    assert run(tuned) == 0
+    before, after = read_weights(source), read_weights(tuned / "checkpoints" / "1")
+    shared = before.keys() & after.keys()
+    assert {name.split(".")[0] for name in before.keys() ^ after.keys()} == {"decoder", "dense", "classifier"}
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in shared)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "problem"),
+    [
+        ({"classification": {"label_column": "score"}}, "DAT011", "there is no column 'score'"),
+        ({"classification": {"label_names": ["a", "b"]}}, "DAT020", "is none of a, b"),
+        ({"dataset": {"tsv_quotes": True}}, "DAT001", "tsv_quotes"),
+        ({"dataset": {"long_documents": "split"}}, "DAT020", "belongs to a whole text"),
+        ({"dataset": {"column_names": ["id", "label"]}}, "DAT001", "dataset.column_names has 2"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(reviews, tmp_path, change, code, problem):
+    sections = options(reviews)
+    sections["dataset"] |= {"cache_dir": str(tmp_path)} | change.pop("dataset", {})
+    with pytest.raises(ProjectError) as refusal:
+        prepare(from_dict(sections | change))
+    error = refusal.value
+    assert error.code == code
+    assert problem in f"{error.message} {error.hint}"
+
+
+# --- the light half
+
+
+def test_a_section_of_another_task_is_an_error(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("classification: {num_labels: 3}\n")
+    with pytest.raises(ConfigError, match="section classification is not used by task pretrain"):
+        resolve_run("cpu-demo", [file])
+    assert sections_read()["classification"] - sections_read()["pretrain"] == {"classification"}
+
+
+def test_rules_of_another_task_are_skipped_and_say_so():
+    found = {}
+    for profile in ("cpu-demo", "cpu-classify"):
+        resolved = resolve_run(profile)
+        _, checks = judge(resolved, plan_run(resolved))
+        found[profile] = {check.id: check.message for check in checks}
+    assert found["cpu-classify"]["DAT016"] == "applies to task pretrain, not to classification"
+    assert found["cpu-demo"]["TSK001"] == "applies to task classification, not to pretrain"
+
+
+# --- real data
+
+
+@pytest.mark.skipif(GLUE is None, reason="NEOBERT_GLUE does not name a folder of GLUE data")
+@pytest.mark.parametrize(
+    ("name", "section", "dataset", "count"),
+    [
+        ("SST-2", {}, {}, 67349),
+        ("CoLA", {}, {"column_names": ["source", "label", "note", "sentence"]}, 8551),
+        ("STS-B", {"problem": "regression", "pair_column": "sentence2", "label_column": "score"}, {}, 5749),
+    ],
+)
+def test_glue_is_read_as_published(tmp_path, name, section, dataset, count):
+    data = {"path": str(Path(str(GLUE)) / name), "tsv_quotes": False, "long_documents": "truncate"}
+    config = from_dict(
+        {
+            "task": "classification",
+            "classification": section,
+            "dataset": data | dataset | {"cache_dir": str(tmp_path), "max_seq_length": 128},
+            "tokenizer": {"vocab_size": 8192},
+        }
+    )
+    report = prepare(config).report
+    assert report["train"]["segments"] == count
+    assert json.dumps(report["eval"])

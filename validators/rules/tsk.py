@@ -1,0 +1,249 @@
+"""TSK: settings of a task that contradict each other."""
+
+from __future__ import annotations
+
+from neobert.config.schema import ClassificationConfig
+from neobert.families.table import initial_weights
+from neobert.plan import Plan
+from neobert.tasks import metrics_of, spec_of
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+from validators.rules.dat_prepared import prepared_of
+
+LABELLED = ("classification",)
+
+
+@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=LABELLED)
+def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Long texts that would be split, although a label belongs to a whole text.
+
+    ## What it does
+    Rejects `dataset.long_documents: split` for labelled texts.
+
+    ## Why is this bad?
+    The label of a text would be copied to pieces that do not support it.
+
+    ## Example
+    ```yaml
+    dataset:
+      long_documents: split
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      long_documents: truncate
+    ```
+    """
+    if run.config.dataset.long_documents == "split":
+        yield Violation(
+            "dataset.long_documents",
+            "long_documents is split, but a label belongs to a whole text",
+            "set dataset.long_documents to truncate, drop or error",
+        )
+
+
+@rule("TSK002", "metric-of-another-task", severity=Severity.FAIL, level=Level.STATIC)
+def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A metric for the best checkpoint that the run never reports.
+
+    ## What it does
+    Compares `trainer.metric_for_best_model` with the metrics of the task: regression reports correlations,
+    and classification by classes reports accuracy, F1 and MCC.
+
+    ## Why is this bad?
+    No checkpoint would be the best one, and early stopping would never see an improvement.
+
+    ## Example
+    ```yaml
+    task: pretrain
+    trainer:
+      metric_for_best_model: eval/mcc
+    ```
+
+    ## Use instead
+    ```yaml
+    task: pretrain
+    trainer:
+      metric_for_best_model: eval/loss
+    ```
+    """
+    metric = run.config.trainer.metric_for_best_model
+    reported = [each.name for each in metrics_of(run.config)]
+    if metric is not None and metric not in reported:
+        yield Violation(
+            "trainer.metric_for_best_model",
+            f"metric_for_best_model is {metric}, but this run reports {', '.join(reported)}",
+            f"set trainer.metric_for_best_model to one of {', '.join(reported)}",
+        )
+
+
+@rule("TSK003", "early-stopping-cannot-act", severity=Severity.FAIL, level=Level.STATIC)
+def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Early stopping without a metric, or without evaluations during the run.
+
+    ## What it does
+    Requires `trainer.metric_for_best_model` and `trainer.eval_steps` where `trainer.early_stopping_patience`
+    is set.
+
+    ## Why is this bad?
+    The run would train to its last step, although its config says that it stops when it no longer improves.
+
+    ## Example
+    ```yaml
+    trainer:
+      early_stopping_patience: 3
+      metric_for_best_model: null
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      early_stopping_patience: 3
+      metric_for_best_model: eval/loss
+    ```
+    """
+    trainer = run.config.trainer
+    if trainer.early_stopping_patience is None:
+        return
+    if trainer.metric_for_best_model is None:
+        yield Violation(
+            "trainer.early_stopping_patience",
+            "early_stopping_patience is set, but metric_for_best_model is null",
+            "set trainer.metric_for_best_model, or trainer.early_stopping_patience to null",
+        )
+    if trainer.eval_steps == 0:
+        yield Violation(
+            "trainer.eval_steps",
+            "early_stopping_patience is set, but eval_steps is 0: there is one evaluation, at the end",
+            "set trainer.eval_steps, or trainer.early_stopping_patience to null",
+        )
+
+
+@rule(
+    "TSK004",
+    "untrained-encoder",
+    severity=Severity.WARN,
+    level=Level.STATIC,
+    production_only=True,
+    tasks=LABELLED,
+)
+def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Fine-tuning that starts from random weights.
+
+    ## What it does
+    Warns where a labelled task has no `model.pretrained_checkpoint`.
+
+    ## Why is this bad?
+    Labelled data are small: an encoder without pretraining stays near the majority class, and the run looks
+    healthy.
+
+    ## Example
+    ```yaml
+    task: classification
+    ```
+
+    ## Use instead
+    ```yaml
+    task: classification
+    model:
+      pretrained_checkpoint: runs/base/checkpoints/latest
+    ```
+    """
+    if initial_weights(run.config) is None:
+        yield Violation(
+            "model.pretrained_checkpoint",
+            f"task {run.config.task} starts from random weights",
+            "set model.pretrained_checkpoint to a checkpoint of a pretraining run",
+        )
+
+
+@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=LABELLED)
+def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Settings of labels that cannot hold together.
+
+    ## What it does
+    Rejects a single class, `label_names` of another number than `num_labels` where that is set, names that
+    repeat, names of scores, and streaming of labelled texts.
+
+    ## Why is this bad?
+    The head would have outputs that no label uses, or labels would be refused while the data is prepared.
+
+    ## Example
+    ```yaml
+    classification:
+      label_names: [no, "yes"]
+      num_labels: 3
+    ```
+
+    ## Use instead
+    ```yaml
+    classification:
+      label_names: [no, "yes"]
+    ```
+    """
+    section = run.config.classification
+    names, path = section.label_names, "classification.label_names"
+    if section.problem == "regression":
+        if names:
+            message = "label_names is set, but problem is regression"
+            yield Violation(path, message, "set classification.label_names to null")
+    elif names is not None and len(set(names)) < max(2, len(names)):
+        message = f"label_names has {len(set(names))} different names of {len(names)}"
+        yield Violation(path, message, "give at least two names, each once")
+    elif names is None and section.num_labels < 2:
+        hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
+        yield Violation("classification.num_labels", f"num_labels is {section.num_labels}", hint)
+    elif names and section.num_labels not in (len(names), ClassificationConfig().num_labels):
+        message = f"num_labels is {section.num_labels}, but label_names has {len(names)} names"
+        yield Violation("classification.num_labels", message, "remove classification.num_labels")
+    if run.config.dataset.streaming:
+        message = f"task {spec_of(run.config).name} reads prepared data, but dataset.streaming is true"
+        yield Violation("dataset.streaming", message, "set dataset.streaming to false")
+
+
+@rule(
+    "DAT021",
+    "single-class",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Training labels of a single class, or an evaluation with classes that training lacks.
+
+    ## What it does
+    Counts the labels of the prepared training and evaluation data.
+
+    ## Why is this bad?
+    With one class there is nothing to learn, and accuracy is 100 % from the first step. A class that training
+    lacks is never predicted.
+
+    ## Example
+    ```text
+    labels: {"1": 25000}
+    ```
+
+    ## Use instead
+    ```text
+    labels: {"0": 12500, "1": 12500}
+    ```
+    """
+    prepared = prepared_of(facts)
+    if len(prepared.labels) == 1:
+        label, count = next(iter(prepared.labels.items()))
+        yield Violation(
+            "classification.label_column",
+            f"all {count:,} training texts have label {label}",
+            "check classification.label_column, and the order of the rows if a part of them is used",
+        )
+    elif prepared.labels and (unseen := sorted(prepared.eval_labels.keys() - prepared.labels.keys())):
+        yield Violation(
+            "classification.label_column",
+            f"labels {', '.join(unseen)} of the evaluation are absent from the training data",
+            "check how the data is split",
+            Severity.WARN,
+        )
