@@ -240,6 +240,7 @@ _ATTENTION = (
 )  # fmt: skip
 
 _OWN_KEYS = (
+    ("task", "pretrain"),
     ("model.attn_backend", "auto"),
     ("datacollator.pack_sequences", True),
     ("trainer.masked_logits_only_loss", True),
