@@ -32,7 +32,7 @@ class Field:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text, which tells one example from another."""
+        """Return whether the value is a text, by which examples are compared."""
         return self.read is None
 
 

@@ -44,7 +44,7 @@ class Score:
     setting: str
 
     def __call__(self, value: object, place: str) -> float:
-        """Return the score. Raises DAT020 for a value that is no finite number."""
+        """Return the score. Raises DAT020 unless the value is a finite number."""
         text = _text_of(value, place, self.setting)
         number = _number_of(text)
         if number is None:

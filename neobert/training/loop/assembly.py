@@ -125,7 +125,7 @@ def count_steps(config: RunConfig, task: Task, world: World) -> int:
     if epochs is None or microbatches is None:
         return most
     per_step = config.trainer.gradient_accumulation_steps * world.size
-    steps = math.ceil(epochs * microbatches / per_step)
+    steps: int = math.ceil(epochs * microbatches / per_step)
     if steps > most:
         log.warning(
             "trainer.max_steps %d ends the run before trainer.max_epochs %g (%d steps)", most, epochs, steps
