@@ -13,7 +13,7 @@ FILE_NAME = "outcome.json"
 
 
 def clear_outcome(run_dir: Path) -> None:
-    """Take an earlier session's outcome away: it says nothing of this one."""
+    """Remove the outcome of an earlier session."""
     (run_dir / FILE_NAME).unlink(missing_ok=True)
 
 

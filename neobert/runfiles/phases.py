@@ -1,6 +1,6 @@
 """Phases of a process: cheap marks of progress, which the heartbeat repeats.
 
-Progress is a mark, not a sign of life: a thread that goes on writing heartbeats sets none.
+A mark shows progress, not life: the thread that repeats heartbeats sets none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Pulse:
         self.longest_s: dict[str, float] = {}
 
     def enter(self, phase: str, step: int | None = None) -> None:
-        """Begin a phase, or the next part of it: a microbatch, for one."""
+        """Enter a phase, or its next part (a microbatch)."""
         now_s = self._clock()
         if self.last.phase in LEARNED:
             self.learn(self.last.phase, now_s - self._since_s)
@@ -57,12 +57,12 @@ class Pulse:
         self.last = Mark(phase, self.last.step if step is None else step, time.time())
 
     def learn(self, phase: str, took_s: float) -> None:
-        """Note how long something of a phase took."""
+        """Record how long one part of a phase took."""
         if took_s > self.longest_s.get(phase, 0.0):
             self.longest_s = {**self.longest_s, phase: took_s}
 
     def go_on(self) -> None:
-        """Note that the phase gets further."""
+        """Mark progress within the phase."""
         self.enter(self.last.phase)
 
     def stopping_s(self) -> float:

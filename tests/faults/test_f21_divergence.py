@@ -25,7 +25,7 @@ def test_a_loss_that_leaps_once_costs_the_steps_since_the_last_save(launch, exac
     run_dir, ending = launch({"kind": "spike", "step": 8})
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (restart,) = read_json(run_dir / "manifest.json")["restarts"]
-    assert "the loss of step 8 leapt" in restart["why"]
+    assert "loss spike at step 8" in restart["why"]
     assert restart["from"] == "checkpoint 6"
     assert [row["step"] for row in exact(run_dir)] == list(range(13))
 

@@ -97,4 +97,4 @@ def test_a_full_disk_does_not_hide_what_is_wrong_with_the_run(tmp_path, caplog):
     with pytest.raises(ProjectError, match="step 3 is not finite") as error:
         guard.judge(3, BAD, GOOD)
     assert error.value.code == "NAN001"
-    assert "the samples of step 3 could not be written down" in caplog.text
+    assert "the samples of step 3 could not be written" in caplog.text

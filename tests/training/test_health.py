@@ -98,4 +98,4 @@ def test_the_heartbeat_counts_and_the_log_says(make_run, run, beats, monkeypatch
     monkeypatch.setattr(World, "gradient_norm", lambda self, module: torch.zeros(()))
     run(run_dir)
     assert beats(run_dir)[-1]["warnings"] == {NO_GRADIENT: 2}
-    assert "step 3: the gradient is zero" in caplog.text
+    assert "step 3: the gradient norm is 0" in caplog.text

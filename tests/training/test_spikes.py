@@ -1,4 +1,4 @@
-"""Losses that leap: seen on the device, written down, and stopped before the optimizer."""
+"""Loss spikes: detected on the device, reported, and stopped before the optimizer."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
         guard.judge(step, torch.tensor(loss), torch.tensor(1.0))
         skipped.append(bool(guard.verdict))
     assert skipped == [False, False, True, True]
-    with pytest.raises(ProjectError, match=r"the loss of step 3 leapt to 60 from a mean of 5") as error:
+    with pytest.raises(ProjectError, match=r"loss spike at step 3: 60 after a mean of 5") as error:
         guard.check()
     assert (error.value.code, error.value.exit_code) == ("SPK001", 4)
     written = json.loads((tmp_path / "loss_spike.json").read_text())
@@ -92,7 +92,7 @@ def test_a_leap_stops_before_the_optimizer_and_the_last_checkpoint_is_good(
     make_run, run, outcome, uninterrupted, exact
 ):
     run_dir = make_run()
-    with pytest.raises(ProjectError, match="leapt"):
+    with pytest.raises(ProjectError, match="loss spike"):
         run(run_dir)
     assert (outcome(run_dir)["step"], outcome(run_dir)["exit_code"]) == (6, 4)
     assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
@@ -116,7 +116,7 @@ def test_a_leap_right_behind_a_checkpoint_stops_every_session_that_meets_it(make
     run_dir = make_run()
     seen = []
     for _ in range(2):
-        with pytest.raises(ProjectError, match="the loss of step 6 leapt"):
+        with pytest.raises(ProjectError, match="loss spike at step 6"):
             run(run_dir)
         seen.append((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))
     assert judge == [1, 2, 3, 4, 5, 6, 6]
@@ -129,7 +129,7 @@ def test_a_leap_that_is_warned_of_is_written_down_and_trained_on(make_run, run, 
     run_dir = make_run(guard={"on_loss_spike": "warn"})
     assert run(run_dir) == 0
     assert json.loads((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))["step"] == 7
-    assert "step 7: its loss of" in caplog.text
+    assert "step 7: loss spike of" in caplog.text
     weights = load_file(run_dir / "checkpoints" / "12" / "model.safetensors")
     assert all(weight.isfinite().all() for weight in weights.values())
 

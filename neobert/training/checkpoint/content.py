@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and the files that it is written to."""
+"""Content of a checkpoint and its files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rng_file(rank: int) -> str:
 
 
 def describe(trainer: Trainer) -> dict[str, Any]:
-    """Say where a run stands, in what JSON takes. Waits for no device."""
+    """Return the progress of a run as JSON values. Does not wait for the device."""
     progress = trainer.progress
     return {
         "schema_version": SCHEMA_VERSION,
@@ -75,7 +75,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
 
 
 def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
-    """Write all that rank 0 writes. Raises `OSError`. Reads of the trainer what does not change."""
+    """Write the files of rank 0, on the writer's thread: no state that changes is read. Raises `OSError`."""
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""Change the folder of checkpoints a rename at a time: killed anywhere, readers find whole ones."""
+"""Atomic changes of the checkpoint folder, by rename: a kill leaves only complete checkpoints."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def publish(
     write: Callable[[Path], None],
     metrics: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Have `write` fill a folder, seal it, give it its name, read it back, and point `latest` at it.
+    """Have `write` fill a partial folder, then seal, rename and verify it, and point `latest` at it.
 
-    Until the rename nothing counts as a checkpoint, and a failure takes the partial folder away again. One
-    that was read back is a checkpoint, whether `latest` can be moved or not.
-    Raises `ProjectError` CKP004 where the file system refuses, or gives back something else than it got.
+    Nothing counts as a checkpoint before the rename, and a failure removes the partial folder. A folder that
+    verifies is a checkpoint even if `latest` cannot be moved.
+    Raises `ProjectError` CKP004 if the file system refuses, or returns other bytes than were written.
     """
     partial = root / f"{PARTIAL}-{step}-{os.getpid()}"
     folder = root / str(step)
@@ -48,9 +48,12 @@ def publish(
         partial.mkdir()
         write(partial)
         seal(partial, step, config_digest, created_utc, metrics)
+        # An older folder of this step is renamed, not replaced: rename() cannot replace a folder that is not
+        # empty, and until the new one verifies the old one may be all that is left.
         set_aside(folder)
         partial.rename(folder)
-        sync(root)
+        sync(root)  # the rename itself is on disk only after its parent was synced
+        # fsync reports no bytes that a network file system or a failing disk drops later; reading back does.
         manifest = _read_back(folder)
     except OSError as error:
         raise refused(root, step, error.strerror or str(error)) from error
@@ -84,10 +87,10 @@ def point(root: Path, name: str, target: str) -> None:
 
 
 def quarantine(root: Path, rejected: Sequence[Rejected], good: str | None = None) -> None:
-    """Rename checkpoints that do not verify, so that nothing takes them for good ones. They are kept.
+    """Rename checkpoints that do not verify, so that nothing loads them. They are kept for inspection.
 
     Args:
-        good: the checkpoint that is gone on from in their place; `latest` names it then.
+        good: the checkpoint that the run resumes from instead; `latest` points at it afterwards.
     """
     for each in rejected:
         kept = _unused(root, f"{CORRUPT}-{each.step}")
@@ -98,7 +101,11 @@ def quarantine(root: Path, rejected: Sequence[Rejected], good: str | None = None
 
 
 def sweep(root: Path) -> None:
-    """Remove what killed saves and removals left behind. Only the run that owns the folder may call this."""
+    """Remove the remains of killed saves and removals. Only the run that owns the folder may call this.
+
+    The process id in a partial folder's name does not protect it: the owner holds the run directory's lock,
+    so every partial folder that it finds is of a dead process.
+    """
     if root.is_dir():
         for path in root.iterdir():
             if path.name.startswith((f"{PARTIAL}-", f"{TRASH}-")):
@@ -108,7 +115,11 @@ def sweep(root: Path) -> None:
 
 
 def set_aside_after(root: Path, step: int) -> list[int]:
-    """Rename checkpoints beyond `step`, which another history made, out of the way; return their steps."""
+    """Rename checkpoints of later steps than `step`, which a run that resumed earlier left; return the steps.
+
+    They belong to another history: `auto` would resume from them, and the next save of such a step would meet
+    a folder of its name.
+    """
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:
         set_aside(root / str(each))
@@ -124,7 +135,7 @@ def set_aside(folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Rename, then delete: a removal that is killed half-way leaves nothing that looks like a checkpoint."""
+    """Rename, then delete: a removal that is killed leaves nothing that looks like a checkpoint."""
     doomed = _unused(folder.parent, f"{TRASH}-{folder.name.removeprefix('.')}")
     folder.rename(doomed)
     _discard(doomed)

@@ -1,4 +1,4 @@
-"""What the writers of all ranks tell each other, beside the ranks themselves."""
+"""Communication between the checkpoint writers of all ranks, on a process group of their own."""
 
 from __future__ import annotations
 

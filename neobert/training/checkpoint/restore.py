@@ -1,4 +1,4 @@
-"""Put a run back where a checkpoint left it, or refuse and say by name what does not fit."""
+"""Restore a run from a checkpoint, or reject the checkpoint and name what does not match."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refuse_other_data(folder: Path, state: Mapping[str, Any], identity: Mapping[
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
-    """Load weights, optimizer, schedule and generators, and take the progress up.
+    """Load weights, optimizer state, schedule and random states.
 
     Only files that the checkpoint's manifest names are read: what else is in the folder is not the run's.
     """

@@ -1,4 +1,4 @@
-"""Which checkpoints go, and which one is best. What cannot be removed is said, and costs no run."""
+"""Retention: which checkpoints to remove, and which is best. A failed removal is logged, not raised."""
 
 from __future__ import annotations
 

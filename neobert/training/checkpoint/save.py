@@ -1,4 +1,4 @@
-"""Save a run: a snapshot at the step boundary, and a writer that makes a checkpoint of it beside training.
+"""Asynchronous saves: a snapshot at the step boundary, written by a thread during training.
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
 trainer_state/optimizer.safetensors                      moments by parameter name, or in place of it
@@ -45,12 +45,12 @@ WEIGHTS, OPTIMIZER, LOSS_SUM = "weights/", "optimizer/", "loss_sum"
 
 
 class Saver:
-    """Saves the steps that it is told to, one at a time. All ranks call the same methods at the same steps.
+    """Saver of one checkpoint at a time. All ranks call the same methods at the same steps.
 
     Attributes:
         num_saves: checkpoints that were written and verified.
-        stalls_s: how long training stood still for each save that was begun, waits included.
-        writes_s: how long the writer took for each, beside training.
+        stalls_s: time that each save blocked training, waits included.
+        writes_s: time that each write took, during training.
     """
 
     def __init__(self, trainer: Trainer, sync_history: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class Saver:
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
     def follow(self, trainer: Trainer, report: StepReport) -> None:
-        """Take note of what was evaluated, and of a save that has ended. Raises what the writer raised."""
+        """Keep the evaluation for the next save; settle a save whose write has ended, or raise its error."""
         self._judge(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
@@ -90,7 +90,7 @@ class Saver:
             self._settle(trainer, may_fail=_is_to_stop(trainer))
 
     def begin(self, trainer: Trainer) -> None:
-        """Save this step. Returns as soon as training may go on.
+        """Start to save this step. Returns as soon as training can continue.
 
         Raises `ProjectError` where a weight is no number, or where the save before failed.
         """
@@ -110,7 +110,7 @@ class Saver:
         self._settle(trainer)
 
     def close(self) -> None:
-        """Let a save in flight end, whatever comes of it, and say what the saves cost."""
+        """Wait for the save in flight, ignore its failure, and log the time that saves cost."""
         self._writer.close()
         try:
             self._writer.settle()
@@ -165,7 +165,7 @@ class Saver:
             log.info(message, draft.step, written_s, stalled_s)
 
     def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
-        """Copy what the writer is to write. The run is as it was, and may go on."""
+        """Copy what the writer needs. The run itself is not changed."""
         originals = self._tensors(trainer, full_tensor)
         copies = self._snapshot.take({name: own_part(each) for name, each in originals.items()})
         step, (judged_step, metrics) = trainer.progress.step, self._judged
@@ -193,7 +193,7 @@ class Saver:
         return tensors | ({LOSS_SUM: trainer.progress.loss.loss_sum} if is_main else {})
 
     def _run(self, trainer: Trainer, draft: Draft) -> None:
-        """What the writer's thread does."""
+        """Write a draft, on the writer's thread."""
         started_s = time.perf_counter()
         self._snapshot.wait()
         if trainer.world.is_main:
@@ -204,6 +204,8 @@ class Saver:
 
     def _lead(self, trainer: Trainer, draft: Draft) -> None:
         """Write on rank 0, and tell the others what came of it."""
+        # Whatever happens here, the other ranks wait in `hear`: without an answer they would hang until the
+        # collective times out, and report that in place of the cause.
         try:
             self._publish(trainer, draft)
         except BaseException as error:
@@ -215,6 +217,8 @@ class Saver:
         root = trainer.checkpoints
 
         def write(folder: Path) -> None:
+            # First: a resume truncates metrics.jsonl to the checkpoint's step, and a machine that loses power
+            # after the rename must not keep a checkpoint whose earlier lines are gone.
             self._sync_history()
             if trainer.world.is_sharded:
                 self._ranks.tell(folder)
@@ -243,7 +247,7 @@ def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> Project
 
 
 def _is_to_stop(trainer: Trainer) -> bool:
-    """Whether this rank was asked to: the others may not know yet, and whoever stops saves."""
+    """Return whether this rank was asked to stop: it will save again, and others may not know yet."""
     return trainer.signals.requested is not None
 
 

@@ -1,4 +1,4 @@
-"""Metadata of torch's distributed checkpoints, read without running anything that is in it.
+"""Metadata of torch's distributed checkpoints, parsed without unpickling.
 
 torch writes it as a pickle. Every class that such a pickle consists of is replaced by an inert record here,
 any other name is refused, and what the records hold is checked before torch's own classes are built from it.

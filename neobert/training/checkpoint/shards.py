@@ -1,6 +1,6 @@
-"""State that lies in parts over the ranks, through torch's distributed checkpointing: each writes its own.
+"""Sharded optimizer state through torch's distributed checkpointing: each rank writes its own shard.
 
-It is read under any number of ranks, in parts or whole: a part finds what it needs wherever it is.
+It can be read by any number of ranks, sharded or whole: torch looks up which files hold a shard.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from neobert.training.checkpoint.shard_metadata import FILE_NAME, read_shard_met
 
 
 def stage(copy: Tensor, original: Tensor) -> Tensor:
-    """Have a copy of this rank's part stand for the whole, spread as the original is."""
+    """Wrap a copy of this rank's shard as a DTensor with the placement of the original."""
     if not isinstance(original, DTensor):
         return copy
     return DTensor(copy, original._spec, requires_grad=False)
 
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
-    """Write this rank's parts. All ranks of the group call it, and all raise `OSError` where one cannot."""
+    """Write this rank's shards. All ranks of the group call it; if one fails, all raise `OSError`."""
     writer = dcp.FileSystemWriter(folder, sync_files=True)
     try:
         dcp.save(dict(tensors), storage_writer=writer, process_group=group, no_dist=group is None)
@@ -39,7 +39,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> Non
 
 
 class ShardReader(dcp.FileSystemReader):
-    """A reader that takes metadata for data: torch's own runs what an altered file says."""
+    """A reader with safe metadata: torch's own unpickles the file, which runs code that it may contain."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -49,7 +49,7 @@ class ShardReader(dcp.FileSystemReader):
             raise broken(folder, f"{FILE_NAME} cannot be used: {printable(str(error))}") from error
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """Return the metadata that was checked."""
+        """Return the checked metadata."""
         return self._metadata
 
     def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
@@ -63,7 +63,7 @@ class ShardReader(dcp.FileSystemReader):
 
 
 def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
-    """Fill tensors, whole or in parts, by name. Each rank reads by itself.
+    """Fill tensors, whole or sharded, by name. Each rank reads independently.
 
     Raises `ProjectError` CKP007 where a shard does not hold what the metadata says.
     """

@@ -1,4 +1,4 @@
-"""A copy of a run's tensors in host memory: what a writer may take its time over while training goes on.
+"""A copy of a run's tensors in host memory, which a thread writes during training.
 
 On a GPU the copy goes into pinned memory on a stream of its own. It overlaps the next forward and backward;
 only the optimizer, which would overwrite what is being copied, waits for it, and on the device.
@@ -21,7 +21,7 @@ Layout = dict[str, tuple[torch.Size, torch.dtype]]
 
 
 class Snapshot:
-    """Host memory for one copy at a time; it is allocated once and used again."""
+    """Host memory for one copy at a time, allocated once and reused."""
 
     def __init__(self, device: torch.device, optimizer: Optimizer) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -32,28 +32,30 @@ class Snapshot:
             optimizer.register_step_pre_hook(self._hold_update)
 
     def reserve(self, layout: Layout) -> dict[str, Tensor]:
-        """Have memory for such tensors. Pinning gibibytes takes seconds: do it before it counts."""
+        """Allocate memory for such tensors, before the first save: pinning gibibytes takes seconds."""
         if layout != self._layout:
-            self._memory = {}  # the old goes before the new comes
+            self._memory = {}  # free the old memory first: both may not fit
             self._memory = dict(_views(layout, is_pinned=self._stream is not None))
             self._layout = layout
         return self._memory
 
     @torch.no_grad()
     def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Begin to copy, and return where to. Nobody may read there before `wait`.
+        """Start to copy, and return the destination, which may be read after `wait`.
 
-        The tensors may be written to as soon as this returns, if it is the optimizer that does so.
+        The optimizer may write to the tensors as soon as this returns; nothing else may.
         """
         memory = self.reserve({name: (each.shape, each.dtype) for name, each in tensors.items()})
         if self._stream is None:
             for name, tensor in tensors.items():
                 memory[name].copy_(tensor)
             return memory
+        # The copy must see this step's update, which may still be in the queue of the current stream.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for name, tensor in tensors.items():
                 memory[name].copy_(tensor, non_blocking=True)
+                # A gathered weight is freed before it is copied: the allocator must not reuse it until then.
                 tensor.record_stream(self._stream)
             self._copied = self._stream.record_event()
         return memory
@@ -64,6 +66,7 @@ class Snapshot:
             self._copied.synchronize()
 
     def _hold_update(self, *_: Any) -> None:
+        # On the device: the host queues the optimizer's step at once, and the GPU runs it after the copy.
         if self._copied is not None:
             torch.cuda.current_stream().wait_event(self._copied)
 

@@ -1,8 +1,8 @@
-"""A thread beside training that does one thing at a time.
+"""A background thread that runs one task at a time.
 
 A thread, not a process: it needs no second copy of gibibytes, and it dies with the trainer, so no orphan
 publishes a checkpoint under a session that has begun since. Copying, writing, syncing and hashing let other
-threads run, so the step keeps its pace.
+threads run (they release the GIL), so steps keep their speed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Writer:
 
     @property
     def is_done(self) -> bool:
-        """Whether the job that was in flight has ended, and nobody has settled it."""
+        """Return whether the job in flight has ended and is not settled."""
         return self._job is not None and self._job.done()
 
     def start(self, job: Callable[[], None]) -> None:
@@ -48,12 +48,12 @@ class Writer:
             job.result()
 
     def wait(self) -> None:
-        """Wait for the job in flight, and leave it to be settled."""
+        """Wait for the job in flight without settling it."""
         if self._job is not None:
             wait([self._job])
 
     def make_way(self) -> None:
-        """Wait for the job in flight for the sake of the next one, and leave it to be settled."""
+        """Wait for the job in flight before the next one, without settling it, and count the wait."""
         if self.is_busy:
             started_s = time.perf_counter()
             self.num_waits += 1
@@ -61,5 +61,5 @@ class Writer:
             self.waited_s += time.perf_counter() - started_s
 
     def close(self) -> None:
-        """Wait for the job in flight, whatever comes of it, and end the thread."""
+        """Wait for the job in flight, ignore its result, and end the thread."""
         self._thread.shutdown(wait=True)

@@ -1,1 +1,1 @@
-"""Guards: what ends a run, or warns, while it trains."""
+"""Guards: checks during training that warn or end the run."""

@@ -1,7 +1,7 @@
-"""Stops a run whose loss or gradient is no number, or whose loss leaps, before the optimizer has seen it.
+"""NaN and loss-spike guard: ends a run before the optimizer applies a bad step.
 
-The verdict is formed on the device. A CPU is asked at every step; a GPU only where the host waits for it
-anyway, and until then `step_unless` skips every update from the bad step on: the weights stay good.
+The check runs on the device. On a CPU the host reads the result in every step; on a GPU only at logging
+steps, where it waits anyway. Until then `step_unless` skips every update from the bad step on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ NO_SPIKES = GuardConfig(loss_spike_factor=None)
 
 
 class FiniteGuard:
-    """Remembers the batches of the last steps, and whether one of them was bad.
+    """Guard of loss and gradient norm, with the batches of the last steps.
 
     Attributes:
-        mean_loss: what a leap is measured by, as it was at the last check; None before the first loss.
+        mean_loss: running mean that spikes are compared with, at the last check; None before the first loss.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FiniteGuard:
         add_up: Callable[[Tensor], Tensor] = lambda own: own,
         limits: GuardConfig = NO_SPIKES,
     ) -> None:
-        """`add_up` adds a tensor up over the ranks, each of which may have another part of the weights."""
+        """`add_up` sums a tensor over the ranks, each of which may hold another shard of the weights."""
         self._is_on_gpu = device.type == "cuda"
         self._report = report
         self._add_up = add_up
@@ -54,16 +54,16 @@ class FiniteGuard:
         self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
 
     def resume(self, mean_loss: float | None) -> None:
-        """Judge the next loss as the session would have that left this mean."""
+        """Continue with the mean loss of an earlier session."""
         if mean_loss is not None:
             self._spikes.resume(mean_loss)
 
     def remember(self, step: int, batches: Iterable[dict[str, Any]]) -> None:
-        """Note what a step is made of: for each microbatch, words and arrays that find its samples again."""
+        """Keep the description of each microbatch of a step, by which its samples can be found."""
         self._recent.append({"step": step, "microbatches": list(batches)})
 
     def judge(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
-        """Judge a step before its update. Both numbers are the same on all ranks, and so is the verdict."""
+        """Check a step before its update. Loss and norm are equal on all ranks, and so is the verdict."""
         is_bad = ~(torch.isfinite(loss) & torch.isfinite(grad_norm))
         is_spike = self._spikes.judge(step, loss)
         if self._stops_at_spikes:
@@ -79,34 +79,34 @@ class FiniteGuard:
         return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:
-        """Raise `ProjectError` where a step was bad; its sample ids go to a file. Waits for the device."""
+        """Raise `ProjectError` if a step was bad, and write its sample ids. Waits for the device."""
         spike, self.mean_loss = self._spikes.take()
         if spike is not None:
             path = self._report.with_name(self._report.name.replace("nonfinite", "loss_spike"))
             self._write(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})
-            log.warning("step %d: its loss of %.4g follows a mean of %.4g, see %s", *spike, path)
+            log.warning("step %d: loss spike of %.4g after a mean of %.4g, see %s", *spike, path)
         if not bool(self._is_bad):
             return
         step = int(self._bad_step)
         if spike is not None and spike.step == step:
-            words = f"the loss of step {step} leapt to {spike.loss:.4g} from a mean of {spike.mean:.4g}"
-            raise _stop(step, words, str(path), SPIKE_CODE)
+            message = f"loss spike at step {step}: {spike.loss:.4g} after a mean of {spike.mean:.4g}"
+            raise _stop(step, message, str(path), SPIKE_CODE)
         self._write(self._report, step, {})
         raise _stop(step, f"the loss or the gradient of step {step} is not finite", str(self._report))
 
     def check_weights(self, module: nn.Module, step: int) -> None:
-        """Raise `ProjectError` where a weight is no number: such a checkpoint must not exist."""
+        """Raise `ProjectError` if a weight is NaN or infinite: it must not be saved."""
         self.check()
         is_good = [own_part(parameter).isfinite().all() for parameter in module.parameters()]
         if int(self._add_up((~torch.stack(is_good)).sum())):
             raise _stop(step, f"weights are not finite after step {step}, and were not saved", "")
 
-    def _write(self, path: Path, step: int, told: dict[str, Any]) -> None:
+    def _write(self, path: Path, step: int, details: dict[str, Any]) -> None:
         batches = next((each for each in self._recent if each["step"] == step), {"step": step})
         try:
-            path.write_text(json.dumps(batches | told, default=_plain), encoding="utf-8")
-        except OSError as error:  # what is wrong with the run must not be told as a full disk
-            log.warning("the samples of step %d could not be written down: %s", step, error)
+            path.write_text(json.dumps(batches | details, default=_plain), encoding="utf-8")
+        except OSError as error:  # a full disk must not hide the error of the run
+            log.warning("the samples of step %d could not be written: %s", step, error)
 
 
 def _plain(array: Any) -> Any:

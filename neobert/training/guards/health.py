@@ -1,4 +1,4 @@
-"""What wears a run down without stopping it: said in the log as it comes, counted in the heartbeat."""
+"""Health warnings: changes of speed, memory growth, allocator retries, a gradient of zero."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class HealthWatch:
         """Yield the name and the message of each warning."""
         self._num_lines += 1
         if metrics.get("train/grad_norm") == 0:
-            yield NO_GRADIENT, "the gradient is zero: nothing is learned"
+            yield NO_GRADIENT, "the gradient norm is 0: the weights do not change"
         yield from self._judge_retries(metrics.get("memory/alloc_retries"))
         if self._num_lines > SETTLING_LINES:
             yield from self._judge_speed(metrics.get("train/tokens_per_sec"))

@@ -1,4 +1,4 @@
-"""Losses that leap to many times the mean. Judged on the device, read where it is waited for anyway."""
+"""Loss spikes: losses of many times the running mean, detected on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WEIGHT = 0.04
 
 
 class Spike(NamedTuple):
-    """A step whose loss leapt, and the mean before it, in nats a target."""
+    """A step with a loss spike, and the mean loss before it, in nats per target."""
 
     step: int
     loss: float
@@ -21,18 +21,18 @@ class Spike(NamedTuple):
 
 
 class Spikes:
-    """The mean loss of the steps so far, and the first leap since somebody asked."""
+    """The running mean loss, and the first spike since the last call of `take`."""
 
     def __init__(self, device: torch.device, factor: float | None) -> None:
-        """No loss is a leap where `factor` is None, nor at the first step of a run."""
+        """`factor`: ratio of loss to mean from which on it is a spike; None: never."""
         self._factor = float("inf") if factor is None else factor
         self._mean = torch.full((), torch.nan, dtype=torch.float64, device=device)
         self._first = torch.zeros(3, dtype=torch.float64, device=device)
 
     def judge(self, step: int, loss: Tensor) -> Tensor:
-        """Return whether a step's loss leapt; one that did, or is no number, leaves the mean as it was.
+        """Return whether a step's loss is a spike. A spike, NaN or infinity does not change the mean.
 
-        So does a loss of 0, which is that of a step without targets: a mean over nothing.
+        Nor does a loss of 0, which a step without targets has.
         """
         loss = loss.to(torch.float64)
         is_told = torch.isfinite(loss) & (loss > 0)
@@ -44,11 +44,11 @@ class Spikes:
         return is_spike
 
     def resume(self, mean: float) -> None:
-        """Compare with the mean of an earlier session from here on; one of 0 says nothing."""
+        """Continue with the mean of an earlier session; 0 is no mean."""
         self._mean.fill_(mean if mean > 0 else math.nan)
 
     def take(self) -> tuple[Spike | None, float | None]:
-        """Return the first leap since the last call, and the mean, if there is one. Waits for the device."""
+        """Return the first spike since the last call, and the mean; each may be None. Waits for the GPU."""
         step, loss, mean_before, mean = torch.cat([self._first, self._mean[None]]).tolist()
         told = None if math.isnan(mean) else mean
         if step == 0:

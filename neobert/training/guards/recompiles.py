@@ -1,4 +1,4 @@
-"""What torch.compile compiles once training is under way. A step of static shapes needs none of it."""
+"""Recompilations after warm-up, of which a step with static shapes has none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Compilation(NamedTuple):
 
 
 class CompilationLog:
-    """Tells what was compiled since it was last asked. torch remembers the last 64, of all threads."""
+    """Compilations since the last call of `take`. torch keeps the last 64, of all threads."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str | None, int | None]] = set()
@@ -53,7 +53,7 @@ def graph_breaks() -> dict[str, int]:
 
 
 class CompilationWatch:
-    """A hook for every step: counts what is compiled after the warm-up, and says why it was."""
+    """A hook for every step that counts compilations after warm-up and logs their reason."""
 
     def __init__(self, first_step: int) -> None:
         self._settled_step = first_step + WARM_UP_STEPS

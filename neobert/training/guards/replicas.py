@@ -1,4 +1,4 @@
-"""Replicas of the model, compared to the last bit whenever a checkpoint is taken from one of them.
+"""Bit-exact comparison of the model's replicas at every checkpoint.
 
 Gradients are added up before every update, so replicas that were equal stay equal. A bit that flipped in the
 memory of one device, or an update that was computed wrong there, is seen nowhere else: losses are means.
@@ -19,7 +19,7 @@ DIVERGING = "diverging_replicas"
 
 
 def compare_replicas(trainer: Trainer) -> None:
-    """Warn of ranks whose weights are not those of the others. All ranks call it."""
+    """Warn of ranks whose weights differ from the others. All ranks call it."""
     world = trainer.world
     if world.size == 1 or world.is_sharded:
         return

@@ -1,4 +1,4 @@
-"""Warnings of a run that goes on: logged, counted by name, and repeated by the heartbeat for the launcher."""
+"""Warnings that do not end the run: logged, counted by name, repeated in the heartbeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a config to a trainer that is ready for its next step: fresh, or where a checkpoint left it."""
+"""Construction of a trainer from a config, fresh or restored from a checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a session starts: a verified checkpoint and what it says, or None for step 0."""
+    """Start of a session: a verified checkpoint and its state. None in its place means step 0."""
 
     folder: Path
     state: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Python's cyclic collector, kept out of the steps.
+"""Garbage collection between steps instead of during them.
 
 By itself it runs whenever enough objects were made, in the middle of a step, over everything that importing
 and building left behind. Here that is set aside, and what came since is collected between steps, where the

@@ -1,4 +1,4 @@
-"""Hooks: what happens between two steps, in stages."""
+"""Hooks: actions between two steps, in stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to stop. A handler only notes them; the loop acts where all ranks can act together.
+"""Stop requests. A handler only records them; the loop acts where all ranks can act together.
 
 Imports no torch: the handlers are in place before anything slow begins. The clock asks in the same way, where
 a scheduler ends the job at a time that is known.

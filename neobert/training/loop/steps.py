@@ -1,4 +1,4 @@
-"""The loop. `fit` runs steps and, after each, the hooks that are due; `run_step` is one optimizer step."""
+"""The training loop: `run_step` is one optimizer step, `fit` runs steps and the hooks after each."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def accumulate(trainer: Trainer, batches: Sequence[Batch], num_targets: int) -> 
 
 
 def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor, num_targets: int) -> None:
-    """Judge loss and gradient, and clip the gradient."""
+    """Check loss and gradient norm, and clip the gradient."""
     grad_norm = trainer.world.gradient_norm(trainer.module)
     step = trainer.progress.step + 1
     trainer.guard.remember(step, map(trainer.task.describe, batches))

@@ -1,1 +1,1 @@
-"""The state of a run, and how far it has come."""
+"""State of a run, and its progress, which a checkpoint holds."""

@@ -1,4 +1,4 @@
-"""How far a run has come: what a checkpoint says besides tensors, for the next session to go on exactly."""
+"""Progress of a run: what a checkpoint holds besides tensors, for a bit-exact resume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LossWindow:
         self.num_targets += num_targets
 
     def take(self) -> float:
-        """Return the mean loss per target in nats, NaN without any, and start anew. Waits for the device."""
+        """Return the mean loss per target in nats (NaN without targets) and reset. Waits for the device."""
         mean = self.loss_sum.item() / self.num_targets if self.num_targets else math.nan
         self.loss_sum.zero_()
         self.num_targets = 0
@@ -36,11 +36,11 @@ class LossWindow:
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands.
+    """Progress of a run.
 
     Attributes:
         step: optimizer steps done.
-        cursor: position in the data, behind the last microbatch of that step on all ranks.
+        cursor: position in the data, after the last microbatch of that step on all ranks.
         tokens_total: real tokens trained on, over all ranks.
         loss: the loss since the last line of metrics.
         row: the line of metrics of this step while hooks still add to it; None when it is written.
@@ -64,7 +64,7 @@ class Progress:
         return self.saved_step == self.step
 
     def advance(self, cursor: Cursor, num_tokens: int) -> None:
-        """Count a step that is done, and open its line."""
+        """Count a completed step, and open its line of metrics."""
         self.step += 1
         self.cursor = cursor
         self.tokens_total += num_tokens

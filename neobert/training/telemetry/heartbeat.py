@@ -1,4 +1,4 @@
-"""`heartbeat_rank<k>.jsonl`: where this rank is, for whoever watches from outside."""
+"""`heartbeat_rank<k>.jsonl`: phase, progress and warnings of a rank, read by the launcher's watchdog."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Heartbeat:
 
     @contextmanager
     def going_on(self, interval_s: float) -> Iterator[None]:
-        """Repeat the last beat every so often while the block runs: a sign of life, and where it stands."""
+        """Repeat the last beat at this interval while the block runs."""
         thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
         thread.start()
         try:
@@ -65,7 +65,7 @@ class Heartbeat:
             self._journal.close()
 
     def beat(self, trainer: Trainer, phase: str) -> None:
-        """Enter a phase, or say how the run ended, in a line that tells all there is to tell."""
+        """Enter a phase (or record the end of the run) and write a line with all fields."""
         self._pulse.enter(phase, trainer.progress.step)
         self._trainer, self._told = trainer, _told(trainer)
         self._append()
@@ -76,7 +76,7 @@ class Heartbeat:
             self._append()
 
     def _append(self) -> None:
-        """Write a line. A disk that takes none is for the metrics and the next save to complain of."""
+        """Write a line. A full disk is only logged here: the metrics and the next save raise it."""
         with self._writing:
             try:
                 self._journal.append(self._line())
@@ -107,7 +107,7 @@ class Heartbeat:
 
 
 def _told(trainer: Trainer) -> Line:
-    """Return what only the loop's own thread may look at."""
+    """Return the fields that only the training thread may read."""
     progress, reading, world = trainer.progress, trainer.state.last_metrics, trainer.world
     return {
         "max_steps": trainer.max_steps,
@@ -134,7 +134,7 @@ def _told(trainer: Trainer) -> Line:
 
 
 def _eta_s(trainer: Trainer) -> float | None:
-    """Return how long the steps that are left take, and the evaluations, once one was seen."""
+    """Estimate the remaining time: steps, and evaluations once one was timed."""
     step, step_time_s = trainer.progress.step, trainer.state.last_metrics.step_time_s
     if step_time_s is None:
         return None

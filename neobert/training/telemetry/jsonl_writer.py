@@ -1,4 +1,4 @@
-"""JSON lines that a run leaves behind: appended as it goes, trimmed when it resumes from an earlier step."""
+"""JSON-lines files: appended during a run, truncated when it resumes from an earlier step."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Journal:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
     def sync(self) -> None:
-        """Wait until the lines would outlive this machine."""
+        """Sync the file to disk."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; a second call does nothing. What counts was synced, so its last word does not."""
+        """Close the file; a second call does nothing. Errors are ignored: what matters was synced."""
         with suppress(OSError):
             self._file.close()
 
@@ -49,7 +49,7 @@ class Journal:
         return bool(size) and size + more_bytes > limit_bytes
 
     def _rotate(self) -> None:
-        """Make way. Where the disk refuses, the file stays open: whoever goes on tries again."""
+        """Rename the full file and open a new one. On failure the file stays open for the next attempt."""
         with suppress(FileNotFoundError):  # renamed at the last try, which then found no room for a new file
             self._path.replace(rotated(self._path))
         full, self._file = self._file, self._path.open("ab", buffering=0)
@@ -58,7 +58,7 @@ class Journal:
 
 
 def rotated(path: Path) -> Path:
-    """Name the file that holds what came before a journal's first line."""
+    """Return the file that holds the lines before the first line of `path`."""
     return path.with_name(f"{path.name}.1")
 
 

@@ -1,4 +1,4 @@
-"""`training.csv`, `val.csv` and `metrics.json`: what `metrics.jsonl` holds, for spreadsheets and scripts.
+"""`training.csv`, `val.csv` and `metrics.json`: the content of `metrics.jsonl` for spreadsheets and scripts.
 
 Written from `metrics.jsonl` at the end of a session, also of one that failed, in constant memory. Columns
 have the names of `metrics.jsonl`; null is an empty cell.

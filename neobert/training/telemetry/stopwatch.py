@@ -1,8 +1,7 @@
-"""Where the time of a step goes. On a GPU nothing waits for it until somebody reads the times.
+"""Time of each section of a step. On a GPU nothing waits for the device until the times are read.
 
-A mark is taken on the clock of the device, on a GPU as an event in its queue. Between two marks lies what the
-device did or waited for: the sections of a step add up to the step, and a wait of the host that the device
-did not notice has cost nothing.
+A mark is a CUDA event on a GPU, and the host's clock on a CPU. The time between two marks is the device's:
+the sections of a step add up to the step, and a wait of the host that the device hides counts as nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Span = tuple[str, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What a reading says.
+    """Times between two readings.
 
     Attributes:
         elapsed_s: seconds since the last reading by the clock of the host, without the pauses.
@@ -52,7 +51,7 @@ class Times:
 
 
 class Stopwatch:
-    """Adds up named sections between two readings. A section that it was not made for costs nothing."""
+    """Sums of named sections between two readings. A section that was not requested costs nothing."""
 
     def __init__(self, device: torch.device, sections: Collection[str] = ALWAYS) -> None:
         self._is_on_gpu = device.type == "cuda"
@@ -86,13 +85,13 @@ class Stopwatch:
 
     @contextmanager
     def pause(self, name: str) -> Iterator[None]:
-        """Leave the block out of the elapsed time: it is no training."""
+        """Exclude the block from the elapsed time of training."""
         self._pause_start = self._mark()
         yield
         self._pauses.append((len(self._steps), (name, self._pause_start, self._mark())))
 
     def read(self) -> Times:
-        """Return the times since the last reading, and start anew.
+        """Return the times since the last reading, and reset.
 
         On a GPU, call it after something that waited for the device. Where that was in a pause, the wait was
         for the steps before it and counts as theirs: the pause begins here.

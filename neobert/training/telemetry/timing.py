@@ -15,7 +15,7 @@ Step = Mapping[str, float]
 
 
 class Breakdown:
-    """Says where the time of the steps went; its moving averages reach back beyond one line."""
+    """Breakdown of the time of steps, with moving averages over several lines."""
 
     def __init__(self) -> None:
         self._averages: dict[str, float] = {}

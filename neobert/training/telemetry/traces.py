@@ -29,7 +29,7 @@ class Recorder(Protocol):
         """Start to record."""
 
     def end(self, path: Path | None) -> None:
-        """Stop, and write what was recorded; None drops it."""
+        """Stop, and write the recording; None discards it."""
 
 
 class KernelRecorder:

@@ -1,4 +1,4 @@
-"""What a run has told so far, cut back to where it goes on from: no step twice, none missing."""
+"""Truncation of metrics and heartbeats to the step that a run resumes from."""
 
 from __future__ import annotations
 
