@@ -119,7 +119,7 @@ class ModelShape:
     def attention_flops(self, lengths: Iterable[int]) -> int:
         """Count the FLOPs of attention, forward and backward, over segments of these lengths.
 
-        12 per channel and attended pair: two products, each with two products behind it. A sliding window
+        12 per channel and attended pair: two products forward, four backward. A sliding window
         counts the pairs inside, and recomputation and padding count nothing.
         """
         return 12 * self.attention_width * sum(map(self.attended_pairs, lengths))

@@ -35,7 +35,7 @@ LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch
 
 
 class Parts(NamedTuple):
-    """Where an architecture has its blocks, and how it goes from hidden states to logits."""
+    """The blocks of an architecture, and its way from hidden states to logits."""
 
     blocks: Callable[[Any], nn.ModuleList]
     head: Callable[[Any], Head]
