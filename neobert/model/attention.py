@@ -54,6 +54,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     is_open = mask if mask.dtype == torch.bool else mask > -torch.inf
     is_blind = ~is_open.any(-1, keepdim=True)
+    # A float mask is added as it is: its -inf hides, and other values bias the scores.
     scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     # Without the first fill a blind query's backward is 0 * NaN.
     return scores.masked_fill(is_blind, 0.0).softmax(-1).masked_fill(is_blind, 0.0)
@@ -129,6 +130,7 @@ def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Atte
 
 def positions_in_segments(cu_seqlens: Tensor, num_tokens: int) -> Tensor:
     """Count positions [T] from zero in each segment, without asking the device for a number."""
+    # searchsorted instead of a loop over segments: nothing is read back from the device.
     index = torch.arange(num_tokens, device=cu_seqlens.device)
     segment = torch.searchsorted(cu_seqlens[1:], index, right=True)
     return index - cu_seqlens[segment]

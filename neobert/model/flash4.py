@@ -49,6 +49,7 @@ def _gradient(
     cu_seqlens: Tensor,
     max_seqlen: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    # The kernel writes into tensors that it is given, so that the operator allocates what its fake promises.
     dq, dk, dv = _new_gradients(q, k, v)
     segments = _segments(cu_seqlens, max_seqlen)
     import_module(INTERFACE)._flash_attn_bwd(
