@@ -106,6 +106,22 @@ class RefusalFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CorpusFacts:
+    """A corpus of a mixture.
+
+    Attributes:
+        share: share of the run's tokens.
+        tokens: size of the corpus.
+        epochs: number of passes over the corpus in the run.
+    """
+
+    label: str
+    share: float
+    tokens: int
+    epochs: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedFacts:
     """Prepared data, read completely, and the first microbatches of every rank.
 
@@ -125,6 +141,7 @@ class PreparedFacts:
         special_targets, padding_targets: tokens that are masked, but must not be.
         wrong_labels: masked tokens whose label is not the token of the text.
         labels, eval_labels: number of labelled texts of each class; empty for tasks without classes.
+        corpora: corpora of a mixture; empty for a single text.
     """
 
     folder: str
@@ -153,6 +170,7 @@ class PreparedFacts:
     wrong_labels: int
     labels: dict[str, int] = field(default_factory=dict)
     eval_labels: dict[str, int] = field(default_factory=dict)
+    corpora: tuple[CorpusFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

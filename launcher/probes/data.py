@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.probes.hub import is_available
 from launcher.probes.probe import Subject
+from neobert.config.corpora import corpora_of
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
@@ -34,7 +35,7 @@ class Text:
 
 def probe_data(subject: Subject) -> DataFacts:
     """Look at every file once; of hub names, ask whether they can be had."""
-    text = _text(subject.config.dataset)
+    text = _all_of([_text(each) for each in corpora_of(subject.config.dataset)])
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
     return DataFacts(
@@ -66,6 +67,21 @@ def _text(dataset: DatasetConfig) -> Text:
     found = is_available("datasets", name, os.environ)
     return Text(
         name, found, found, reason="" if found else "neither in the local cache nor to be had from the hub"
+    )
+
+
+def _all_of(texts: Sequence[Text]) -> Text:
+    """Add corpora up; where one cannot be read or is empty, it is the one to report."""
+    for text in texts:
+        has_nothing = text.num_files > 0 and not text.size_bytes
+        if not text.is_readable or has_nothing:
+            return text
+    return Text(
+        ", ".join(text.source for text in texts),
+        exists=True,
+        is_readable=True,
+        num_files=sum(text.num_files for text in texts),
+        size_bytes=sum(text.size_bytes for text in texts),
     )
 
 

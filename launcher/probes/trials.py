@@ -19,7 +19,7 @@ from launcher.process.trainer_process import child_environment
 from neobert.config import to_dict
 from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_gpu import GpuLoadFacts
-from validators.facts_run import ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
+from validators.facts_run import CorpusFacts, ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
 
 PYTHON = (sys.executable, "-P", "-m")
 LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
@@ -71,7 +71,8 @@ def probe_inspection(subject: Subject) -> InspectionFacts:
 def _prepared(answer: Mapping[str, Any]) -> PreparedFacts:
     lists = {name: tuple(value) for name, value in answer.items() if isinstance(value, list)}
     histogram = tuple((longest, count) for longest, count in answer["histogram"])
-    return PreparedFacts(**{**answer, **lists, "histogram": histogram})
+    corpora = tuple(CorpusFacts(**each) for each in answer["corpora"])
+    return PreparedFacts(**{**answer, **lists, "histogram": histogram, "corpora": corpora})
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.numbers import show_count, show_duration, show_mib, show_number
 from launcher.terminal.table import columns
+from neobert.config.corpora import corpora_of, token_shares
+from neobert.config.schema import DatasetConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
 from neobert.printable import printable
@@ -57,9 +59,18 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     steps, each = run.config.trainer.max_steps, show_count(plan.tokens_per_step.value)
     tokens = f"{steps:,} steps x {each} = {show_count(plan.total_tokens.value)} tokens"
     yield _row("work", tokens, plan.total_tokens)
+    yield from _corpus_rows(run.config.dataset, plan)
     yield _row(
         "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter
     )
+
+
+def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
+    """Tokens of each corpus of a mixture. Epochs need the text: `data prepare` reports them."""
+    for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
+        if dataset.mixture:
+            text = f"{share:.1%} = {show_count(share * plan.total_tokens.value)} tokens"
+            yield f"corpus {corpus.path or corpus.name}", text, "its weight / the sum of the weights"
 
 
 def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:

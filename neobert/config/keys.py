@@ -81,6 +81,18 @@ def path_keys() -> Mapping[Path, tuple[str, ...]]:
 
 
 @cache
+def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
+    """Keys that hold a list, each with the keys of its items that hold a path."""
+    lists = ((path, unwrap(annotation_at((*path, 0)))[0]) for path, _ in _fields_of_sections())
+    held = {
+        path: tuple(item.name for item in fields_of(kind) if item.metadata.get("is_path"))
+        for path, kind in lists
+        if is_section(kind)
+    }
+    return {path: names for path, names in held.items() if names}
+
+
+@cache
 def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
     """Keys that, given in a nearer layer, take the place of others of a farther one."""
     return {

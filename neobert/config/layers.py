@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from neobert.config.annotations import TAG
-from neobert.config.keys import discriminated_sections, path_keys, replacing_keys
+from neobert.config.keys import discriminated_sections, path_keys, path_keys_of_lists, replacing_keys
 from neobert.config.nodes import Node, Path, find, join, put
 from neobert.config.schema import RunConfig
 
@@ -68,18 +68,29 @@ def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
     key is returned too. Profiles and the command line are relative to the working directory.
     """
     outdated = []
-    for path, words in path_keys().items():
-        node = find(root, path)
-        if node is None or not isinstance(node.value, str) or node.value in words:
+    for path, node, value in _paths_in(root):
+        moved = _from_its_file(value, node.origin.file) if node.origin.kind == "file" else value
+        if moved == value:
             continue
-        moved = _from_its_file(node.value, node.origin.file) if node.origin.kind == "file" else node.value
-        if moved == node.value:
-            continue
-        if os.path.exists(node.value) and not os.path.exists(moved):
+        if os.path.exists(value) and not os.path.exists(moved):
             outdated.append(join(path))
         else:
             root = put(root, path, Node(moved, node.origin, node.key))
     return root, tuple(outdated)
+
+
+def _paths_in(root: Node) -> Iterator[tuple[Path, Node, str]]:
+    for path, words in path_keys().items():
+        node = find(root, path)
+        if node is not None and isinstance(node.value, str) and node.value not in words:
+            yield path, node, node.value
+    for path, names in path_keys_of_lists().items():
+        items = find(root, path)
+        count = len(items.value) if items is not None and isinstance(items.value, tuple) else 0
+        for place in ((*path, index, name) for index in range(count) for name in names):
+            node = find(root, place)
+            if node is not None and isinstance(node.value, str):
+                yield place, node, node.value
 
 
 def _from_its_file(value: str, file: str) -> str:

@@ -110,7 +110,11 @@ def find(node: Node, path: Path) -> Node | None:
 
 
 def put(node: Node, path: Path, child: Node | None) -> Node:
-    """A tree with the node at a path replaced, or removed for None; the mappings above it exist."""
+    """A tree with the node at a path replaced, or removed for None; what holds it exists."""
+    if isinstance(node.value, tuple):
+        index, items = int(path[0]), list(node.value)
+        items[index] = put(items[index], path[1:], child)
+        return Node(tuple(items), node.origin, node.key)
     assert isinstance(node.value, dict)
     name, entries = str(path[0]), dict(node.value)
     if len(path) > 1:

@@ -417,3 +417,16 @@ def test_setting_up_counts_as_no_training(make_run, run, metrics, monkeypatch):
     assert run(run_dir) == 0
     first = metrics(run_dir)[1]
     assert first["train/tokens_total"] / first["train/tokens_per_sec"] < 3600
+
+
+def test_a_killed_run_on_two_corpora_resumes_to_the_same_losses(make_run, run, struck_run, exact, corpus):
+    """One of them is read several times over; the kill falls between two saves."""
+    halves = ({"train_split": "train[:40]", "weight": 3.0}, {"train_split": "train[40:]", "weight": 1.0})
+    mixture = [{"path": corpus["path"]} | half for half in halves]
+    dataset = {"path": None, "mixture": mixture}
+    whole, killed = make_run("whole", dataset=dataset), make_run("killed", dataset=dataset)
+    assert run(whole) == 0
+    assert struck_run(killed, *STEP, 8, kill) is None
+    assert run(killed) == 0
+    assert exact(killed) == exact(whole)
+    assert folders.find(killed / "checkpoints", "auto")[1].step == 12

@@ -16,6 +16,7 @@ from validators.rules import (  # noqa: F401
     ckp_resumed,
     dat,
     dat_held_out,
+    dat_mixture,
     dat_prepared,
     dst,
     gpu,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
+from neobert.config.corpora import corpora_of
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -18,7 +19,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Data, a tokenizer or weights that are missing, empty or not readable.
 
     ## What it does
-    Checks `dataset.path` or `dataset.name`, `tokenizer.path` or `tokenizer.name`, and
+    Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `tokenizer.path` or `tokenizer.name`; and
     `model.pretrained_checkpoint`. For a run that resumes from its own checkpoint, missing initial weights are
     a warning only, because they are not used.
 
@@ -39,11 +40,12 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     data = facts.data
     assert data is not None
-    path = "dataset.path" if run.config.dataset.path else "dataset.name"
+    dataset = run.config.dataset
+    path = "dataset.mixture" if dataset.mixture else "dataset.path" if dataset.path else "dataset.name"
     if not data.exists:
         message = f"{data.source} not found{f': {data.reason}' if data.reason else ''}"
         yield Violation(path, message, f"set {path} to an existing file, folder or data set")
-    elif run.config.dataset.path and not data.size_bytes and not data.reason:
+    elif any(corpus.path for corpus in corpora_of(dataset)) and not data.size_bytes and not data.reason:
         yield Violation(path, f"{data.source} is empty", f"set {path} to a file or folder with text")
     elif not data.is_readable:
         message = f"{data.source} cannot be read: {data.reason or 'permission denied'}"
@@ -165,13 +167,13 @@ def unpinned_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 @rule("DAT013", "ambiguous-text", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Data from two sources, or from none.
+    """Data from more than one source, or from none.
 
     ## What it does
-    Requires exactly one of `dataset.path` and `dataset.name`. If the profile sets one and the run file the
-    other, the run file's is used; this rule is about a single file, or a single command line, that sets both.
-    Names of file formats such as `json` and `csv` are rejected as data sets: for these, the `datasets`
-    library reads every such file below the current directory.
+    Requires exactly one of `dataset.path`, `dataset.name` and `dataset.mixture`. If the profile sets one and
+    the run file another, the run file's is used; this rule is about a single file, or a single command line,
+    that sets several. Names of file formats such as `json` and `csv` are rejected as data sets: for these,
+    the `datasets` library reads every such file below the current directory.
 
     ## Why is this bad?
     Neither is more likely to be the intended one, and the trainer does not guess.
@@ -195,11 +197,16 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if dataset.path is not None and dataset.name is not None:
         message = f"dataset.path ({dataset.path}) and dataset.name ({dataset.name}) are both set"
         yield Violation("dataset.path", message, "remove dataset.path or dataset.name")
-    elif dataset.name in BUILDER_NAMES:
-        yield Violation("dataset.name", describe_builder(dataset.name), USE_PATH)
-    elif dataset.path is None and dataset.name is None:
-        message = "neither dataset.path nor dataset.name is set"
-        yield Violation("dataset", message, "set dataset.path or dataset.name")
+    elif dataset.mixture and (dataset.path or dataset.name) is not None:
+        path = "dataset.name" if dataset.path is None else "dataset.path"
+        yield Violation(path, f"{path} and dataset.mixture are both set", f"remove {path} or dataset.mixture")
+    elif dataset.path is None and dataset.name is None and not dataset.mixture:
+        message = "none of dataset.path, dataset.name and dataset.mixture is set"
+        yield Violation("dataset", message, "set dataset.path, dataset.name or dataset.mixture")
+    for corpus in corpora_of(dataset):
+        if corpus.path is None and corpus.name in BUILDER_NAMES:
+            path = "dataset.mixture" if dataset.mixture else "dataset.name"
+            yield Violation(path, describe_builder(corpus.name), USE_PATH)
 
 
 @rule("DAT016", "masked-share-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)

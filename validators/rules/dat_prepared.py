@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import sqrt
 from typing import TYPE_CHECKING
 
+from neobert.config.corpora import corpora_of
 from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted
@@ -83,7 +84,8 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def _hub_error_codes(run: ResolvedRun) -> Iterator[str]:
     """Yield the error codes of a run whose data or tokenizer comes from an unreachable Hub."""
     dataset, tokenizer = run.config.dataset, run.config.tokenizer
-    if dataset.path is None and not (dataset.name or BUILTIN).startswith(BUILTIN):
+    names = (corpus.name or BUILTIN for corpus in corpora_of(dataset) if corpus.path is None)
+    if not all(name.startswith(BUILTIN) for name in names):
         yield NO_TEXT
     if tokenizer.path is None and tokenizer.name is not None:
         yield NO_TOKENIZER

@@ -13,7 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from neobert.config.schema.data import DataCollatorConfig, DatasetConfig, TokenizerConfig
+from neobert.config.schema.data import (
+    DataCollatorConfig,
+    DatasetConfig,
+    MixtureCorpus,
+    TokenizerConfig,
+)
 from neobert.config.schema.fields import (
     EFFECTS,
     PER_KEY,
@@ -56,6 +61,7 @@ __all__ = [
     "Effect",
     "GuardConfig",
     "HfModelConfig",
+    "MixtureCorpus",
     "ModelConfig",
     "NonNegativeInt",
     "OptimizerConfig",

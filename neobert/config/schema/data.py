@@ -41,15 +41,30 @@ class TokenizerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureCorpus:
+    """A corpus of a mixture: a path or a name, and its weight."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    weight: PositiveFloat = key(1.0, "Its share of the tokens, relative to the other corpora's weights.")
+    path: str | None = key(None, "As dataset.path.", is_path=True)
+    name: str | None = key(None, "As dataset.name.")
+    config: str | None = key(None, "As dataset.config.")
+    revision: str | None = key(None, "As dataset.revision.")
+    train_split: str | None = key(None, "As dataset.train_split, which null takes.")
+    text_column: str | None = key(None, "As dataset.text_column, which null takes.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetConfig:
-    """The text: a path, a `datasets` name, or the corpus that every Python carries."""
+    """The text: a path, a `datasets` name, the corpus that every Python carries, or a mixture of these."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(
         None,
         "A `datasets` name on the hub, or builtin:python-docs for CPython's own documentation.",
-        replaces=("path",),
+        replaces=("path", "mixture"),
     )
     config: str | None = key(None, "Configuration of the named data set.")
     revision: str | None = key(None, "Hub revision of the named data set; null: its newest.")
@@ -57,7 +72,14 @@ class DatasetConfig:
         None,
         "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",
         is_path=True,
-        replaces=("name", "config"),
+        replaces=("name", "config", "mixture"),
+        by_content=True,
+    )
+    mixture: tuple[MixtureCorpus, ...] = key(
+        (),
+        "Corpora that are trained on together, instead of path or name: a list of path or name, and weight. "
+        "Each gets its weight's share of the tokens; one that ends is read again in another order.",
+        replaces=("name", "config", "revision", "path"),
         by_content=True,
     )
     train_split: str = key("train", "Split to train on; slices such as train[:1%] are understood.")

@@ -82,13 +82,14 @@ class Assembler:
     pad_to_multiple_of: int | None = None
 
     def build(
-        self, store: TokenStore, segments: Ids, first_sample: int, epoch: int, cursor: Cursor
+        self, store: TokenStore, segments: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
     ) -> Microbatch:
         """Gather, label and lay out `segments`, int64 places in the store; there may be none.
 
+        The sample id of a segment is its place plus `sample_offset`, one for all or one for each.
         Raises DAT002 for a token id outside the vocabulary.
         """
-        gathered = gather(store, segments, first_sample)
+        gathered = gather(store, segments, sample_offset)
         self._check(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded

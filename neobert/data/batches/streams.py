@@ -20,6 +20,7 @@ from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
 from neobert.data.batches.microbatch import Assembler, Microbatch
+from neobert.data.batches.mixture import MixedText, MixedWindows
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape
 from neobert.data.batches.windows import (
@@ -34,7 +35,7 @@ from neobert.data.batches.windows import (
 )
 from neobert.data.examples import examples_of
 from neobert.data.sources.retries import PatientReader
-from neobert.data.store.prepare import PreparedData
+from neobert.data.store.prepare import PreparedData, TrainingText
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -161,14 +162,10 @@ class TrainStream(_Stream):
         cursor: Cursor | None = None,
         on_sign: OnSign = lambda: None,
     ) -> None:
-        text = prepared.train
+        text = prepared.text
         start = cursor or Cursor()
         shape = training_shape(config, text, start.packer).value
-        source: WindowSource
-        if isinstance(text, DocumentStream):
-            source = StreamedWindows(text, shape, config.seed)
-        else:
-            source = PreparedWindows(text, shape, config.seed)
+        source = _windows_of(text, shape, config.seed)
         super().__init__(
             partial(microbatch_places, source, start),
             _assembler(config, tokenizer, shape, config.seed),
@@ -231,21 +228,36 @@ class EvalStream:
         return islice(places, self._config.trainer.eval_max_batches)
 
 
+def _windows_of(text: TrainingText, shape: BatchShape, seed: int) -> WindowSource:
+    if isinstance(text, DocumentStream):
+        return StreamedWindows(text, shape, seed)
+    if isinstance(text, MixedText):
+        return MixedWindows(text, shape, seed)
+    return PreparedWindows(text, shape, seed)
+
+
 def _share(
     places: Iterator[Place], assembler: Assembler, rank: int, world_size: int, pin_on: int | None
 ) -> Iterator[Callable[[], Microbatch]]:
     """Yield the tasks that build one rank's microbatches, one for each round of all ranks."""
     while group := list(islice(places, world_size)):
         window, index, _ = group[min(rank, len(group) - 1)]
-        members = window.members(index) if rank < len(group) else np.empty(0, dtype=np.int64)
-        yield partial(_build, assembler, window, members, group[-1][2], pin_on)
+        members, offsets = window.members(index), window.offsets(index)
+        if rank >= len(group):
+            members, offsets = np.empty(0, dtype=np.int64), 0
+        yield partial(_build, assembler, window, members, offsets, group[-1][2], pin_on)
 
 
 def _build(
-    assembler: Assembler, window: Window, members: NDArray[np.int64], cursor: Cursor, pin_on: int | None
+    assembler: Assembler,
+    window: Window,
+    members: NDArray[np.int64],
+    offsets: int | NDArray[np.int64],
+    cursor: Cursor,
+    pin_on: int | None,
 ) -> Microbatch:
     started_s = time.perf_counter()
-    built = assembler.build(window.store, members, window.first_sample, window.start.epoch, cursor)
+    built = assembler.build(window.store, members, offsets, window.start.epoch, cursor)
     if pin_on is not None:
         # A thread starts on device 0, and pinning there would open a context on it.
         with torch.cuda.device(pin_on):

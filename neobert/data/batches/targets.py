@@ -35,8 +35,10 @@ class Segments:
     columns: Mapping[str, NDArray[Any]]
 
 
-def gather(store: TokenStore, segments: NDArray[np.int64], first_sample: int) -> Segments:
-    """Gather segments, int64 [N] places in the store; their samples are numbered from `first_sample`."""
+def gather(
+    store: TokenStore, segments: NDArray[np.int64], sample_offset: int | NDArray[np.int64]
+) -> Segments:
+    """Gather segments, int64 [N] places in the store; samples are numbered by place plus `sample_offset`."""
     lengths = store.lengths(segments)
     ends = np.cumsum(lengths)
     positions = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
@@ -46,7 +48,7 @@ def gather(store: TokenStore, segments: NDArray[np.int64], first_sample: int) ->
         for name, values in store.columns.items()
     }
     ids = store.tokens[tokens].astype(np.int64)
-    return Segments(ids, positions, segments + first_sample, lengths, columns)
+    return Segments(ids, positions, segments + sample_offset, lengths, columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from neobert.data.batches.packing import Packer, PackPlan, pack, pack_densely, p
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape, with_enough_slots
 from neobert.data.batches.stateless_random import permuted, stream_key
-from neobert.data.store.token_store import TokenStore
+from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.plan.derived import Derived
 
@@ -82,7 +82,8 @@ class Window:
     """One window: which segments of `store` make which microbatch.
 
     `segments` int64 [n] are their places in the store, in shuffled order; the bins of `plan` point into it,
-    and `order` is the order of the bins. The sample id of a segment is `first_sample` plus its place.
+    and `order` is the order of the bins. The sample id of a segment is its place plus `sample_offset`, which
+    is one number or int64 [n].
     `after` starts the next window; None: there is none.
     """
 
@@ -91,7 +92,7 @@ class Window:
     segments: NDArray[np.int64]
     plan: PackPlan
     order: NDArray[np.int64]
-    first_sample: int
+    sample_offset: int | NDArray[np.int64]
     after: Cursor | None
 
     def __len__(self) -> int:
@@ -101,10 +102,25 @@ class Window:
         """Return the places in the store of one microbatch's segments."""
         return self.segments[self.plan.members(int(self.order[index]))]
 
+    def offsets(self, index: int) -> int | NDArray[np.int64]:
+        """Return what the sample ids of one microbatch's segments are above their places."""
+        if isinstance(self.sample_offset, int):
+            return self.sample_offset
+        return self.sample_offset[self.plan.members(int(self.order[index]))]
 
-def training_shape(
-    config: RunConfig, text: TokenStore | DocumentStream, packer: int = NEWEST_PACKER
-) -> Derived[BatchShape]:
+
+class MeasuredText(Protocol):
+    """Training text whose lengths are known, all of them or a sample."""
+
+    @property
+    def statistics(self) -> LengthStatistics:
+        """Lengths of its segments."""
+
+    def sample_lengths(self) -> NDArray[np.int64]:
+        """Return the lengths of some segments, in tokens."""
+
+
+def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_PACKER) -> Derived[BatchShape]:
     """Derive the shape of the microbatches that a packer of `PACKERS` makes of a training text."""
     shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics)
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
@@ -139,7 +155,7 @@ class PreparedWindows:
         after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
         packer = PACKERS[cursor.packer]
         first = replace(cursor, index=0)
-        return _window(first, self.store, segments, self.shape, packer, self.seed, 0, after)
+        return pack_window(first, self.store, segments, self.shape, packer, self.seed, 0, after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +181,7 @@ class StreamedWindows:
             places = permuted(key, 0, len(places), len(places))
             packer = PACKERS[cursor.packer]
         following = {"state": read.next_state, "segment": read.next_segment}
-        return _window(
+        return pack_window(
             replace(cursor, index=0),
             read.store,
             places,
@@ -193,17 +209,17 @@ class FixedWindows:
         segments = np.arange(start, stop, dtype=np.int64)
         window = replace(cursor, epoch=EVALUATION_EPOCH, index=0)
         # Bins keep the order of the text here: dense ones would put the longest documents first.
-        return _window(window, self.store, segments, self.shape, pack, None, 0, after)
+        return pack_window(window, self.store, segments, self.shape, pack, None, 0, after)
 
 
-def _window(
+def pack_window(
     start: Cursor,
     store: TokenStore,
     segments: NDArray[np.int64],
     shape: BatchShape,
     packer: Packer,
     seed: int | None,
-    first_sample: int,
+    sample_offset: int | NDArray[np.int64],
     after: Cursor | None,
 ) -> Window:
     """Pack the segments, and shuffle the microbatches by `seed`; without one they stay in order."""
@@ -215,7 +231,7 @@ def _window(
     if seed is not None:
         # The packer leaves its odd lots to the last bins.
         order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
-    return Window(start, store, segments, plan, order, first_sample, after)
+    return Window(start, store, segments, plan, order, sample_offset, after)
 
 
 def _rows(num_segments: int, shape: BatchShape) -> PackPlan:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
+from neobert.config.corpora import corpora_of
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.columns import CANDIDATES, TEXT_SETTING
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
 from neobert.data.sources.hub_datasets import hub_splits, is_saved_dataset, saved_splits
+from neobert.data.sources.joined import Joined
 from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
 from neobert.data.sources.retries import PatientReader
@@ -75,6 +77,8 @@ def open_corpus(
     Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
     overlap, DAT011 for columns and DAT013 for two places, none, or the name of a format.
     """
+    if config.mixture:
+        return _open_mixture(config, rows or text_rows(config), describe)
     splits = _splits(config, rows or text_rows(config), describe)
     wanted = parse_split(config.train_split, TRAIN_KEY)
     train = _documents(splits, wanted, config, TRAIN_KEY)
@@ -82,6 +86,27 @@ def open_corpus(
     if evaluation is None:
         train, evaluation = _carved(train, config)
     return Corpus(train, evaluation, config)
+
+
+def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:
+    """Join the corpora of a mixture: each carves out its own evaluation documents."""
+    _check_mixture(config)
+    corpora = [
+        open_corpus(each, rows.with_text_column(each.text_column), describe) for each in corpora_of(config)
+    ]
+    evaluations = tuple(each.evaluation for each in corpora if each.evaluation is not None)
+    train = Joined(tuple(each.train for each in corpora))
+    return Corpus(train, Joined(evaluations) if evaluations else None, config)
+
+
+def _check_mixture(config: DatasetConfig) -> None:
+    """Refuse a mixture that cannot be drawn from, as the rules DAT013 and DAT018 do."""
+    if config.path is not None or config.name is not None:
+        key = "dataset.path" if config.path is not None else "dataset.name"
+        raise ProjectError("DAT013", f"{key} and dataset.mixture are both set", "remove one of them", key)
+    if config.streaming:
+        message, hint = "a mixture is prepared, and cannot be streamed", "set dataset.streaming to false"
+        raise ProjectError("DAT018", message, hint, "dataset.streaming")
 
 
 def text_rows(config: DatasetConfig) -> RowFormat:

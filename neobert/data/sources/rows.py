@@ -68,6 +68,11 @@ class RowFormat:
             self, fields=tuple(replace(field, column=columns[field.name]) for field in self.fields)
         )
 
+    def with_text_column(self, column: str | None) -> RowFormat:
+        """Return the format with the text read from another column."""
+        fields = (replace(field, column=column) if field.name == TEXT else field for field in self.fields)
+        return replace(self, fields=tuple(fields))
+
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
         """Pick the fields out of the values of a table's row. Raises DAT011 for a text that is none."""
         row: dict[str, Any] = {}

@@ -13,10 +13,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import row_length, segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
+from neobert.data.sources.joined import Joined, parts_of
 from neobert.data.sources.readers import HashShare, Part, TextSource
 from neobert.data.sources.retries import PatientReader
 from neobert.data.store.eval_overlap import Copies
@@ -50,11 +52,12 @@ class Request:
     def content(self) -> dict[str, Any]:
         """Gather everything that the prepared text depends on."""
         dataset = self.config.dataset
+        names = [[each.name, each.config, each.text_column] for each in corpora_of(dataset)]
         trained = {"wordpiece": trained_size(self.config.tokenizer)}
         return {
             "format_version": FORMAT_VERSION,
             "source": self.corpus.identity(),
-            "name": [dataset.name, dataset.config, dataset.text_column],
+            "name": names if dataset.mixture else names[0],
             "tokenizer": self.tokenizer.digest if self.tokenizer else trained,
             "max_length": segment_length(self.config),
             "min_length": dataset.min_length,
@@ -141,24 +144,31 @@ def _write_split(
     request: Request,
     report_progress: Callable[[], None],
 ) -> dict[str, Any]:
-    counts = Counts()
+    total = Counts()
     writer = SplitWriter(folder, name, encoder.dtype, encoder.columns)
     dataset = request.config.dataset
-    rows = copies.follow(name, PatientReader.of(source, dataset))
     tell = _teller(name)
+    corpora = []
     try:
-        for encoded in _until(budget, encode_all(rows, encoder, dataset.num_proc, source.label)):
-            counts.add(encoded.counts)
-            writer.append(encoded)
-            report_progress()
-            tell(counts)
+        for part in parts_of(source):
+            counts = Counts()
+            rows = copies.follow(name, PatientReader.of(part, dataset))
+            for encoded in _until(budget, encode_all(rows, encoder, dataset.num_proc, part.label)):
+                counts.add(encoded.counts)
+                writer.append(encoded)
+                report_progress()
+                tell(counts)
+            if counts.segments == 0:
+                raise _empty(part.label, counts)
+            request.examples.check(part.label, counts)
+            corpora.append({"segments": counts.segments, "tokens": counts.tokens})
+            total.add(counts)
         described = writer.finish()
     finally:
         writer.abandon()
-    if counts.segments == 0:
-        raise _empty(source.label, counts)
-    request.examples.check(source.label, counts)
-    return described | {"counts": split_report(source.label, counts)}
+    if isinstance(source, Joined):
+        described["corpora"] = corpora
+    return described | {"counts": split_report(source.label, total)}
 
 
 def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
@@ -215,21 +225,23 @@ def _check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
 def _check_documents(request: Request) -> None:
     """Refuse a split without documents before any work is done. A stream is not opened for it."""
     dataset = request.config.dataset
-    for _, source, _ in () if dataset.streaming else request.splits():
-        if next(iter(PatientReader.of(source, dataset)), None) is None:
-            raise _no_documents(source, request)
+    splits = () if dataset.streaming else request.splits()
+    for part in (part for _, source, _ in splits for part in parts_of(source)):
+        if next(iter(PatientReader.of(part, dataset)), None) is None:
+            raise _no_documents(part, request)
 
 
 def _no_documents(source: TextSource, request: Request) -> ProjectError:
     num_held_out, evaluation = request.config.dataset.eval_samples, request.corpus.evaluation
-    if num_held_out and source is request.corpus.train and isinstance(evaluation, Part):
-        total = evaluation.source.count()
+    held_out = [part.source for part in parts_of(evaluation) if isinstance(part, Part)] if evaluation else []
+    if num_held_out and isinstance(source, Part) and source.source in held_out:
+        total = source.source.count()
         return ProjectError(
             "DAT004",
             f"no training documents left: {num_held_out:,} go to evaluation (dataset.eval_samples), "
             f"the text has {total:,}",
             "lower dataset.eval_samples, or add text",
-            evaluation.source.label,
+            source.source.label,
         )
     if isinstance(source, HashShare):
         return ProjectError(

@@ -79,9 +79,16 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": prepared.report.get("eval", {}).get("labels", {}),
+        "corpora": _corpora(prepared.report.get("corpora", {})),
         **shares.summary(),
         **masks.summary(),
     }
+
+
+def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Take what the rules judge of each corpus of a mixture."""
+    needed = ("share", "tokens", "epochs")
+    return [{"label": label} | {name: each[name] for name in needed} for label, each in report.items()]
 
 
 def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
@@ -198,7 +205,7 @@ def _is_token(batch: Microbatch) -> torch.Tensor:
 
 def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
     """Read the batch's segments from the store again, [num_tokens]."""
-    segments = batch.sample_ids.numpy()
+    segments = batch.sample_ids.numpy() % len(store)  # each pass over a corpus of a mixture has its own ids
     pieces = [store.tokens[store.offsets[number] : store.offsets[number + 1]] for number in segments]
     return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, dtype=np.int64)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from neobert.config.schema import RunConfig, TokenizerConfig
+from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
+from neobert.data.batches.mixture import CorpusSlice, MixedText
 from neobert.data.batches.shape import BatchShape, segment_length
 from neobert.data.batches.windows import training_shape
 from neobert.data.entry_point import report_to_stdout
@@ -24,12 +26,14 @@ from neobert.data.sources.file_digests import FileDigests, described_by_ends
 from neobert.data.sources.readers import HashShare
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
-from neobert.data.store.report import epochs_needed, fill_of, shape_report, split_report
+from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
 from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
 from neobert.data.tokenize.tokenizers import TokenizerBundle, is_trained, load_tokenizer
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder
+
+TrainingText = TokenStore | DocumentStream | MixedText
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,7 @@ class PreparedData:
     Attributes:
         folder: where it lies, named by a hash of everything that went into it.
         train: memory map, or the stream where `dataset.streaming` asks for one.
+        mixture: where there is one, the corpora that share the memory map.
         eval: evaluation segments, or None.
         fingerprint: sha256 hex of the content, the same wherever and whenever it was prepared; of a stream,
             whose content is not known, of the request.
@@ -51,6 +56,12 @@ class PreparedData:
     tokenizer: TokenizerBundle
     fingerprint: str
     report: dict[str, Any]
+    mixture: MixedText | None = None
+
+    @property
+    def text(self) -> TrainingText:
+        """Return what microbatches are drawn from."""
+        return self.mixture or self.train
 
     @property
     def tokenizer_dir(self) -> Path:
@@ -132,13 +143,34 @@ def _open(folder: Path, request: Request) -> PreparedData:
     else:
         train = open_split(folder, "train", splits["train"])
     report["train"] = _with_column(report["train"], request.corpus)
-    report |= _batch_report(config, train) | {
+    mixture = _mixture(config, train, splits["train"]) if config.dataset.mixture else None
+    fingerprint = manifest["fingerprint"]
+    if mixture is not None:
+        # The weights shape the order of the text, and the cache does not depend on them.
+        fingerprint = hash_of([fingerprint, [str(share) for share in mixture.shares]])
+    report |= _batch_report(config, mixture or train) | {
         "folder": str(folder),
-        "fingerprint": manifest["fingerprint"],
+        "fingerprint": fingerprint,
         "tokenizer": tokenizer.summary(),
     }
     evaluation = open_split(folder, "eval", splits["eval"]) if "eval" in splits else None
-    return PreparedData(folder, train, evaluation, tokenizer, manifest["fingerprint"], report)
+    return PreparedData(folder, train, evaluation, tokenizer, fingerprint, report, mixture)
+
+
+def _mixture(config: RunConfig, train: TokenStore | DocumentStream, split: dict[str, Any]) -> MixedText:
+    assert isinstance(train, TokenStore)  # open_corpus refuses to stream a mixture
+    described = split["corpora"]
+    stops = list(accumulate(corpus["segments"] for corpus in described))
+    corpora = [
+        CorpusSlice(_name_of(entry), entry.weight, stop - corpus["segments"], stop, corpus["tokens"])
+        for corpus, entry, stop in zip(described, config.dataset.mixture, stops, strict=True)
+    ]
+    return MixedText(train, tuple(corpora))
+
+
+def _name_of(corpus: MixtureCorpus) -> str:
+    split = f" {corpus.train_split}" if corpus.train_split else ""
+    return f"{corpus.path or corpus.name}{split}"
 
 
 def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
@@ -147,20 +179,19 @@ def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     return counts if column is None else {"source": counts["source"], "column": column} | counts
 
 
-def _batch_report(config: RunConfig, train: TokenStore | DocumentStream) -> dict[str, Any]:
+def _batch_report(config: RunConfig, train: TrainingText) -> dict[str, Any]:
     shape = training_shape(config, train)
     microbatch = shape_report(shape, train.statistics)
     if isinstance(train, DocumentStream):
         return {"microbatch": microbatch}
     _check_enough(train, shape.value)
     fill = fill_of(train, shape.value)
-    return {
-        "microbatch": microbatch | {"fill": fill},
-        "epochs": epochs_needed(config, shape.value, fill, train),
-    }
+    tokens = tokens_read(config, shape.value, fill, train.statistics)
+    report = {"microbatch": microbatch | {"fill": fill}, "epochs": round(tokens / train.num_tokens, 3)}
+    return report | ({"corpora": train.report(tokens)} if isinstance(train, MixedText) else {})
 
 
-def _check_enough(train: TokenStore, shape: BatchShape) -> None:
+def _check_enough(train: TokenStore | MixedText, shape: BatchShape) -> None:
     """Raise ProjectError if the data does not fill one microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.rows)
     if has < holds:

@@ -8,7 +8,8 @@ from typing import Any
 from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.batches.windows import MeasuredText
+from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
 
@@ -32,7 +33,7 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
     }
 
 
-def fill_of(store: TokenStore, shape: BatchShape) -> float:
+def fill_of(store: MeasuredText, shape: BatchShape) -> float:
     """Measure the share of microbatches that holds tokens, on a sample of its segments."""
     lengths = store.sample_lengths()
     if shape.is_packed:
@@ -42,13 +43,13 @@ def fill_of(store: TokenStore, shape: BatchShape) -> float:
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
 
 
-def epochs_needed(config: RunConfig, shape: BatchShape, fill: float, train: TokenStore) -> float:
-    """Return how often the run reads the text."""
+def tokens_read(config: RunConfig, shape: BatchShape, fill: float, statistics: LengthStatistics) -> float:
+    """Return how many tokens the run reads."""
     trainer, distributed = config.trainer, config.distributed
     microbatches = trainer.max_steps * trainer.gradient_accumulation_steps
     world = distributed.nproc_per_node * distributed.nnodes
-    tokens = shape.capacity * fill if shape.is_packed else shape.rows * train.statistics.mean
-    return round(microbatches * world * tokens / train.num_tokens, 3)
+    tokens = shape.capacity * fill if shape.is_packed else shape.rows * statistics.mean
+    return microbatches * world * tokens
 
 
 def _histogram(counts: list[int]) -> list[list[int]]:

@@ -1,0 +1,170 @@
+"""Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
+
+Each corpus is an endless sequence: its segments in a shuffled order, then in another one, and so on. Window
+w takes the next segments of every sequence, as many as its share of the window's tokens is long. Where it
+starts in a sequence is a product of w, so a `Cursor` is all that a resume needs, as for a single corpus.
+
+    n segments of a window, N segments of all corpora
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.stateless_random import permuted, stream_key
+from neobert.data.batches.windows import PACKERS, WINDOW_SEGMENTS, Cursor, Window, pack_window
+from neobert.data.store.token_store import SAMPLE_SEGMENTS, LengthStatistics, TokenStore
+
+# A window holds a pass over the corpus that is read most often, but no fewer microbatches than this: the
+# last ones of a window are not full.
+LEAST_MICROBATCHES = 128
+_CORPUS_STREAM, _MIX_STREAM = 0x636F72707573, 0x6D6978
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSlice:
+    """A corpus in a store: segments `first` to `stop`.
+
+    Attributes:
+        weight: its share of the tokens that are drawn, relative to the weights of the others.
+    """
+
+    label: str
+    weight: float
+    first: int
+    stop: int
+    num_tokens: int
+
+    def __len__(self) -> int:
+        return self.stop - self.first
+
+
+@dataclass(frozen=True, eq=False)
+class MixedText:
+    """Corpora in one store, and how often each is drawn from."""
+
+    store: TokenStore
+    corpora: tuple[CorpusSlice, ...]
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all corpora."""
+        return self.store.num_tokens
+
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """Share of the tokens that each corpus gets; their sum is 1."""
+        weights = [Fraction(corpus.weight) for corpus in self.corpora]
+        return tuple(weight / sum(weights) for weight in weights)
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Tokens of the mixture in which the corpus that is read most often is read once."""
+        return int(min(c.num_tokens / share for c, share in zip(self.corpora, self.shares, strict=True)))
+
+    def segments_per_token(self) -> list[Fraction]:
+        """Return how many segments of each corpus come with a token of the mixture."""
+        pairs = zip(self.corpora, self.shares, strict=True)
+        return [share * len(corpus) / corpus.num_tokens for corpus, share in pairs]
+
+    def draw(self, seed: int, tokens: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the segments of a window of about `tokens` tokens, shuffled, and the pass of each, [n]."""
+        parts = [
+            _sequence(corpus, stream_key(_CORPUS_STREAM, seed, number), *_range(per_token * tokens, window))
+            for number, (corpus, per_token) in enumerate(
+                zip(self.corpora, self.segments_per_token(), strict=True)
+            )
+        ]
+        segments, passes = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = permuted(stream_key(_MIX_STREAM, seed, window), 0, len(segments), len(segments))
+        return segments[order], passes[order]
+
+    @cached_property
+    def statistics(self) -> LengthStatistics:
+        """Lengths of the segments as they are drawn."""
+        return LengthStatistics.of(self.sample_lengths())
+
+    def sample_lengths(self) -> NDArray[np.int64]:
+        """Return the lengths of about `SAMPLE_SEGMENTS` segments as they are drawn, always the same."""
+        tokens = int(min(SAMPLE_SEGMENTS, 2 * len(self)) / sum(self.segments_per_token())) + 1
+        return self.store.lengths(self.draw(0, tokens, 0)[0])
+
+    def epochs(self, num_tokens: float) -> list[float]:
+        """Return how often each corpus is read by a run of that many tokens."""
+        pairs = zip(self.corpora, self.shares, strict=True)
+        return [float(num_tokens * share / corpus.num_tokens) for corpus, share in pairs]
+
+    def report(self, num_tokens: float) -> dict[str, dict[str, Any]]:
+        """Describe each corpus, and what a run of that many tokens reads of it."""
+        rows = zip(self.corpora, self.shares, self.epochs(num_tokens), strict=True)
+        return {
+            corpus.label: {
+                "share": round(float(share), 6),
+                "segments": len(corpus),
+                "tokens": corpus.num_tokens,
+                "tokens_read": round(float(num_tokens * share)),
+                "epochs": round(epochs, 3),
+            }
+            for corpus, share, epochs in rows
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class MixedWindows:
+    """Windows of a mixture, without end. A mixture has no epochs: each of its corpora has its own."""
+
+    text: MixedText
+    shape: BatchShape
+    seed: int
+
+    @cached_property
+    def tokens_per_window(self) -> int:
+        """Tokens of a window, on average."""
+        most = int(WINDOW_SEGMENTS / sum(self.text.segments_per_token()))
+        least = LEAST_MICROBATCHES * self.shape.capacity
+        return max(1, min(most, max(least, self.text.tokens_per_pass)))
+
+    def load(self, cursor: Cursor) -> Window:
+        """Draw a window. A segment's sample id is its place plus N for every pass before."""
+        segments, passes = self.text.draw(self.seed, self.tokens_per_window, cursor.window)
+        return pack_window(
+            replace(cursor, index=0),
+            self.text.store,
+            segments,
+            self.shape,
+            PACKERS[cursor.packer],
+            self.seed,
+            passes * len(self.text),
+            cursor.at(cursor.epoch, cursor.window + 1),
+        )
+
+
+def _range(segments_per_window: Fraction, window: int) -> tuple[int, int]:
+    """Return where a window starts and ends in a corpus's sequence; exact, however far that is."""
+    return int(segments_per_window * window), int(segments_per_window * (window + 1))
+
+
+def _sequence(
+    corpus: CorpusSlice, key: int, start: int, stop: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return entries `start` to `stop` of a corpus's endless sequence, and the pass of each."""
+    size = len(corpus)
+    passes = range(start // size, -(-stop // size))
+    bounds = [(max(start - size * each, 0), min(stop - size * each, size)) for each in passes]
+    none = np.empty(0, dtype=np.int64)
+    places = [
+        permuted(stream_key(key, each), low, high, size)
+        for each, (low, high) in zip(passes, bounds, strict=True)
+    ]
+    numbers = [np.full(high - low, each, np.int64) for each, (low, high) in zip(passes, bounds, strict=True)]
+    return corpus.first + np.concatenate([none, *places]), np.concatenate([none, *numbers])

@@ -1,0 +1,118 @@
+"""DAT018 and DAT019: mixtures of corpora."""
+
+from __future__ import annotations
+
+import os.path
+from collections import Counter
+
+from neobert.config.corpora import corpora_of
+from neobert.config.schema import DatasetConfig
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+from validators.rules.dat_prepared import HARMLESS_EPOCHS, prepared_of
+
+
+def _has_no_mixture(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.config.dataset.mixture else "dataset.mixture is empty"
+
+
+@rule(
+    "DAT018",
+    "undrawable-mixture",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=_has_no_mixture,
+    waivable=False,
+)
+def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A mixture that is streamed, or that names one text twice.
+
+    ## What it does
+    Fails where `dataset.mixture` and `dataset.streaming` are both set, where a corpus has no path and no name
+    or both, and where two corpora are the same split of the same text.
+
+    ## Why is this bad?
+    A mixture is prepared first: how often a corpus is read again follows from its length, which a stream
+    does not have. A text that is named twice gets the sum of both weights, which reads like a mistake.
+
+    ## Example
+    ```yaml
+    dataset:
+      mixture:
+        - {path: data/books, weight: 3}
+        - {path: data/books, weight: 1}
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      mixture:
+        - {path: data/books, weight: 3}
+        - {path: data/web, weight: 1}
+    ```
+    """
+    dataset = run.config.dataset
+    if dataset.streaming:
+        message = "dataset.mixture and dataset.streaming are both set: a mixture is prepared, not streamed"
+        yield Violation("dataset.streaming", message, "set dataset.streaming to false")
+    corpora = corpora_of(dataset)
+    for number, corpus in enumerate(corpora):
+        if (corpus.path is None) == (corpus.name is None):
+            how = "no path and no name" if corpus.path is None else "a path and a name"
+            place = f"dataset.mixture[{number}]"
+            yield Violation("dataset.mixture", f"{place} has {how}", f"give {place} a path or a name")
+    for text, count in Counter(map(_text, corpora)).items():
+        if count > 1 and any(text[:2]):
+            message = f"{text[0] or text[1]} ({text[-1]}) is in dataset.mixture {count} times"
+            yield Violation("dataset.mixture", message, "name each text once, with the sum of its weights")
+
+
+def _text(corpus: DatasetConfig) -> tuple[str, ...]:
+    """Return what makes a corpus the text that it is."""
+    path = os.path.normpath(corpus.path) if corpus.path else ""
+    return path, corpus.name or "", corpus.config or "", corpus.train_split
+
+
+@rule(
+    "DAT019",
+    "overread-corpus",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    inapplicable=_has_no_mixture,
+)
+def overread_corpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A corpus of a mixture that is read many times more often than it is long.
+
+    ## What it does
+    Divides the tokens that the run draws from each corpus by the tokens that the corpus has. Above 4 passes
+    it warns: up to there repeated text is worth nearly as much as new (Muennighoff et al.,
+    arXiv:2305.16264).
+
+    ## Why is this bad?
+    A small corpus with a large weight is learned by heart, and the loss of the mixture hides that.
+
+    ## Example
+    ```text
+    data/books is read 31.0 times: 75.0% of the tokens are drawn from 2,100,000
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      mixture:
+        - {path: data/books, weight: 0.1}
+        - {path: data/web, weight: 0.9}
+    ```
+    """
+    for corpus in prepared_of(facts).corpora:
+        if corpus.epochs > HARMLESS_EPOCHS:
+            share = f"{corpus.share:.1%} of the tokens are drawn from {corpus.tokens:,}"
+            yield Violation(
+                "dataset.mixture",
+                f"{corpus.label} is read {corpus.epochs:,.1f} times: {share}",
+                "lower the weight of this corpus, add text to it, or lower trainer.max_steps",
+            )
