@@ -66,5 +66,23 @@ def test_what_exists_only_in_the_working_directory_still_works_and_is_named() ->
 
 
 def test_every_key_that_holds_a_path_says_so() -> None:
-    named = {key for key in all_keys() if key.endswith((".path", "_dir", "_checkpoint"))}
+    named = {key for key in all_keys() if key.endswith((".path", "_dir", "_checkpoint", "model.config"))}
     assert {".".join(map(str, path)) for path in path_keys()} == named - {"trainer.overwrite_output_dir"}
+
+
+def test_paths_in_a_list_start_at_the_folder_of_their_file_too() -> None:
+    text = "dataset:\n  mixture: [{path: books, weight: 3}, {name: 'builtin:python-docs'}, {path: /web}]\n"
+    found = resolved(text, "configs/run.yaml")
+    assert [corpus.path for corpus in found.config.dataset.mixture] == ["configs/books", None, "/web"]
+    assert found.config.dataset.name is None
+
+
+def test_a_mixture_and_a_path_replace_each_other_in_a_nearer_layer() -> None:
+    below = "dataset: {mixture: [{path: books}, {path: web}]}\n"
+    nearer = resolved(below, "configs/run.yaml", "dataset.path=mine").config.dataset
+    assert (nearer.path, nearer.mixture) == ("mine", ())
+    Path("far.yaml").write_text("dataset: {path: text, revision: main}\n", encoding="utf-8")
+    Path("near.yaml").write_text(below, encoding="utf-8")
+    layers = [load_document("far.yaml", "profile"), load_document("near.yaml", "file")]
+    dataset = resolve(layers, parse_overrides([])).config.dataset  # type: ignore[arg-type]
+    assert (dataset.path, dataset.revision, len(dataset.mixture)) == (None, None, 2)
