@@ -57,7 +57,7 @@ def _meant(code: str, names: list[str]) -> str:
         return f"it is a key: `neobert-launch explain {code}`"
     families = {*ERROR_FAMILIES, *(known[:3] for known in RULES)}
     if len(code) == 6 and code[3:].isdigit() and code.upper()[:3] in families:
-        return "errors have codes too, and say what to do; `neobert-launch rule --all` lists the rules"
+        return "errors have codes too, with their own hints; list rules with `neobert-launch rule --all`"
     near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
     return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them"
 

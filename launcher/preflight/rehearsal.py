@@ -159,7 +159,7 @@ def remove_abandoned(parent: Path, ours: str) -> None:
 
 
 def earlier_pace(subject: Subject, device_name: str) -> float | None:
-    """Return the tokens/s of the same config on such a device, where it was rehearsed before."""
+    """Return the tokens/s of an earlier rehearsal of the same config on such a device, if there is one."""
     beside = [] if subject.diff_file is None else [subject.diff_file.parent]
     for folder in (*beside, subject.output_dir):
         found = read_json(folder / FACTS).get("rehearsal") or {}

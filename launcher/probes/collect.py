@@ -97,7 +97,7 @@ def _work(probe: Probe, subject: Subject, results: Results) -> None:
 
 
 def _abandon(threads: Sequence[threading.Thread]) -> None:
-    """Kill what the probes wait for, and whatever they start then, while they remove what they have made."""
+    """Kill the children that probes wait for, and new ones, while the probes clean up."""
     until_s = time.monotonic() + TIDYING_S
     while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
         kill_living()

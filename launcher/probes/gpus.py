@@ -34,7 +34,7 @@ Device = TypeVar("Device", bound=Named)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
-    """Ask NVML, or nvidia-smi where its bindings are missing."""
+    """Query NVML, or nvidia-smi if its bindings are missing."""
     answered = _from_nvml("devices")
     found = parse_smi(_from_smi()) if answered is None else tuple(_device(each) for each in answered)
     return visible(found, os.environ)

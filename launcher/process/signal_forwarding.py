@@ -53,6 +53,7 @@ class Forwarder:
         if not self._is_in_charge:
             self._end_early(number, frame)
             return
+        # Appended first: printing happens later, in tell_new, because handlers may interrupt a print.
         self.seen.append(number)
         self._pass_on(number)
 

@@ -43,6 +43,7 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
     for each in workers.values():
         with suppress(psutil.Error):
             each.send_signal(DUMP_SIGNAL)
+            # Signals queue up while a process is stopped. SIGTERM must be pending before it continues.
             if each.status() == psutil.STATUS_STOPPED:
                 each.terminate()
                 each.send_signal(signal.SIGCONT)

@@ -89,6 +89,7 @@ class Restarts:
         if before is not None and failure.is_like(before) and not failure.may_pass:
             reason = f"same failure twice at step {failure.step}: not retrying"
             return Verdict(False, EXIT_DO_NOT_REQUEUE, reason)
+        # A newer checkpoint is progress, so earlier restarts no longer count.
         if saved_step > self._saved_step:
             self.in_a_row, self._saved_step = 0, saved_step
         if self.in_a_row >= self.most:

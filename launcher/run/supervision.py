@@ -58,6 +58,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     restarts = Restarts(most)
     if launch.owns_run and stop_orphans(launch):
         raise _blocked_by_earlier_session(launch)
+    # From here on signals belong to the trainer, including those that arrive between two sessions.
     forwarder.take_charge(has_agent=launch.has_agent)
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
@@ -135,6 +136,7 @@ def run_session(
     launch.error_file.unlink(missing_ok=True)
     if is_again:
         (launch.location / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
+    # Heartbeats of earlier sessions stay in the files: only newer sequence numbers count for this session.
     before, first_step = launch.beats(), saved_step(launch.location)
     earlier_outcome = None if launch.owns_run else stamp(launch.location / OUTCOME)
     cpu_before_s = children_cpu_s()
@@ -205,6 +207,7 @@ def watch(
             is_displaced = True
             console.tell(printable(f"warning: {displacement(launch)}; the run stops after this step"))
         now_s = clock()
+        # Several looks per heartbeat interval, so that a hang is reported soon after its limit.
         if now_s - looked_at_s >= pause_s:
             looked_at_s = now_s
             stall = watchdog.look(launch.beats(), now_s)
@@ -248,6 +251,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
         return of_stall(session.stall, step)
     if (lost := lost_rank(session, has_agent=launch.has_agent)) is not None:
         return of_lost(*lost, step, has_used_up_cpu=_has_used_up_cpu(launch, session))
+    # A session that completed no step would fail in the same way again.
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
     reported = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
@@ -305,6 +309,7 @@ def give_up(
         "message": "; ".join(part for part in (failure.message, verdict.reason) if part),
     }
     _write_verdict(launch, outcome)
+    # The summary prefers the error file, which does not hold the launcher's verdict.
     if failure.kind != "reported" or verdict.reason:
         launch.error_file.unlink(missing_ok=True)
     return conclude_session(launch, session, forwarder, outcome)

@@ -167,6 +167,7 @@ def _missing(folder: Path, config_digest: str, began_s: float) -> str:
         return error.message
     except OSError:
         return "the receipt of an earlier launch was just withdrawn"
+    # Clocks of node and file server may differ by CLOCK_SKEW.
     if written_s + CLOCK_SKEW.total_seconds() < began_s:
         return "the receipt is older than this job"
     return "; ".join(explain_mismatch(receipt, config_digest, utc_now()))

@@ -1,4 +1,4 @@
-"""The run directory: its name, its lock, and whether its trainer is alive."""
+"""Run directory: name, lock, and liveness of its trainer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def created(folder: Path) -> Iterator[int]:
         if any(folder.iterdir()):
             raise ProjectError(
                 code="run-in-progress",
-                message="another launch began a run here while this one was checked",
+                message="another launch created a run here during the checks of this one",
                 hint=f"see `neobert-launch status {folder}`, or choose another trainer.output_dir",
                 place=str(folder),
             )

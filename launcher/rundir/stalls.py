@@ -101,6 +101,7 @@ class Watchdog:
             seq = beat.get("seq")
             if seq is not None and seq not in (known.beat.get("seq"), self._before[rank]):
                 known.update(beat, now_s)
+        # One rank may rightly wait for another, e.g. for the one that prepares the data: all must be late.
         if all(now_s - known.progressed_at_s > self.limit_s(known.beat) for known in self.ranks.values()):
             return self._blame(now_s)
         return None
@@ -122,11 +123,13 @@ class Watchdog:
         }.get(phase, limits.start_limit_s)
         longest_s = (beat.get("phase_longest_s") or {}).get(phase)
         if longest_s is not None:
+            # A multiple of the longest duration so far detects hangs much earlier than the configured limit.
             most_s = min(most_s, max(limits.learned_floor_s, PATIENCE * longest_s))
         return most_s + limits.heartbeat_interval_s
 
     def _blame(self, now_s: float) -> Stall:
         """Blame the rank without heartbeats; without one, the rank that progressed least or stopped first."""
+        # A rank that cannot even write heartbeats is stopped or holds the GIL; the others only wait for it.
         rank, known = min(
             self.ranks.items(),
             key=lambda each: (not self._is_mute(each[1], now_s), _how_far(each[1].beat), each[0]),

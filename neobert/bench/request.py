@@ -43,7 +43,7 @@ class Request:
             raise ProjectError(
                 "bench-steps",
                 f"of {self.steps} steps {self.trim} are trimmed, and {self.rounds} rounds need one each",
-                "raise --steps, or lower --trim (1 at least) or --rounds",
+                "raise --steps, or lower --trim (at least 1) or --rounds",
                 exit_code=EXIT_USAGE,
             )
 

@@ -1,4 +1,4 @@
-"""What a change of a key affects, as the schema states it: the one source for every policy about changes."""
+"""Effects of a change of a key, as declared in the schema: the single source of policies about changes."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WRONG_TAG = ("union_tag_invalid", "union_tag_not_found")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What the schema refuses, and where. `kind` is pydantic's name of the fault."""
+    """Value that the schema rejects, with its location. `kind` is pydantic's name of the error."""
 
     kind: str
     path: Path

@@ -8,7 +8,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 
 CLOSE = 0.72
 OTHER_SECTIONS = {"training": "trainer", "optim": "optimizer", "data": "dataset"}
-"""Sections of other trainers whose names are no misspelling of ours."""
+"""Sections of other trainers whose names are not misspellings of ours."""
 
 
 def closest(name: str, candidates: list[str]) -> str:

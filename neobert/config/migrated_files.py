@@ -45,7 +45,7 @@ def without(document: Document, refused: Iterable[Path]) -> Document:
 
 
 def _leaves(root: Node) -> Iterator[tuple[Path, Node]]:
-    """Entries that are no mappings, and not below a list."""
+    """Yield entries that are not mappings, and not below a list."""
     for path, node in walk(root):
         if not isinstance(node.value, dict) and all(isinstance(part, str) for part in path):
             yield path, node

@@ -254,7 +254,7 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
 
 
 def advice_for_key(path: Path) -> str:
-    """What to write instead of a key that another trainer or version has, or an empty text."""
+    """Return the replacement of a key of another trainer or version; empty if there is none."""
     dotted = ".".join(map(str, path))
     if len(path) == 1 and dotted in SECTIONS:
         return SECTIONS[dotted]
@@ -262,7 +262,7 @@ def advice_for_key(path: Path) -> str:
 
 
 def advice_for_value(dotted: str, value: object) -> str:
-    """What to write instead of a value that another trainer or version has, or an empty text."""
+    """Return the replacement of a value of another trainer or version; empty if there is none."""
     if isinstance(value, str | bool):
         return VALUES.get((dotted, value), "")
     return VALUES.get((dotted, -1), "") if value == -1 else ""  # 1 and 0 would find True and False

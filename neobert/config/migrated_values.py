@@ -48,7 +48,7 @@ def in_our_words(target: str, value: Scalar) -> Scalar:
 
 
 def is_legal(target: str, value: Any) -> bool:
-    """Whether the schema takes a value for a key."""
+    """Return whether the schema accepts a value for a key."""
     nested: Any = value
     for name in reversed(target.split(".")):
         nested = {name: nested}

@@ -36,12 +36,12 @@ class OptimizerKind:
 
     @property
     def matrices_by_muon(self) -> bool:
-        """Whether the matrices of the blocks are Muon's, and the other parameters AdamW's."""
+        """Return whether Muon updates the matrices of the blocks, and AdamW the other parameters."""
         return self.keys >= MUON_KEYS
 
     @property
     def clips_logits(self) -> bool:
-        """Whether attention logits are held below a threshold (QK-Clip)."""
+        """Return whether attention logits are clipped at a threshold (QK-Clip)."""
         return self.keys >= CLIP_KEYS
 
 

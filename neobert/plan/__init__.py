@@ -1,4 +1,4 @@
-"""The plan: what follows from a config, each value with its reason. Pure and light."""
+"""Plan: values derived from a config, each with its reason. Pure, without torch."""
 
 from neobert.plan.build import build_plan
 from neobert.plan.derived import Derived, Measured

@@ -78,7 +78,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
 
 
 def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
-    """Return the run as it is rehearsed."""
+    """Return the config of the rehearsed run."""
     for key, value in replaced.items():
         config = replace(config, key, value)
     return config

@@ -12,7 +12,7 @@ CACHE_ENV = "NEOBERT_CACHE"
 
 
 def cache_folder(config: DatasetConfig) -> Path:
-    """Return where prepared data is kept. Raises ProjectError DAT009 where that depends on a missing home."""
+    """Return the folder of prepared data. Raises ProjectError DAT009 if it depends on a missing home."""
     if config.cache_dir is not None:
         return _expanded(config.cache_dir, "dataset.cache_dir")
     if named := os.environ.get(CACHE_ENV):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from neobert.config.schema import RunConfig
 
 TRACKERS = {each.name: each for each in (TRACKIO, TENSORBOARD, WANDB)}
-# metrics.jsonl is no tracker: resume and checkpoints depend on it, so it is written whatever the key says.
+# metrics.jsonl is not a tracker: resume and checkpoints depend on it, so it is written whatever the key says.
 JSONL = "jsonl"
 NAMES = (JSONL, *TRACKERS)
 

@@ -15,7 +15,7 @@ class Session(Protocol):
     """An open tracker. Either method may block or raise: `background` isolates training from both."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Report the metrics of a step, under the names that metrics.jsonl has."""
+        """Log the metrics of a step, under their names in metrics.jsonl."""
 
     def close(self) -> None:
         """Send or write what is left, and end the session."""

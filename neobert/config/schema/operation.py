@@ -60,7 +60,7 @@ class TrackioConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardConfig:
-    """What the guard holds the run to."""
+    """Limits that the guard enforces."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

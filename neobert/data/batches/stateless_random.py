@@ -1,6 +1,6 @@
-"""Randomness that is a function of what it is for: a counter hash, not a generator with a state.
+"""Stateless counter-based random numbers (splitmix64).
 
-Order and masks survive a resume, another number of threads and another numpy because nothing is remembered.
+Order and masks are independent of resumes, thread counts and numpy versions, because there is no state.
 The mixer is the finaliser of splitmix64 (Steele, Lea and Flood, 2014); all arithmetic is modulo 2**64.
 """
 

@@ -43,7 +43,7 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
         yield from taken.objects
         retry_at = 2 * len(taken.rest)
         if len(taken.rest) > most_characters:
-            raise taken.error or ValueError(f"an object is longer than {most_characters:,} characters")
+            raise taken.error or ValueError(f"one object is longer than {most_characters:,} characters")
     taken = _take(taken.rest, taken.expected)
     yield from taken.objects
     if taken.expected != _END or taken.rest:

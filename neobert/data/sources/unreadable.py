@@ -33,7 +33,7 @@ _MARKS = {
     b"\xfe\xff": _UTF_16,
     b"\x1f\x8b": ("is gzip, and its name does not say so", "rename it: mv {name} {name}.gz"),
     b"\x28\xb5\x2f\xfd": ("is zstd, and its name does not say so", "rename it: mv {name} {name}.zst"),
-    b"\xfd7zXZ\x00": ("is xz, and its name does not say so", "rename it: mv {name} {name}.xz"),
+    b"\xfd7zXZ\x00": ("is xz-compressed, but its name does not end in .xz", "rename it: mv {name} {name}.xz"),
     b"BZh91AY&SY": ("is bzip2, and its name does not say so", "rename it: mv {name} {name}.bz2"),
     PARQUET_MARK: ("is parquet, and its name does not say so", "rename it: mv {name} {stem}.parquet"),
     b"ARROW1": _ARROW,

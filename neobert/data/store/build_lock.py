@@ -74,7 +74,7 @@ def _tell(path: Path) -> None:
     try:
         os.utime(path, follow_symlinks=False)
     except FileNotFoundError as error:
-        hint = "start again; nothing may clean this folder meanwhile"
+        hint = "start again, and keep other programs from deleting files in this folder"
         raise ProjectError(
             "DAT009", "was removed while data was being prepared here", hint, str(path.parent)
         ) from error

@@ -20,7 +20,7 @@ CODE = "MOD006"
 CONFIG = "config.json"
 MAX_FILE_BYTES = 2**20
 LARGEST = 2**31
-"""Bound of every size: what is larger is no size of a model."""
+"""Upper bound of every size; larger values are not sizes of a model."""
 
 
 @dataclass(frozen=True, slots=True)

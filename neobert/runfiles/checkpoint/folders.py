@@ -1,4 +1,4 @@
-"""The folder of checkpoints, as a reader sees it: what is there, which one is meant, which ones are broken.
+"""Folder of checkpoints: existing, selected and damaged ones.
 
 checkpoints/1000/ checkpoints/2000/    complete checkpoints, one a step
 checkpoints/latest -> 2000             relative, swapped by a rename; a text file where symlinks do not work
@@ -99,7 +99,7 @@ def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | 
 
 
 def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
-    """Return the newest checkpoint that verifies, past those that are broken or closed to this user."""
+    """Return the newest verified checkpoint, skipping damaged and unreadable ones."""
     for step in reversed(checkpoint_steps(root)):
         with suppress(ProjectError, PermissionError):
             if verify(root / str(step)).step == step:

@@ -66,9 +66,9 @@ def seal(
 
 
 def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Have a manifest say what was evaluated after its checkpoint was written. Readers see old or new.
+    """Add evaluation results to the manifest of a written checkpoint, atomically.
 
-    Raises `OSError`, and `ProjectError` CKP007 where there is no manifest to add to.
+    Raises `OSError`, and `ProjectError` CKP007 if there is no manifest.
     """
     content = _read(folder)
     if content.get("metrics") == metrics:

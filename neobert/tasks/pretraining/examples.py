@@ -46,7 +46,7 @@ class Documents:
         )
 
     def check(self, label: str, counts: Counts) -> None:
-        """Raise DAT004 for text from which nothing can be learned: no token of it may be masked."""
+        """Raise DAT004 for data without maskable tokens."""
         check_maskable(label, counts)
 
     def identity(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ Description = tuple[torch.Size, torch.dtype]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
-    """Name the optimizer's state: `exp_avg/model.encoder.weight` and so on. These are no copies."""
+    """Name the optimizer's state: `exp_avg/model.encoder.weight` and so on. Not copied."""
     return {
         f"{key}/{name}": value.detach()
         for name, parameter in _trained(model)

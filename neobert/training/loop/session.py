@@ -124,7 +124,7 @@ def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
 
 
 def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None:
-    """Leave the outcome. All is saved by now: a disk that has no room for it costs this word, not the run."""
+    """Write outcome.json; a full disk here is logged, not fatal."""
     try:
         write_outcome(run_dir, status, exit_code, step)
     except OSError as error:

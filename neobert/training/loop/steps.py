@@ -128,7 +128,7 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
 
 
 def update(trainer: Trainer, last_batch: Batch) -> None:
-    """Step optimizer and schedule, and hold attention logits down where that is due."""
+    """Step optimizer and scheduler; apply QK-clip when due."""
     trainer.state.learning_rate = float(trainer.scheduler.get_last_lr()[0])
     step_unless(trainer.guard.verdict, trainer.optimizer)
     clip = trainer.qk_clip

@@ -37,7 +37,7 @@ class TrainingLog:
         self._breakdown = Breakdown() if trainer.config.trainer.timing_breakdown else None
         self._untargeted = 0
         self._note(trainer)
-        trainer.stopwatch.read()  # setting up is no training
+        trainer.stopwatch.read()  # set-up does not count as training
 
     def __call__(self, trainer: Trainer, report: StepReport) -> dict[str, float | None]:
         """Return the training metrics; none for a step that an earlier session trained and measured."""
@@ -130,7 +130,7 @@ def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
 
 
 def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
-    """Name the largest attention logit that was last measured, before it was cut; null if it is no number."""
+    """Return the largest attention logit of the last measurement, before clipping; null if not finite."""
     if clip is None:
         return {}
     highest = math.nan if clip.highest is None else clip.highest.max().item()
