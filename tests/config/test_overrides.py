@@ -138,11 +138,11 @@ def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text
         (["trainer=5"], "CFG003", 1, 9, "trainer=5", "a mapping of keys"),
         (["wandb.name=$variables.x"], "CFG012", 1, 12, "wandb.name=$variables.x", "no variable x"),
         (["seed.x=1"], "CFG003", 1, 1, "seed.x=1", "an integer of at least 0; this is a mapping"),
-        (["nonsense"], "CFG001", 1, 1, "nonsense", "is no override"),
-        (["-x"], "CFG001", 1, 1, "-x", "is no override"),
-        (["--"], "CFG001", 1, 1, "--", "is no override"),
-        (["a..b=1"], "CFG001", 1, 1, "a..b=1", "is no override"),
-        ([".".join("a" * 1000) + "=1"], "CFG001", 1, 1, ".".join("a" * 1000) + "=1", "is no override"),
+        (["nonsense"], "CFG001", 1, 1, "nonsense", "is not an override"),
+        (["-x"], "CFG001", 1, 1, "-x", "is not an override"),
+        (["--"], "CFG001", 1, 1, "--", "is not an override"),
+        (["a..b=1"], "CFG001", 1, 1, "a..b=1", "is not an override"),
+        ([".".join("a" * 1000) + "=1"], "CFG001", 1, 1, ".".join("a" * 1000) + "=1", "is not an override"),
     ],
 )
 def test_a_fault_points_at_its_argument(

@@ -176,7 +176,7 @@ def test_many_missing_tensors_are_counted(make_model, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\xff" * 64])
 def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ProjectError, match="no readable safetensors file"):
+    with pytest.raises(ProjectError, match="Not a readable safetensors file"):
         load_weights(make_model(), tmp_path)
 
 

@@ -112,7 +112,7 @@ def test_a_receipt_that_is_no_pass(launch: Launch, verdict: str) -> None:
 
 def test_a_receipt_of_an_unguarded_run(launch: Launch) -> None:
     _judged(Path("checked", "receipt.json"), unguarded="somebody was in a hurry")
-    assert "nobody guards" in refusal(launch)
+    assert "unguarded run" in refusal(launch)
 
 
 def test_what_is_judged_anew_still_stops_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_one_very_long_document_at_the_end(judge: Judge, tmp_path: Path) -> None
     assert "DAT012" in checks["DAT014"]["message"]
     lost = judge("--set=dataset.long_documents=truncate")["DAT005"]
     assert lost["status"] == "warn"
-    assert "truncating loses" in lost["message"]
+    assert "truncation loses" in lost["message"]
 
 
 def test_text_that_is_not_there(judge: Judge) -> None:

@@ -126,7 +126,7 @@ def test_a_command_that_is_ended_leaves_nothing(
     (finding,) = told["findings"]
     assert told["exit_code"] == code
     assert finding["code"] == ("interrupted" if number == signal.SIGINT else "terminated")
-    assert "nothing is left running" in finding["message"]
+    assert "no process is left running" in finding["message"]
 
 
 @pytest.mark.e2e

@@ -42,7 +42,7 @@ def test_a_run_from_start_to_finish_and_again(run_child: Callable[..., Any]) -> 
     assert (RUN / "logs" / "rank_0.log").read_text(encoding="utf-8").startswith("rank - of 1 trains")
     again = run_child(*TRAIN, "--resume", "auto", fake="crash")
     assert again.code == 0
-    assert "this run is finished" in again.out
+    assert "this run is already finished" in again.out
 
 
 def test_a_run_that_lacks_only_its_last_word_is_finished(run_child: Callable[..., Any]) -> None:
@@ -51,7 +51,7 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(run_child: Callable[...
     (RUN / "outcome.json").unlink()
     answer = run_child(*TRAIN, "--resume", "auto", fake="crash")
     assert answer.code == 0
-    assert "this run is finished" in answer.out
+    assert "this run is already finished" in answer.out
     assert "finished at step" in answer.out
 
 
@@ -60,7 +60,7 @@ def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(run_child: Calla
     publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
     answer = run_child(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish")
     assert answer.code == 0, answer.err
-    assert "this run is finished" not in answer.out
+    assert "this run is already finished" not in answer.out
     assert answer.out.startswith("PASS")
 
 
