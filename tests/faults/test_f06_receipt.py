@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.process import trainer_process
+from neobert import __version__
 from neobert.receipt import sealed
 from tests.faults import machine
 
@@ -80,7 +81,7 @@ def test_an_edited_config(launch: Launch) -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"git": CLEAN | {"sha": "b" * 40}}, "the code was 0.1.0+aaaaaaaaaaaa and is 0.1.0+bbbbbbbbbbbb"),
+        ({"git": CLEAN | {"sha": "b" * 40}}, f"the code was {__version__}+aaaaaaaaaaaa and is {__version__}+bbbbbbbbbbbb"),
         ({"git": CLEAN | {"is_dirty": True, "diff_sha256": "c" * 64, "diff_saved": True}},
          "the digest of uncommitted changes was none and is cccccccccccc"),
         ({"git": CLEAN, "gpus.0.driver_version": "590.00"},

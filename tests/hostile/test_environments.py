@@ -147,7 +147,7 @@ def test_no_home_directory_is_found_by_preflight(
     assert (answer.code, checks["DAT009"]) == (1, "fail")
     assert "unknown" not in checks.values()
     (finding,) = (each for each in answer.json["findings"] if each["code"] == "DAT009")
-    assert finding["hint"] == "set NEOBERT_CACHE or dataset.cache_dir to a folder that can be written to"
+    assert finding["hint"] == "set NEOBERT_CACHE or dataset.cache_dir to a writable folder"
     monkeypatch.setenv("NEOBERT_CACHE", "cache")
     assert command(*words).code == 0
 
