@@ -81,7 +81,8 @@ def test_an_edited_config(launch: Launch) -> None:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"git": CLEAN | {"sha": "b" * 40}}, f"the code was {__version__}+aaaaaaaaaaaa and is {__version__}+bbbbbbbbbbbb"),
+        ({"git": CLEAN | {"sha": "b" * 40}},
+         f"the code was {__version__}+aaaaaaaaaaaa and is {__version__}+bbbbbbbbbbbb"),
         ({"git": CLEAN | {"is_dirty": True, "diff_sha256": "c" * 64, "diff_saved": True}},
          "the digest of uncommitted changes was none and is cccccccccccc"),
         ({"git": CLEAN, "gpus.0.driver_version": "590.00"},
