@@ -66,19 +66,17 @@ def _read_text(text: str, path: Path, kind: OriginKind) -> tuple[Node, list[Flaw
 def _read_bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
-            raise UnreadableError(
-                "is a directory, and a config is a file", "name a .yaml or .toml file in it"
-            )
+            raise UnreadableError("is a directory, not a config file", "give a .yaml or .toml file in it")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UnreadableError("does not exist", "check the path and the current folder") from None
+        raise UnreadableError("does not exist", "check the path and the current directory") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableError(f"cannot be read: {reason}") from None
     if len(content) > MAX_BYTES:
         raise UnreadableError(
-            "is larger than 1 MiB, and no config is", "check that this is the file you meant"
+            "is larger than 1 MiB (limit of a config)", "check the path: this may be another file"
         )
     return content
 
@@ -87,7 +85,7 @@ def _decode(content: bytes) -> str:
     if content.startswith(UTF16_OR_32):
         raise UnreadableError("is UTF-16 or UTF-32 text", "save it as UTF-8")
     if b"\x00" in content:
-        raise UnreadableError("is a binary file", "name a .yaml or .toml file")
+        raise UnreadableError("is a binary file", "give a .yaml or .toml file")
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -104,7 +102,7 @@ def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[F
         kind = "a list" if isinstance(root.value, tuple) else "a single value"
         hint = "start with a section, such as trainer:"
         raise UnreadableError(
-            f"holds {kind}, and a config is a mapping", hint, root.origin.line, root.origin.column
+            f"contains {kind} instead of a mapping", hint, root.origin.line, root.origin.column
         )
     return root, flaws
 

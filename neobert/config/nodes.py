@@ -163,7 +163,10 @@ def _unicode_flaw() -> tuple[str, str]:
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
         return "the text is not valid Unicode", "write it in UTF-8"
-    return f"the locale's encoding {encoding} cannot read this text", "set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
+    return (
+        f"text cannot be decoded in the locale's encoding {encoding}",
+        "set PYTHONUTF8=1, or LC_ALL=C.UTF-8",
+    )
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
@@ -203,4 +206,4 @@ def _build_entries(
 
 def key_flaw(shown: str, path: Path, origin: Origin) -> Flaw:
     """A key that is not text."""
-    return Flaw("CFG003", path, f"a key is text, and {shown} is not", "write the key as text", origin)
+    return Flaw("CFG003", path, f"key {shown} is not text", "write the key as text", origin)

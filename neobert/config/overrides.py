@@ -128,7 +128,7 @@ def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
         root, flaws = read_yaml(override.text, COMMAND_LINE, "override")
     except UnreadableError as error:
         place = Origin("override", COMMAND_LINE, origin.line, origin.column + max(error.column, 1) - 1)
-        hint = error.hint or "quote the value for the shell, and for YAML inside it"
+        hint = error.hint or "quote the value for the shell, and inside that for YAML"
         return Node(None, origin, origin), [Flaw("CFG003", (), error.message, hint, place)]
     assert root is not None
     return _moved(root, origin), [

@@ -34,7 +34,7 @@ class FrozenDict(dict[str, Any]):
     __slots__ = ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("the configuration is frozen: build another with neobert.config.replace")
+        raise TypeError("the configuration is frozen: create a changed copy with neobert.config.replace")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -123,8 +123,8 @@ def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] 
 def _unexplained(num_problems: int, root: Node) -> list[Flaw]:
     if num_problems <= 0:
         return []
-    message = f"there are {num_problems} more problems"
-    return [Flaw("CFG003", (), message, "check that this is the file you meant", root.origin)]
+    message = f"{num_problems} more problems"
+    return [Flaw("CFG003", (), message, "check the path: this may be another file", root.origin)]
 
 
 def from_dict(mapping: Mapping[str, Any]) -> RunConfig:

@@ -32,7 +32,7 @@ TOO_LARGE = ("less_than", "less_than_equal")
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
 WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
-IN_QUOTES = "put it in quotes: "
+IN_QUOTES = "put the value in quotes: "
 LONGEST_SHOWN = 60
 
 
@@ -103,7 +103,7 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
     if not near:
         return f"the keys are {', '.join(names)}" if names else "remove it"
     section, _, key = near.rpartition(".")
-    return f"it belongs to {section}: write {near}" if section and key == name else f"did you mean {near}?"
+    return f"write {near} (section {section})" if section and key == name else f"did you mean {near}?"
 
 
 def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
@@ -114,7 +114,7 @@ def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
         return Flaw("CFG003", path[:-1], f"{parent} expects {expected}", "", node.origin)
     info = describe_field(path, schema)
     hint = f"{info.description} It is {info.type}.".lstrip() if info else ""
-    return Flaw("CFG003", path, f"{parent} lacks {path[-1]}", hint, node.origin)
+    return Flaw("CFG003", path, f"{parent} has no {path[-1]}, which is required", hint, node.origin)
 
 
 def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
@@ -125,9 +125,9 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     origin = nearest(root, path).origin
     hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
     if problem.value is None and origin.kind == "override":
-        hint = f"write {join(path)}=VALUE, or leave the argument out"
+        hint = f"write {join(path)}=VALUE, or omit the argument"
     if hint.startswith(IN_QUOTES) and origin.kind == "override":
-        hint = f"put it in quotes, within the shell's own: '{hint.removeprefix(IN_QUOTES)}'"
+        hint = f"put the value in quotes, inside the shell's quotes: '{hint.removeprefix(IN_QUOTES)}'"
     if not hint and problem.kind in TOO_LARGE:
         hint = _description(path, schema)
     return Flaw("CFG003", path, message, hint, origin)
@@ -177,13 +177,13 @@ def _hint_null(info: KeyInfo | None) -> str:
     if info is None:
         return "remove the line"
     if info.default is None:
-        return "give it a value: it has no default"
-    return f"remove the line to take the profile's value, or the default, {show(info.default)}"
+        return f"write a value for {info.path.rpartition('.')[2]}; the key has no default"
+    return f"remove the line to use the value of the profile, or the default ({show(info.default)})"
 
 
 def _hint_text(value: str, bare: Any) -> str:
     if get_origin(bare) is tuple and "," in value:
-        return f"write it in brackets: [{value}]"
+        return f"write a list: [{value}]"
     if bare is bool and value.lower() in HABITS:
         return f"YAML 1.2 reads {value} as text: write {HABITS[value.lower()]}"
     if bare is bool and value.lower() in ("true", "false"):
@@ -192,9 +192,9 @@ def _hint_text(value: str, bare: Any) -> str:
         if read_number(value.strip()) is not None:
             return f"remove the quotes: {value.strip()}"
         if read_number(value.replace("_", "").replace(",", "")) is not None:
-            return f"write the digits without separators: {value.replace('_', '').replace(',', '')}"
+            return f"write the number without separators: {value.replace('_', '').replace(',', '')}"
         if SEXAGESIMAL.fullmatch(value):
-            return f"YAML 1.2 reads {value} as text (YAML 1.1 counted it in sixties): write the number"
+            return f"YAML 1.2 reads {value} as text (YAML 1.1: base 60): write the number"
         if WITH_UNIT.fullmatch(value):
-            return "write the number alone, in the key's own unit"
+            return "write the number without a unit"
     return ""

@@ -46,7 +46,7 @@ def _unreadable(message: str) -> UnreadableError:
     place = PLACE.search(message)
     line, column = (int(place[1]), int(place[2])) if place else (0, 0)
     if message.startswith(TWICE):
-        return UnreadableError("a key or table is given twice", "keep one of them", line, column, "CFG002")
+        return UnreadableError("a key or table is set twice", "keep one of the two", line, column, "CFG002")
     return UnreadableError(f"TOML: {PLACE.sub('', message).strip()}", "", line, column)
 
 

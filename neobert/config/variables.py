@@ -40,8 +40,8 @@ def substitute(root: Node) -> tuple[Node, list[Flaw]]:
     resolved = _Resolver(root, flaws).resolve_node(root, ())
     size, depth = measure(resolved, {})
     if size > MAX_VALUES or depth > MAX_DEPTH:
-        message = f"the variables unfold to {size} values on {depth} levels"
-        return root, [Flaw("CFG012", ("variables",), message, "use fewer of them in each other", root.origin)]
+        message = f"variables expand to {size} values on {depth} levels"
+        return root, [Flaw("CFG012", ("variables",), message, "nest fewer variables", root.origin)]
     return resolved, flaws
 
 
@@ -131,11 +131,11 @@ class _Resolver:
         self.num_characters += len(text)
         if self.num_characters > MOST_TEXT:
             raise _UnresolvedError(
-                f"the variables unfold to more than {MOST_TEXT} characters", "shorten them"
+                f"variables expand to more than {MOST_TEXT} characters", "shorten the values"
             )
         if REMAINDER.search(text):
             hint = "a whole value is $variables.name; inside text it is {$variables.name}"
-            raise _UnresolvedError(f"{text!r} holds a reference that is not resolved", hint)
+            raise _UnresolvedError(f"{text!r} contains an unresolved reference", hint)
         return Node(text, node.origin, node.key)
 
     def lookup(self, name: str, stack: tuple[str, ...]) -> Node:
@@ -143,9 +143,11 @@ class _Resolver:
             members = stack[stack.index(name) :]
             first = members.index(min(members))
             circle = " -> ".join([*members[first:], *members[:first], members[first]])
-            raise _UnresolvedError(f"the variables go in a circle: {circle}", "give one of them a value")
+            raise _UnresolvedError(
+                f"variables refer to each other in a cycle: {circle}", "set one of the variables to a value"
+            )
         if len(stack) >= MAX_DEPTH:
-            raise _UnresolvedError(f"the variables are nested deeper than {MAX_DEPTH} levels", "flatten them")
+            raise _UnresolvedError(f"variables are nested deeper than {MAX_DEPTH} levels", "use fewer levels")
         if name not in self.known:
             self.known[name] = self.expand(self.definition(name, (*stack, name)), (*stack, name))
         return self.known[name]
@@ -157,7 +159,7 @@ class _Resolver:
         if found is None and parent and find(self.root, ("variables", parent.split(".")[0])):
             found = find(self.lookup(parent, stack), (last,))
         if found is None:
-            raise _UnresolvedError(f"there is no variable {name}", self.hint_for(name))
+            raise _UnresolvedError(f"variable {name} is not defined", self.hint_for(name))
         return found
 
     def text_of(self, name: str, stack: tuple[str, ...]) -> str:
@@ -176,7 +178,7 @@ class _Resolver:
         table = find(self.root, ("variables",))
         names = [join(path) for path, _ in walk(table)] if table else []
         near = closest(name, names) if len(names) * len(self.flaws) < MOST_COMPARED else ""
-        return f"did you mean {near}?" if near else "define it under variables:"
+        return f"did you mean {near}?" if near else "define the variable under variables:"
 
 
 def lookalikes(root: Node) -> Iterator[Flaw]:
@@ -197,4 +199,4 @@ def _hint_for_lookalike(name: str, root: Node) -> str:
         return "a whole value is $variables.name; inside text it is {$variables.name}"
     if find(root, ("variables", name)):
         return f"did you mean $variables.{name}?"
-    return "the shell's variables are not read here: write the value, or give it as an argument"
+    return "shell variables are not expanded: write the value, or pass it as an argument"

@@ -40,7 +40,7 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
         line, column = _position(text, text.find(chr(error.character)))
         message = f"the character U+{error.character:04X} is not allowed"
         raise UnreadableError(
-            message, "remove it, or write it as an escape in quotes", line, column
+            message, "remove the character, or write an escape in quotes", line, column
         ) from None
 
 
@@ -82,7 +82,7 @@ class _Reader:
         event = self.next()
         if not isinstance(event, self.yaml.StreamEndEvent):
             raise self.unreadable(
-                "the file holds more than one document", "keep one; `---` starts another", event
+                "the file has more than one document", "keep one; `---` starts another", event
             )
         return root
 
@@ -92,7 +92,7 @@ class _Reader:
         if isinstance(event, self.yaml.AliasEvent):
             return self.read_alias(event, path, origin, key)
         if event.tag is not None:
-            raise self.unreadable(f"the tag {event.tag} is not read", "write the value without a tag", event)
+            raise self.unreadable(f"tag {event.tag} is not supported", "write the value without a tag", event)
         value: Any
         if isinstance(event, self.yaml.ScalarEvent):
             value = self.read_value(event, path, origin)
@@ -136,7 +136,7 @@ class _Reader:
 
     def read_alias(self, event: Any, path: Path, origin: Origin, key: Origin | None) -> Node:
         if event.anchor not in self.anchors:
-            raise self.unreadable(f"*{event.anchor} names no anchor that ends before it", "", event)
+            raise self.unreadable(f"alias *{event.anchor} has no anchor before it", "", event)
         target = self.anchors[event.anchor]
         size, depth = measure(target, self.sizes)
         self.count(size, event)
@@ -147,12 +147,14 @@ class _Reader:
         self.num_values += num_values
         if self.num_values > MAX_VALUES:
             raise self.unreadable(
-                f"the file unfolds to more than {MAX_VALUES} values", "use fewer aliases", event
+                f"the file expands to more than {MAX_VALUES} values", "use fewer aliases", event
             )
 
     def check_depth(self, depth: int, event: Any) -> None:
         if depth > MAX_DEPTH:
-            raise self.unreadable(f"values are nested deeper than {MAX_DEPTH} levels", "flatten them", event)
+            raise self.unreadable(
+                f"values are nested deeper than {MAX_DEPTH} levels", "use fewer levels", event
+            )
 
     def origin(self, event: Any) -> Origin:
         mark = event.start_mark
@@ -164,5 +166,5 @@ class _Reader:
 
 
 def _duplicate(path: Path, first: Node, origin: Origin) -> Flaw:
-    message = f"{join(path)} is given twice; the first is in line {first.key.line}"
-    return Flaw("CFG002", path, message, "keep one of them", origin)
+    message = f"{join(path)} is set twice; first in line {first.key.line}"
+    return Flaw("CFG002", path, message, "keep one of the two", origin)

@@ -165,7 +165,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
             (
                 "frame.type",
                 "frame.type expects one of square, circle; this is empty (null)",
-                'remove the line to take the profile\'s value, or the default, the text "square"',
+                'remove the line to use the value of the profile, or the default (the text "square")',
             ),
         ),
         (

@@ -13,8 +13,8 @@ UNREADABLE = {
     "empty": (b"", "is empty"),
     "only comments": (b"# nothing\n", "is empty"),
     "null": (b"null\n", "is empty"),
-    "list": (b"- 1\n", "holds a list"),
-    "scalar": (b"trainer\n", "holds a single value"),
+    "list": (b"- 1\n", "contains a list"),
+    "scalar": (b"trainer\n", "contains a single value"),
     "binary": (b"\x7fELF\x00\x01", "is a binary file"),
     "utf-16": ("seed: 1".encode("utf-16"), "UTF-16"),
     "utf-32": ("seed: 1".encode("utf-32"), "UTF-16 or UTF-32"),
@@ -26,8 +26,8 @@ UNREADABLE = {
     "colon in text": (b"wandb:\n  name: a: b\n", "mapping values are not allowed"),
     "tag": (b"seed: !!python/object:os.system 1\n", "tag"),
     "escape character": (b"seed: \x1b[0m\n", "U+001B is not allowed"),
-    "unknown anchor": (b"seed: *x\n", "names no anchor"),
-    "anchor in itself": (b"variables: &x {a: *x}\n", "names no anchor"),
+    "unknown anchor": (b"seed: *x\n", "has no anchor"),
+    "anchor in itself": (b"variables: &x {a: *x}\n", "has no anchor"),
 }
 
 
@@ -116,7 +116,7 @@ def test_an_alias_bomb_is_refused_before_it_unfolds(issues_of) -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     (issue,) = issues_of("\n".join(lines))
     assert issue.code == "CFG011"
-    assert "unfolds to more than" in issue.message
+    assert "expands to more than" in issue.message
 
 
 @pytest.mark.parametrize(

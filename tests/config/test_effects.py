@@ -28,12 +28,12 @@ def test_a_section_does_not_import_without_it() -> None:
     silent: Any = section
     with pytest.raises(TypeError, match="affects"):
         silent(Mixed, "A section.")
-    with pytest.raises(TypeError, match="affects='speed' is none of model, data"):
+    with pytest.raises(TypeError, match="affects='speed' is not one of model, data"):
         silent(Mixed, "A section.", affects="speed")
 
 
 def test_a_key_of_a_mixed_section_does_not_import_without_it() -> None:
-    with pytest.raises(TypeError, match=r"Mixed\.silent needs affects=, one of model, data"):
+    with pytest.raises(TypeError, match=r"Mixed\.silent has no affects= .*: write one of model, data"):
         section(Mixed, "A section.", affects=PER_KEY)
     section(Mixed, "A section.", affects="numerics")
 

@@ -8,19 +8,27 @@ from neobert.config.errors import MOST_SHOWN
 ONE_ISSUE = [
     # text, code, path, line, column, in the message, in the hint
     ("trainer:\n  max_step: 5\n", "CFG001", "trainer.max_step", 2, 3, "is not a key", "trainer.max_steps?"),
-    ("model:\n  save_steps: 5\n", "CFG001", "model.save_steps", 2, 3, "is not a key", "belongs to trainer"),
+    ("model:\n  save_steps: 5\n", "CFG001", "model.save_steps", 2, 3, "is not a key", "section trainer"),
     ("max_steps: 5\n", "CFG001", "max_steps", 1, 1, "is not a key", "write trainer.max_steps"),
     ("trianer:\n  max_steps: 5\n", "CFG001", "trianer", 1, 1, "is not a key", "did you mean trainer?"),
     ("qqqqq: 5\n", "CFG001", "qqqqq", 1, 1, "is not a key", "the keys are profile, task"),
-    ("seed: 1\nseed: 2\n", "CFG002", "seed", 2, 1, "given twice; the first is in line 1", "keep one"),
-    ("trainer: {max_steps: 5, max_steps: 5}", "CFG002", "trainer.max_steps", 1, 25, "given twice", ""),
+    ("seed: 1\nseed: 2\n", "CFG002", "seed", 2, 1, "set twice; first in line 1", "keep one"),
+    ("trainer: {max_steps: 5, max_steps: 5}", "CFG002", "trainer.max_steps", 1, 25, "set twice", ""),
     ("trainer:\n  max_steps: often\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0", ""),
     ("trainer:\n  max_steps: 5.0\n", "CFG003", "trainer.max_steps", 2, 14, "this is 5.0", "write 5"),
     ("trainer:\n  max_steps: '5'\n", "CFG003", "trainer.max_steps", 2, 14, 'the text "5"', "the quotes: 5"),
     ("trainer:\n  max_steps: 1_000\n", "CFG003", "trainer.max_steps", 2, 14, "1_000", "separators: 1000"),
-    ("trainer:\n  max_steps: 1:30\n", "CFG003", "trainer.max_steps", 2, 14, "1:30", "in sixties"),
-    ("trainer:\n  max_steps: 10 steps\n", "CFG003", "trainer.max_steps", 2, 14, "10 steps", "number alone"),
-    ("guard: {walltime_limit_hours: 24h}", "CFG003", "guard.walltime_limit_hours", 1, 31, "24h", "own unit"),
+    ("trainer:\n  max_steps: 1:30\n", "CFG003", "trainer.max_steps", 2, 14, "1:30", "base 60"),
+    ("trainer:\n  max_steps: 10 steps\n", "CFG003", "trainer.max_steps", 2, 14, "10 steps", "without a unit"),
+    (
+        "guard: {walltime_limit_hours: 24h}",
+        "CFG003",
+        "guard.walltime_limit_hours",
+        1,
+        31,
+        "24h",
+        "without a unit",
+    ),
     ("trainer:\n  max_steps: 0\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0; this is 0", ""),
     ("trainer:\n  max_steps: true\n", "CFG003", "trainer.max_steps", 2, 14, "this is true", ""),
     ("trainer:\n  max_steps: 9223372036854775808\n", "CFG003", "trainer.max_steps", 2, 14, "64 bits", ""),
@@ -31,7 +39,7 @@ ONE_ISSUE = [
         2,
         13,
         "empty (null)",
-        "the profile's value, or the default, 1000",
+        "the value of the profile, or the default (1000)",
     ),
     (
         "waivers: [{code: X, reason: Long enough, expires: null}]\n",
@@ -40,7 +48,7 @@ ONE_ISSUE = [
         1,
         51,
         "empty (null)",
-        "it has no default",
+        "has no default",
     ),
     ("trainer:\n", "CFG003", "trainer", 1, 9, "a mapping of keys; this is empty", "write a key under it"),
     ("trainer: [1]\n", "CFG003", "trainer", 1, 10, "this is a list of 1", ""),
@@ -52,7 +60,7 @@ ONE_ISSUE = [
     ("optimizer:\n  betas: [0.9, 1]\n", "CFG003", "optimizer.betas.1", 2, 16, "below 1; this is 1", ""),
     ("optimizer:\n  betas: [0, 0, 0]\n", "CFG003", "optimizer.betas", 2, 10, "this is a list of 3", ""),
     ("optimizer:\n  betas: 0.9\n", "CFG003", "optimizer.betas", 2, 10, "this is 0.9", ""),
-    ("optimizer:\n  betas: 0.9, 0.95\n", "CFG003", "optimizer.betas", 2, 10, "", "in brackets: [0.9, 0.95]"),
+    ("optimizer:\n  betas: 0.9, 0.95\n", "CFG003", "optimizer.betas", 2, 10, "", "write a list: [0.9, 0.95]"),
     (
         "trainer: {resume_from_checkpoint: false}\n",
         "CFG003",
@@ -93,7 +101,15 @@ ONE_ISSUE = [
     ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "this is a mapping", ""),
     ("trainer:\n  save_every: 0\n", "CFG007", "trainer.save_every", 2, 3, "", "trainer.save_steps"),
     ("torchao: {enable: true}\n", "CFG007", "torchao", 1, 1, "", "no effect"),
-    ("model:\n  seed: $variables.s\n", "CFG012", "model.seed", 2, 9, "no variable s", "under variables:"),
+    (
+        "model:\n  seed: $variables.s\n",
+        "CFG012",
+        "model.seed",
+        2,
+        9,
+        "variable s is not defined",
+        "under variables:",
+    ),
 ]
 
 
@@ -133,7 +149,10 @@ def test_a_waiver_says_why(issues_of) -> None:
     (issue,) = issues_of(waiver(reason="why not"))
     assert "text of at least 10 characters" in issue.message
     missing = issues_of("waivers:\n  - {code: X}\n")
-    assert [issue.message for issue in missing] == ["waivers.0 lacks reason", "waivers.0 lacks expires"]
+    assert [issue.message for issue in missing] == [
+        "waivers.0 has no reason, which is required",
+        "waivers.0 has no expires, which is required",
+    ]
     assert {(issue.line, issue.column) for issue in missing} == {(2, 5)}
 
 

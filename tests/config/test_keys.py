@@ -82,7 +82,7 @@ def test_the_json_schema_describes_every_key() -> None:
     assert schema["title"]
     assert schema["properties"]["trainer"]
     trainer = schema["$defs"]["TrainerConfig"]["properties"]
-    assert trainer["max_steps"]["description"] == "Optimizer steps."
+    assert trainer["max_steps"]["description"] == "Number of optimizer steps."
     assert {"about", "extends"} <= set(schema["properties"])
     json.dumps(schema)
 

@@ -88,8 +88,8 @@ def test_places_are_found_in_the_source(line_ending: str, resolve_text) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "line", "words"),
     [
-        ("seed = 1\nseed = 2\n", "CFG002", 2, "given twice"),
-        ("[trainer]\nmax_steps = 1\n[trainer]\n", "CFG002", 3, "given twice"),
+        ("seed = 1\nseed = 2\n", "CFG002", 2, "set twice"),
+        ("[trainer]\nmax_steps = 1\n[trainer]\n", "CFG002", 3, "set twice"),
         ("seed =\n", "CFG011", 1, "Invalid value"),
         ("seed = 1\n[trainer\n", "CFG011", 2, "Expected"),
         ("[trainer]\nmax_step = 1\n", "CFG001", 2, "is not a key"),

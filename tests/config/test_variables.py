@@ -69,16 +69,16 @@ def test_an_override_may_use_a_variable(resolve_text) -> None:
 @pytest.mark.parametrize(
     ("text", "path", "line", "column", "words"),
     [
-        ("seed: $variables.x\n", "seed", 1, 7, "there is no variable x"),
+        ("seed: $variables.x\n", "seed", 1, 7, "variable x is not defined"),
         (
             "variables: {y: 1}\nwandb:\n  name: a-${variables.x}\n",
             "wandb.name",
             3,
             9,
-            "there is no variable x",
+            "variable x is not defined",
         ),
-        ("variables: {x: {y: 1}}\nseed: $variables.x.z\n", "seed", 2, 7, "there is no variable x.z"),
-        ("variables: {x: 1}\nwandb: {name: run-$variables.x}\n", "wandb.name", 2, 15, "is not resolved"),
+        ("variables: {x: {y: 1}}\nseed: $variables.x.z\n", "seed", 2, 7, "variable x.z is not defined"),
+        ("variables: {x: 1}\nwandb: {name: run-$variables.x}\n", "wandb.name", 2, 15, "unresolved reference"),
         (
             "variables: {x: [1]}\nwandb: {name: 'a-${variables.x}'}\n",
             "wandb.name",
@@ -86,9 +86,9 @@ def test_an_override_may_use_a_variable(resolve_text) -> None:
             15,
             "not a single value",
         ),
-        ("variables: {x: $variables.x}\n", "variables.x", 1, 16, "in a circle: x -> x"),
-        ("variables:\n  a: $variables.b\n  b: $variables.a\n", "variables.a", 2, 6, "circle: a -> b -> a"),
-        ("variables:\n  a: {b: '{$variables.a}'}\n", "variables.a.b", 2, 10, "circle: a -> a"),
+        ("variables: {x: $variables.x}\n", "variables.x", 1, 16, "in a cycle: x -> x"),
+        ("variables:\n  a: $variables.b\n  b: $variables.a\n", "variables.a", 2, 6, "cycle: a -> b -> a"),
+        ("variables:\n  a: {b: '{$variables.a}'}\n", "variables.a.b", 2, 10, "cycle: a -> a"),
         ("variables: {a b: 1}\n", "variables.a b", 1, 13, "'a b' is not a valid name"),
         ("variables: {a.b: 1}\n", "variables.a.b", 1, 13, "'a.b' is not a valid name"),
         ("variables: [1]\n", "variables", 1, 12, "variables expects a mapping"),
@@ -106,7 +106,7 @@ def test_a_reference_that_fails_is_named_at_its_place(
 def test_a_circle_is_one_problem_wherever_it_is_used(issues_of) -> None:
     circle = "variables: {c: $variables.a, b: $variables.c, a: $variables.b}\n"
     (issue,) = issues_of(circle + "seed: $variables.b\nwandb: {name: $variables.a}\n")
-    assert issue.message == "the variables go in a circle: a -> b -> c -> a"
+    assert issue.message == "variables refer to each other in a cycle: a -> b -> c -> a"
     both = issues_of("seed: $variables.x\nwandb: {name: $variables.y}\n")
     assert [issue.path for issue in both] == ["seed", "wandb.name"]
 
@@ -119,7 +119,7 @@ def test_a_near_name_is_suggested(issues_of) -> None:
 def test_text_that_would_read_as_a_reference_later_is_refused(issues_of) -> None:
     (issue,) = issues_of("variables: {x: bles.x}\nwandb: {name: '$varia{$variables.x}'}\n")
     assert issue.code == "CFG012"
-    assert "is not resolved" in issue.message
+    assert "unresolved reference" in issue.message
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_text_that_would_read_as_a_reference_later_is_refused(issues_of) -> None
 def test_a_bomb_of_variables_is_refused_before_it_unfolds(item: str, issues_of) -> None:
     lines = ["variables:", "  v0: xxxxxxxx"]
     lines += [f"  v{n}: {item.format(f'$variables.v{n - 1}', f'v{n - 1}')}" for n in range(1, 40)]
-    assert "unfold to" in issues_of("\n".join(lines))[0].message
+    assert "expand to" in issues_of("\n".join(lines))[0].message
 
 
 def test_a_long_chain_of_variables_is_refused(issues_of) -> None:
@@ -171,14 +171,14 @@ wandb: {name: "${variables.sizes.label} or so"}
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
-        ("$HOME/x", "the shell's variables are not read here"),
-        ("${HOME}/x", "the shell's variables are not read here"),
-        ("/scratch/$USER/x", "the shell's variables are not read here"),
+        ("$HOME/x", "shell variables are not expanded"),
+        ("${HOME}/x", "shell variables are not expanded"),
+        ("/scratch/$USER/x", "shell variables are not expanded"),
         ("$variable.root/x", "a whole value is $variables.name"),
         ("$Variables.root", "a whole value is $variables.name"),
         ("{$vars.root}/x", "a whole value is $variables.name"),
         ("$root/x", "did you mean $variables.root?"),
-        ("$variables.shell", "the shell's variables are not read here"),
+        ("$variables.shell", "shell variables are not expanded"),
     ],
 )
 def test_what_only_looks_like_a_variable_is_refused(value: str, hint: str, issues_of) -> None:

@@ -67,7 +67,7 @@ def test_f2_every_switch_is_right_and_the_model_is_tiny(lint: Lint) -> None:
     ("section", "key", "column", "hint"),
     [
         ("trainer", "save_step", 3, "did you mean trainer.save_steps?"),
-        ("model", "save_steps", 3, "it belongs to trainer: write trainer.save_steps"),
+        ("model", "save_steps", 3, "write trainer.save_steps (section trainer)"),
         ("datset", "max_seq_length", 1, "did you mean dataset?"),
     ],
 )

@@ -138,7 +138,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "a100-pord"], "did you mean a100-prod?"),
         (["plan"], "no run is named"),
         (["plan", "-p", "cpu-demo", "--set", "seed", "9"], "Did you mean '--set seed=9'?"),
-        (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or leave the argument out"),
+        (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or omit the argument"),
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write section.key=value"),
         (["plan", "-p", "cpu-demo", "--trainer.max_stepss", "1"], "did you mean trainer.max_steps?"),
         (["preflight", "-p", "cpu-demo", "--level", "hots"], "unknown level 'hots'"),
@@ -155,7 +155,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "cpu-demo", "--max_steps", "5"], "(Possible options: --trainer.max_steps)"),
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "(Possible options: --optimizer.lr)"),
         (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr\n"),
-        (["plan", "-c", "."], ". is a directory, and a config is a file"),
+        (["plan", "-c", "."], ". is a directory, not a config file"),
         (
             ["train", "-p", "cpu-demo", "--unguarded", "x"],
             "--unguarded: --unguarded launches even if checks fail",

@@ -83,27 +83,30 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One run, as asked for."""
+    """Configuration of one run."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
-    task: Literal["pretrain", "classification"] = key("pretrain", "What is trained.", affects="model")
-    seed: NonNegativeInt = key(0, "Seed of weights, order, masks.", affects="data")
+    task: Literal["pretrain", "classification"] = key("pretrain", "Training task.", affects="model")
+    seed: NonNegativeInt = key(0, "Seed of weight initialization, data order and masking.", affects="data")
     variables: dict[str, Any] = field(
-        default_factory=dict, metadata=metadata_of("Values named once, used as $variables.name.", "reporting")
+        default_factory=dict,
+        metadata=metadata_of("Values that other keys refer to as $variables.name.", "reporting"),
     )
     model: ModelConfig | HfModelConfig = section(ModelConfig, "The encoder.", affects="model")
     tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
-    dataset: DatasetConfig = section(DatasetConfig, "The text.", affects="data")
+    dataset: DatasetConfig = section(DatasetConfig, "Training and evaluation text.", affects="data")
     datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")
     classification: ClassificationConfig = section(
         ClassificationConfig, "Task classification: labels and head.", affects=PER_KEY
     )
-    optimizer: OptimizerConfig = section(OptimizerConfig, "The update rule.", affects="numerics")
-    scheduler: SchedulerConfig = section(SchedulerConfig, "The learning rate.", affects="numerics")
-    trainer: TrainerConfig = section(TrainerConfig, "The loop.", affects=PER_KEY)
-    distributed: DistributedConfig = section(DistributedConfig, "Processes.", affects="machine")
+    optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
+    scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")
+    trainer: TrainerConfig = section(TrainerConfig, "Training loop.", affects=PER_KEY)
+    distributed: DistributedConfig = section(
+        DistributedConfig, "Number of processes and their parallelism.", affects="machine"
+    )
     trackers: tuple[TrackerName, ...] = key(
         ("jsonl",),
         "Trackers that get the metrics; metrics.jsonl (jsonl) is always written, named or not.",
@@ -111,9 +114,13 @@ class RunConfig:
     )
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
     trackio: TrackioConfig = section(TrackioConfig, "Trackio.", affects="reporting")
-    guard: GuardConfig = section(GuardConfig, "Limits that the guard enforces.", affects="reporting")
+    guard: GuardConfig = section(
+        GuardConfig, "Limits enforced before and during training.", affects="reporting"
+    )
     watchdog: WatchdogConfig = section(WatchdogConfig, "Hang detection and restarts.", affects="reporting")
-    waivers: tuple[Waiver, ...] = key((), "Findings that somebody answers for.", affects="reporting")
+    waivers: tuple[Waiver, ...] = key(
+        (), "Accepted findings, with a reason and an expiry date.", affects="reporting"
+    )
 
 
 require_effects(RunConfig)

@@ -21,22 +21,24 @@ from neobert.config.schema.fields import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerConfig:
-    """Where the tokenizer comes from. `path` beats `name`; with neither, one is trained from the corpus."""
+    """Tokenizer source. `path` takes precedence over `name`; without both, one is trained on the corpus."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: str | None = key(None, "Hub name of a tokenizer.", by_content=True)
+    name: str | None = key(None, "Tokenizer on the Hugging Face Hub.", by_content=True)
     path: str | None = key(None, "Local folder or tokenizer.json.", is_path=True, by_content=True)
-    revision: str | None = key(None, "Hub revision; production runs pin it.", by_content=True)
+    revision: str | None = key(None, "Hub revision; required in production.", by_content=True)
     trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.", by_content=True)
     vocab_size: PositiveInt | None = key(
         None,
-        "Size of the WordPiece vocabulary to train when neither name nor path is given.",
+        "Vocabulary size of the WordPiece tokenizer that is trained if neither name nor path is set.",
         by_content=True,
     )
-    max_length: PositiveInt | None = key(None, "Longest sequence in tokens; null: dataset.max_seq_length.")
+    max_length: PositiveInt | None = key(
+        None, "Maximum sequence length in tokens; null: dataset.max_seq_length."
+    )
     allow_special_token_rewrite: bool = key(
-        False, "Add mask, pad and sequence markers to a tokenizer that lacks them.", by_content=True
+        False, "Add missing mask, padding and sequence tokens to the tokenizer.", by_content=True
     )
 
 
@@ -63,11 +65,11 @@ class DatasetConfig:
 
     name: str | None = key(
         None,
-        "A `datasets` name on the hub, or builtin:python-docs for CPython's own documentation.",
+        "Dataset on the Hugging Face Hub, or builtin:python-docs for the documentation that ships with Python.",
         replaces=("path", "mixture"),
     )
-    config: str | None = key(None, "Configuration of the named data set.")
-    revision: str | None = key(None, "Hub revision of the named data set; null: its newest.")
+    config: str | None = key(None, "Configuration of the Hub dataset.")
+    revision: str | None = key(None, "Revision of the Hub dataset; null: the newest.")
     path: str | None = key(
         None,
         "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",
@@ -82,19 +84,19 @@ class DatasetConfig:
         replaces=("name", "config", "revision", "path"),
         by_content=True,
     )
-    train_split: str = key("train", "Split to train on; slices such as train[:1%] are understood.")
+    train_split: str = key("train", "Training split; slices such as train[:1%] are supported.")
     eval_split: str | None = key(
-        None, "Split to evaluate on; null: validation, eval, test or dev where the data has one."
+        None, "Evaluation split; null: validation, eval, test or dev if the data has one."
     )
     eval_samples: PositiveInt | None = key(
         None,
-        "Without an evaluation split: documents at the head of the training split kept for evaluation.",
+        "Without an evaluation split: number of documents at the start of the training split to hold out.",
         replaces=("validation_split",),
     )
     validation_split: Annotated[float, Gt(0), Lt(1)] | None = key(
         None,
-        "Without an evaluation split: share of the training documents kept for evaluation, chosen by a hash "
-        "of their text.",
+        "Without an evaluation split: fraction of the training documents to hold out, selected by a hash of "
+        "their text.",
         replaces=("eval_samples",),
     )
     text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
@@ -104,32 +106,34 @@ class DatasetConfig:
     tsv_quotes: bool = key(
         True, "Fields of TSV files may be quoted as in CSV; false: a quote is a character, as in GLUE."
     )
-    max_seq_length: PositiveInt = key(1024, "Longest sequence in tokens, markers included.")
-    min_length: PositiveInt = key(1, "Documents with fewer tokens than this, markers included, are left out.")
+    max_seq_length: PositiveInt = key(1024, "Maximum sequence length in tokens, including special tokens.")
+    min_length: PositiveInt = key(
+        1, "Minimum document length in tokens, including special tokens; shorter documents are skipped."
+    )
     long_documents: Literal["split", "truncate", "drop", "error"] = key(
-        "split", "What happens to a document longer than the context; always counted and reported."
+        "split", "Handling of documents longer than max_seq_length; they are counted and reported."
     )
-    streaming: bool = key(False, "Tokenise while training instead of preparing a memory map first.")
+    streaming: bool = key(False, "Tokenize during training instead of preparing a memory map first.")
     shuffle_buffer_size: NonNegativeInt = key(
-        10_000, "Streaming: documents that are shuffled and packed together; 0 keeps the source's order."
+        10_000, "Streaming: size of the shuffle buffer in documents; 0: keep the order of the source."
     )
-    streaming_read_retries: NonNegativeInt = key(
-        4, "Streaming: attempts after a failed read.", affects="machine"
-    )
+    streaming_read_retries: NonNegativeInt = key(4, "Streaming: retries of a failed read.", affects="machine")
     streaming_read_retry_backoff_seconds: PositiveFloat = key(
-        5.0, "Streaming: first pause between attempts.", affects="machine"
+        5.0, "Streaming: initial delay of the exponential backoff, in seconds.", affects="machine"
     )
     streaming_read_retry_max_backoff_seconds: PositiveFloat = key(
-        60.0, "Streaming: longest pause.", affects="machine"
+        60.0, "Streaming: maximum delay of the backoff, in seconds.", affects="machine"
     )
-    num_proc: PositiveInt = key(1, "Processes that tokenise while preparing.", affects="machine")
+    num_proc: PositiveInt = key(1, "Number of processes for tokenization.", affects="machine")
     num_workers: NonNegativeInt = key(
-        1, "Threads that build batches ahead; 0 builds them in the training loop.", affects="machine"
+        1, "Number of data loader threads; 0: load in the training loop.", affects="machine"
     )
-    prefetch_factor: PositiveInt = key(4, "Microbatches that each thread keeps ready.", affects="machine")
+    prefetch_factor: PositiveInt = key(
+        4, "Microbatches prefetched per data loader thread.", affects="machine"
+    )
     cache_dir: str | None = key(
         None,
-        "Where prepared data is kept; null: $NEOBERT_CACHE, else neobert under the user's cache folder.",
+        "Folder for prepared data; null: $NEOBERT_CACHE, else neobert in the user's cache folder.",
         is_path=True,
         affects="machine",
     )
@@ -137,14 +141,23 @@ class DatasetConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataCollatorConfig:
-    """How documents become microbatches, and what is masked."""
+    """Packing, padding and masking of microbatches."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    mlm_probability: Annotated[float, Gt(0), Le(1)] = key(0.2, "Share of the tokens that are predicted.")
-    mask_all: bool = key(False, "Replace every chosen token with the mask; false: 80/10/10.")
-    pack_sequences: bool = key(
-        True, "Pack documents into flat microbatches, isolated from each other; false: padded rows."
+    mlm_probability: Annotated[float, Gt(0), Le(1)] = key(
+        0.2, "Fraction of tokens that are masked and predicted."
     )
-    max_length: PositiveInt | None = key(None, "Longest sequence in tokens; null: dataset.max_seq_length.")
-    pad_to_multiple_of: PositiveInt | None = key(None, "Padded rows only: round the row length up to this.")
+    mask_all: bool = key(
+        False, "Replace every selected token by the mask token; false: 80% mask, 10% random, 10% unchanged."
+    )
+    pack_sequences: bool = key(
+        True,
+        "Pack documents into microbatches without padding, with attention within documents; false: pad rows.",
+    )
+    max_length: PositiveInt | None = key(
+        None, "Maximum sequence length in tokens; null: dataset.max_seq_length."
+    )
+    pad_to_multiple_of: PositiveInt | None = key(
+        None, "Padded rows only: round the row length up to a multiple of this."
+    )

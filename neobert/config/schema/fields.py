@@ -1,4 +1,4 @@
-"""What keys and sections are declared with: bounds, descriptions, and what a change affects."""
+"""Declarations of keys and sections: bounds, descriptions, and the effect of a change."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ Silence = Annotated[float, Gt(0), Le(604_800)]
 
 
 Effect = Literal["model", "data", "numerics", "machine", "cadence", "start", "reporting"]
-"""What a change of a key affects.
+"""Effect of a change of a key.
 
 model: parameters and optimizer state: another run, which cannot resume this one's checkpoints.
-data: which examples there are, in which order, and what is predicted: another run too.
-numerics: how the run learns; it may change when a run resumes.
-machine: speed and memory; the results are the same within the precision.
-cadence: what the loop does between steps: saves, evaluations, lines of metrics, traces.
-start: how a session starts.
-reporting: how the run is named, guarded and watched; no step depends on it.
+data: examples, their order and targets: also another run.
+numerics: learning; may change on resume.
+machine: speed and memory; results are equal within the precision.
+cadence: work between steps: saves, evaluations, lines of metrics, traces.
+start: start of a session.
+reporting: name, limits, monitoring; no step depends on it.
 """
 EFFECTS: tuple[str, ...] = get_args(Effect)
 PER_KEY: Literal["per key"] = "per key"
 
 
 def key(default: Any, description: str, *, affects: Effect | None = None, **more: Any) -> Any:
-    """A key with its default and the line that describes it.
+    """Declare a key with its default and description.
 
-    Without `affects` it affects what its section does. Further metadata: `is_path` for a path, relative to
-    the run file that gives it; `words` for values of such a key that are no paths; `replaces` for keys of the
-    same section that lose what a farther layer gave them where a nearer one gives this key; `by_content` for
-    a key of the data that may change when a run resumes, as the text or tokenizer itself is compared.
+    Without `affects`, the section's effect applies. Further metadata: `is_path` for a path, relative to its
+    run file; `words`: values of such a key that are not paths; `replaces`: keys of the same section that this
+    key overrides in lower layers; `by_content`: a data key that may change on resume, because the text or the
+    tokenizer itself is compared.
     """
     return field(default=default, metadata=metadata_of(description, affects) | more)
 
 
 def section(kind: type[Any], description: str, *, affects: Effect | Literal["per key"]) -> Any:
-    """A section that is filled with its defaults when a file leaves it out.
+    """Declare a section that has its defaults if a file omits it.
 
-    `affects` holds for all keys that do not state their own; PER_KEY requires each key to state it.
+    `affects` applies to all keys without their own; PER_KEY requires it of each key.
     """
     if affects == PER_KEY:
         require_effects(kind)
@@ -57,19 +57,19 @@ def section(kind: type[Any], description: str, *, affects: Effect | Literal["per
 
 
 def metadata_of(description: str, affects: str | None) -> dict[str, Any]:
-    """Return the metadata of a field. Raises TypeError for an effect that is none."""
+    """Return the metadata of a field. Raises TypeError for an unknown effect."""
     if affects is None:
         return {"description": description}
     if affects not in (*EFFECTS, PER_KEY):
-        raise TypeError(f"affects={affects!r} is none of {', '.join(EFFECTS)}")
+        raise TypeError(f"affects={affects!r} is not one of {', '.join(EFFECTS)}")
     return {"description": description, "affects": affects}
 
 
 def require_effects(kind: type[Any]) -> None:
-    """Raise TypeError for a key that does not state what it affects."""
+    """Raise TypeError for a key without `affects`."""
     for item in fields(kind):
         if "affects" not in item.metadata:
             raise TypeError(
-                f"{kind.__name__}.{item.name} needs affects=, one of {', '.join(EFFECTS)}: "
-                "what a change of the key affects"
+                f"{kind.__name__}.{item.name} has no affects= (the effect of a change): "
+                f"write one of {', '.join(EFFECTS)}"
             )

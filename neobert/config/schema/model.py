@@ -33,42 +33,48 @@ class ModelConfig:
     type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for an encoder of transformers.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
-    num_attention_heads: PositiveInt = key(12, "Number of attention heads; they divide hidden_size.")
+    num_attention_heads: PositiveInt = key(12, "Number of attention heads; must divide hidden_size.")
     intermediate_size: PositiveInt = key(
         3072, "Nominal feed-forward width; SwiGLU uses two thirds of it, rounded up to a multiple of 8."
     )
     vocab_size: PositiveInt | None = key(
-        None, "Rows of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
+        None, "Vocabulary size of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
     )
     max_position_embeddings: PositiveInt | None = key(
-        None, "Longest sequence that the model accepts, in tokens; null: dataset.max_seq_length."
+        None, "Maximum sequence length of the model in tokens; null: dataset.max_seq_length."
     )
-    rope: bool = key(True, "Rotary positions; false: learned absolute positions (unpacked only).")
-    rope_theta: PositiveFloat = key(10_000.0, "Base of the rotary frequencies.")
+    rope: bool = key(
+        True, "Rotary position embeddings (RoPE); false: learned absolute positions (unpacked only)."
+    )
+    rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")
     rms_norm: bool = key(True, "RMSNorm; false: LayerNorm (ablation).")
-    norm_eps: PositiveFloat = key(1e-5, "Epsilon of the norms.")
+    norm_eps: PositiveFloat = key(1e-5, "Epsilon of the normalization layers.")
     hidden_act: Literal["swiglu", "gelu"] = key("swiglu", "Feed-forward activation.")
     tie_word_embeddings: bool = key(
-        False, "Share the embedding with the decoder; the decoder has a bias only when it is not shared."
+        False, "Share the input embedding with the output layer, which then has no bias."
     )
-    embedding_init_range: PositiveFloat = key(0.02, "Embeddings start uniform in plus or minus this.")
-    decoder_init_range: PositiveFloat = key(0.02, "Linear layers start uniform in plus or minus this.")
+    embedding_init_range: PositiveFloat = key(
+        0.02, "Embeddings are initialized uniformly in [-range, range]."
+    )
+    decoder_init_range: PositiveFloat = key(
+        0.02, "Linear layers are initialized uniformly in [-range, range]."
+    )
     attn_backend: AttentionChoice = key(
         "auto",
-        "Attention kernel; auto takes the fastest that is legal on the device. Never changed silently. "
-        "flash_attn_varlen is FlashAttention 4, 3 or 2, the newest that is installed and legal; flex is "
-        "torch's flex_attention with a mask of documents.",
+        "Attention kernel; auto: the fastest one supported on the device. A named kernel is never replaced. "
+        "flash_attn_varlen: the newest supported FlashAttention (4, 3 or 2) that is installed; flex: torch's "
+        "flex_attention with a document mask.",
         affects="machine",
     )
     kernel_backend: BlockChoice = key(
         "auto",
-        "Kernels of the blocks. auto takes, for packed bf16 training on CUDA with attn_backend auto, fused "
-        "(quack-kernels, Hopper), else triton; elsewhere liger where it is installed, else torch.",
+        "Kernels of the encoder blocks. auto: fused (quack-kernels, Hopper) or triton for packed bf16 "
+        "training on CUDA with attn_backend auto; otherwise liger if installed, else torch.",
         affects="machine",
     )
     pretrained_checkpoint: str | None = key(
         None,
-        "Checkpoint folder whose weights the run starts from, with a fresh optimizer and schedule.",
+        "Checkpoint folder to initialize the weights from, with a new optimizer and schedule.",
         is_path=True,
         affects="numerics",
     )
@@ -107,7 +113,7 @@ class HfModelConfig:
     )
     hidden_size: PositiveInt | None = key(None, "Width of the residual stream.")
     num_hidden_layers: PositiveInt | None = key(None, "Number of encoder blocks.")
-    num_attention_heads: PositiveInt | None = key(None, "Number of attention heads; they divide hidden_size.")
+    num_attention_heads: PositiveInt | None = key(None, "Number of attention heads; must divide hidden_size.")
     intermediate_size: PositiveInt | None = key(None, "Width inside the feed-forward.")
     vocab_size: PositiveInt | None = key(
         None,

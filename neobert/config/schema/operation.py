@@ -60,7 +60,7 @@ class TrackioConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardConfig:
-    """Limits that the guard enforces."""
+    """Limits enforced before and during training."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

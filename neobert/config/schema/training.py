@@ -45,65 +45,74 @@ class OptimizerConfig:
     name: OptimizerName = key("adamw", f"Update rule; {SUMMARIES}.", affects="model")
     lr: PositiveFloat = key(6e-4, "Peak learning rate.")
     betas: tuple[Beta, Beta] = key(
-        (0.9, 0.999), "Decay of the first and second moment (AdamW); of Lion's direction and momentum."
+        (0.9, 0.999),
+        "Decay rates of the first and second moment (AdamW), or of Lion's direction and momentum.",
     )
-    eps: PositiveFloat = key(1e-8, "Added to the root of the second moment (AdamW).")
-    weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay of the matrices.")
-    muon_lr: PositiveFloat | None = key(None, "Peak learning rate of Muon's matrices; null: lr.")
-    muon_momentum: Beta = key(0.95, "Decay of Muon's momentum.")
-    muon_nesterov: bool = key(True, "Look ahead along the momentum, as Nesterov does.")
-    muon_ns_steps: Annotated[int, Ge(1), Le(20)] = key(5, "Newton-Schulz iterations that orthogonalise.")
+    eps: PositiveFloat = key(1e-8, "Term added to the denominator for numerical stability (AdamW).")
+    weight_decay: NonNegativeFloat = key(0.01, "Decoupled weight decay of weight matrices.")
+    muon_lr: PositiveFloat | None = key(
+        None, "Peak learning rate of the matrices that Muon updates; null: lr."
+    )
+    muon_momentum: Beta = key(0.95, "Momentum of Muon.")
+    muon_nesterov: bool = key(True, "Use Nesterov momentum in Muon.")
+    muon_ns_steps: Annotated[int, Ge(1), Le(20)] = key(
+        5, "Newton-Schulz iterations of the orthogonalization."
+    )
     muon_adjust_lr_fn: Literal["original", "match_rms_adamw"] = key(
         "match_rms_adamw",
-        "Scale of an update by its matrix's shape: match_rms_adamw is 0.2 sqrt(max(rows, columns)), which "
-        "takes AdamW's rates; original is sqrt(max(1, rows / columns)), which takes rates near 0.02.",
+        "Scale of an update by the shape of its matrix: match_rms_adamw is 0.2 sqrt(max(rows, columns)), for "
+        "learning rates of AdamW; original is sqrt(max(1, rows / columns)), for learning rates near 0.02.",
     )
-    qk_clip_threshold: PositiveFloat = key(50.0, "Muonclip: largest attention logit that a head may reach.")
-    qk_clip_alpha: Fraction = key(0.5, "Muonclip: share of the correction that falls to the queries.")
-    qk_clip_interval: PositiveInt = key(10, "Muonclip: optimizer steps between two measurements.")
-    qk_clip_chunk_size: PositiveInt = key(1024, "Muonclip: queries whose logits are measured at a time.")
+    qk_clip_threshold: PositiveFloat = key(50.0, "Muonclip: maximum attention logit per head.")
+    qk_clip_alpha: Fraction = key(0.5, "Muonclip: fraction of the correction that is applied to the queries.")
+    qk_clip_interval: PositiveInt = key(10, "Muonclip: steps between measurements of the logits.")
+    qk_clip_chunk_size: PositiveInt = key(1024, "Muonclip: queries per chunk of the measurement.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """The learning rate: a linear warm-up, a plateau, a decay, a floor."""
+    """Learning rate schedule: linear warm-up, plateau, decay, minimum."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: DecayName = key("cosine", "Shape of the decay.")
-    warmup_steps: NonNegativeInt = key(0, "Optimizer steps of linear warm-up, from 1e-4 of the peak.")
-    warmup_percent: Percent | None = key(None, "Warm-up in percent of the steps; beats warmup_steps.")
+    warmup_steps: NonNegativeInt = key(0, "Steps of linear warm-up, from 1e-4 of the peak.")
+    warmup_percent: Percent | None = key(
+        None, "Warm-up in percent of the steps; takes precedence over warmup_steps."
+    )
     decay_steps: PositiveInt | None = key(
         None,
-        "Optimizer steps of decay at the end of the schedule, their number and not the step where it ends; "
-        "null: all steps after the warm-up.",
+        "Number of decay steps at the end of the schedule (not the step at which the decay ends); null: all "
+        "steps after the warm-up.",
     )
-    decay_percent: Percent | None = key(None, "Decay in percent of the steps; beats decay_steps.")
+    decay_percent: Percent | None = key(
+        None, "Decay in percent of the steps; takes precedence over decay_steps."
+    )
     total_steps: PositiveInt | None = key(
-        None, "Step at which the floor is reached; null: trainer.max_steps."
+        None, "Step at which the minimum is reached; null: trainer.max_steps."
     )
-    final_lr_ratio: Fraction = key(0.1, "The floor, as a share of the peak.")
+    final_lr_ratio: Fraction = key(0.1, "Minimum learning rate as a fraction of the peak.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerConfig:
-    """The loop: steps, batch, precision, cadences."""
+    """Training loop: steps, batch size, precision, checkpoints, evaluation and logging."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    output_dir: NonEmpty = key("runs/default", "The run directory.", is_path=True, affects="reporting")
+    output_dir: NonEmpty = key("runs/default", "Run directory.", is_path=True, affects="reporting")
     overwrite_output_dir: bool = key(
-        False, "Move what another run left in output_dir aside and start there.", affects="start"
+        False, "Move the files of another run in output_dir aside and start there.", affects="start"
     )
     resume_from_checkpoint: str = key(
         "never",
-        "auto: the newest checkpoint of output_dir, else a fresh start; never; latest or best: what these "
-        "point to in output_dir; or a checkpoint's path.",
+        "auto: newest checkpoint of output_dir, or a fresh start if there is none; never; latest or best: "
+        "the checkpoint with this name in output_dir; or a path.",
         is_path=True,
         words=("auto", "never", "latest", "best"),
         affects="start",
     )
-    max_steps: PositiveInt = key(1000, "Optimizer steps.", affects="numerics")
+    max_steps: PositiveInt = key(1000, "Number of optimizer steps.", affects="numerics")
     max_epochs: PositiveFloat | None = key(
         None,
         "Passes over the training data that end the run before max_steps; null: max_steps alone.",
@@ -111,49 +120,53 @@ class TrainerConfig:
     )
     per_device_train_batch_size: PositiveInt = key(
         16,
-        "Rows of max_length per microbatch and device; packed, their tokens form one flat run.",
+        "Rows of max_length per microbatch and device; packed, a row holds several documents.",
         affects="data",
     )
-    per_device_eval_batch_size: PositiveInt = key(16, "The same for evaluation.", affects="machine")
+    per_device_eval_batch_size: PositiveInt = key(
+        16, "Rows per evaluation microbatch and device.", affects="machine"
+    )
     gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.", affects="machine")
     global_batch_size: PositiveInt | None = key(
         None,
-        "Declared rows per optimizer step over all devices; checked against the product, never used.",
+        "Expected rows per step over all devices; only checked against the product of the other keys.",
         affects="reporting",
     )
     gradient_clipping: PositiveFloat | None = key(
-        1.0, "Largest global gradient norm; null: no clipping.", affects="numerics"
+        1.0, "Maximum global gradient norm; null: no clipping.", affects="numerics"
     )
     gradient_checkpointing: bool = key(
         False, "Recompute activations in the backward pass.", affects="machine"
     )
     gradient_checkpointing_every_n: PositiveInt = key(
-        1, "Recompute every n-th block only.", affects="machine"
+        1, "Recompute only every n-th block.", affects="machine"
     )
     mixed_precision: Literal["bf16", "fp32", "no"] = key(
         "bf16", "Compute precision; no and fp32 mean fp32.", affects="numerics"
     )
-    tf32: bool = key(True, "Allow TF32 for fp32 products on CUDA.", affects="numerics")
+    tf32: bool = key(True, "Allow TF32 for fp32 matrix products on CUDA.", affects="numerics")
     torch_compile: bool = key(
-        False, "Compile the model with torch.compile, static shapes, full graph.", affects="machine"
+        False, "Compile the model with torch.compile (static shapes, full graph).", affects="machine"
     )
     torch_compile_backend: Literal["inductor", "aot_eager", "eager"] = key(
-        "inductor", "Compiler backend.", affects="machine"
+        "inductor", "Backend of torch.compile.", affects="machine"
     )
     masked_logits_only_loss: bool = key(
-        True, "Run the decoder on masked positions only; false: full logits (ablation).", affects="machine"
+        True,
+        "Compute logits of masked positions only; false: of all positions (ablation).",
+        affects="machine",
     )
     save_steps: NonNegativeInt = key(
-        1000, "Optimizer steps between checkpoints; 0: only the final one.", affects="cadence"
+        1000, "Steps between checkpoints; 0: save only at the end.", affects="cadence"
     )
     save_total_limit: NonNegativeInt = key(
-        3, "Newest checkpoints kept, never fewer than two; 0: all.", affects="cadence"
+        3, "Number of newest checkpoints to keep, at least two; 0: all.", affects="cadence"
     )
     save_keep_every: NonNegativeInt = key(
-        0, "Checkpoints at multiples of this step are kept besides; 0: none are.", affects="cadence"
+        0, "Also keep checkpoints at multiples of this step; 0: disabled.", affects="cadence"
     )
     async_save: bool = key(
-        True, "Write checkpoints beside training; false: training waits for each.", affects="machine"
+        True, "Write checkpoints in the background; false: training waits for the write.", affects="machine"
     )
     early_stopping_patience: PositiveInt | None = key(
         None,
@@ -173,26 +186,24 @@ class TrainerConfig:
         affects="cadence",
     )
     eval_steps: NonNegativeInt = key(
-        1000, "Optimizer steps between evaluations; 0: only the final one.", affects="cadence"
+        1000, "Steps between evaluations; 0: evaluate only at the end.", affects="cadence"
     )
     eval_max_batches: PositiveInt | None = key(
-        None, "Evaluation microbatches; null: the whole split.", affects="machine"
+        None, "Maximum number of evaluation microbatches; null: the whole split.", affects="machine"
     )
-    logging_steps: PositiveInt = key(
-        25, "Optimizer steps between lines of metrics and heartbeats.", affects="cadence"
-    )
+    logging_steps: PositiveInt = key(25, "Steps between lines of metrics and heartbeats.", affects="cadence")
     timing_breakdown: bool = key(
-        False, "Tell in every line of metrics which parts of a step its time went to.", affects="machine"
+        False, "Add the time of each part of a step to the metrics.", affects="machine"
     )
     profile_steps: tuple[PositiveInt, PositiveInt] | None = key(
         None,
-        "First and last step to trace with torch's profiler, into profile/ of the run directory (a Chrome "
-        "trace per rank); null: none.",
+        "First and last step to record with torch's profiler, as one Chrome trace per rank in profile/ of "
+        "the run directory; null: disabled.",
         affects="cadence",
     )
     memory_snapshot_step: PositiveInt | None = key(
         None,
-        "Step whose CUDA allocations are recorded, into profile/ of the run directory (a snapshot per rank "
-        "for pytorch.org/memory_viz); null: none.",
+        "Step at which CUDA allocations are recorded, as one snapshot per rank in profile/ of the run "
+        "directory (for pytorch.org/memory_viz); null: disabled.",
         affects="cadence",
     )
