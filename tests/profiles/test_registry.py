@@ -132,7 +132,7 @@ def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
         (MINE.replace("To try things.", "x, requires: {gpus: 2}"), ConfigError, "did you mean gpu?"),
         (MINE.replace("To try things.", "x, expects: {mfu: 35}"), ConfigError, "of at most 1; this is 35"),
         (MINE.replace("max_steps", "max_step"), ConfigError, "did you mean trainer.max_steps?"),
-        (MINE + "profile: mine\nprofile: mine\n", ConfigError, "given twice"),
+        (MINE + "profile: mine\nprofile: mine\n", ConfigError, "set twice"),
     ],
 )
 def test_a_profile_with_a_fault_is_refused(text: str, error: type, words: str, write: Write) -> None:
