@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import COMMAND_LINE, ConfigError, all_keys, parse_overrides, resolve, to_dict
+from neobert.config.key_suggestions import describe
 from neobert.config.overrides import text_override
 
 
@@ -68,12 +69,13 @@ def test_quotes_are_told_so_that_the_shell_leaves_them() -> None:
 
 @pytest.mark.parametrize("key", [key for key in all_keys() if key not in ("variables", "waivers")])
 def test_every_key_can_be_overridden(key: str) -> None:
-    value = to_dict(resolved().config)
+    chosen = [f"{key.rpartition('.')[0]}.type={tag}" for tag in describe(key).tags[:1]]
+    value = to_dict(resolved(*chosen).config)
     for name in key.split("."):
         value = value[name]
     text = value if isinstance(value, str) else json.dumps(value)
-    resolution = resolved(f"--{key}={text}")
-    assert resolution.digest == resolved().digest
+    resolution = resolved(*chosen, f"--{key}={text}")
+    assert resolution.digest == resolved(*chosen).digest
     assert resolution.origins[key].kind == "override"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -25,7 +25,7 @@ from neobert.config import (
     resolve,
     to_dict,
 )
-from neobert.config.annotations import hints_of, unwrap
+from neobert.config.annotations import TAG, hints_of, members_by_tag, members_of, tag_of, unwrap
 
 TEXT = st.text(max_size=20).filter(lambda text: "variables" not in text)
 NAME = st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True)
@@ -60,8 +60,8 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     limits = bounds(list(get_args(annotation)[1:])) if get_origin(annotation) is Annotated else {}
     if get_origin(bare) is Literal:
         return st.sampled_from(get_args(bare))
-    if is_dataclass(bare):
-        return mappings(bare)
+    if members := members_of(bare):
+        return st.one_of(*(mappings(member, tags_of(bare, member)) for member in members))
     if get_origin(bare) is tuple:
         items = get_args(bare)
         return (
@@ -84,10 +84,18 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
     return st.dictionaries(NAME, FREE, max_size=3)
 
 
-def mappings(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
+def tags_of(section: Any, member: Any) -> dict[str, st.SearchStrategy[Any]]:
+    """The key that chooses a member of a discriminated section; nothing for any other section."""
+    return {TAG: st.just(tag_of(member))} if members_by_tag(section) else {}
+
+
+def mappings(
+    kind: Any, chosen: dict[str, st.SearchStrategy[Any]] | None = None
+) -> st.SearchStrategy[dict[str, Any]]:
     """Mappings that give some keys of a section, and all that it requires."""
     hints = hints_of(kind)
-    required = {name: values(hint) for name, hint in hints.items() if kind.__name__ == "Waiver"}
+    needed = {field.name for field in fields(kind) if field.default is field.default_factory is MISSING}
+    required = {name: values(hint) for name, hint in hints.items() if name in needed} | (chosen or {})
     optional = {name: values(hint) for name, hint in hints.items() if name not in required}
     return st.fixed_dictionaries(required, optional=optional)
 
