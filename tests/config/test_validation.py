@@ -30,6 +30,11 @@ def without_bookkeeping(schema: Any) -> Any:
         return [without_bookkeeping(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
+    if schema.get("type") == "tagged-union":  # of several types, which pydantic would try one after the other
+        return {
+            "type": "union",
+            "choices": [without_bookkeeping(item) for item in schema["choices"].values()],
+        }
     return {
         name: without_bookkeeping(item)
         for name, item in schema.items()
