@@ -65,7 +65,7 @@ class DatasetConfig:
 
     name: str | None = key(
         None,
-        "Dataset on the Hugging Face Hub, or builtin:python-docs for the documentation that ships with Python.",
+        "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython).",
         replaces=("path", "mixture"),
     )
     config: str | None = key(None, "Configuration of the Hub dataset.")
