@@ -42,6 +42,7 @@ SECTIONS = {
 }
 
 KEYS = {
+    "model.dropout": NO_DROPOUT,
     "trainer.train_batch_size": "write trainer.per_device_train_batch_size",
     "trainer.eval_batch_size": "write trainer.per_device_eval_batch_size",
     "trainer.batch_size": "write trainer.per_device_train_batch_size",
@@ -139,7 +140,6 @@ NAMES = {
     "clip_grad_norm": "write trainer.gradient_clipping",
     "muon_config": "write its keys in optimizer, each beginning with muon_; optimizer.name stays muonclip "
     "for QK-clip, which muon does not have",
-    "dropout": NO_DROPOUT,
     "dropout_prob": NO_DROPOUT,
     "dropout_rate": NO_DROPOUT,
     "attention_dropout": NO_DROPOUT,

@@ -36,7 +36,7 @@ def run(module: str, *arguments: object, error_file: Path | None = None) -> subp
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
-    child = run("prepare", resolved(configure, tmp_path, dataset__eval_samples=20))
+    child = run("store.prepare", resolved(configure, tmp_path, dataset__eval_samples=20))
     assert child.returncode == 0, child.stderr
     assert json.loads(child.stdout) == prepare(configure(dataset__eval_samples=20)).report
 
@@ -46,11 +46,11 @@ def test_prepare_prints_one_json_report(configure: Configure, tmp_path):
 def test_an_error_is_a_file_for_the_parent_that_asked_and_else_text(configure: Configure, tmp_path):
     error_file = tmp_path / "error.json"
     config = resolved(configure, tmp_path, dataset__path="/nowhere/at/all")
-    told = run("prepare", config, error_file=error_file)
+    told = run("store.prepare", config, error_file=error_file)
     assert (told.returncode, told.stdout, told.stderr) == (1, "", "")
     assert read_error_file(error_file).code == "DAT001"
     for nobody in (None, tmp_path / "gone" / "error.json"):
-        child = run("prepare", config, error_file=nobody)
+        child = run("store.prepare", config, error_file=nobody)
         assert (child.returncode, child.stdout) == (1, "")
         assert "[DAT001]" in child.stderr
         assert "hint:" in child.stderr
@@ -102,7 +102,7 @@ def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path
 @pytest.mark.usefixtures("warm")
 def test_train_tokenizer_writes_a_folder_that_loads(configure: Configure, tmp_path):
     config = resolved(configure, tmp_path, tokenizer__path=None, tokenizer__vocab_size=100)
-    child = run("train_tokenizer", config, tmp_path / "out")
+    child = run("tokenize.train_tokenizer", config, tmp_path / "out")
     assert child.returncode == 0, child.stderr
     report = json.loads(child.stdout)
     found = load_tokenizer(TokenizerConfig(path=str(tmp_path / "out")))

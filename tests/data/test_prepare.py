@@ -279,8 +279,8 @@ def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, na
     [
         ("train.tokens", b"", "the manifest says"),
         ("train.offsets", None, "is missing"),
-        (MANIFEST, b"{", "no manifest"),
-        (MANIFEST, b"[]", "no manifest"),
+        (MANIFEST, b"{", "not a manifest"),
+        (MANIFEST, b"[]", "not a manifest"),
         (MANIFEST, b'{"format_version": 0}', "has format 0"),
         (MANIFEST, b'{"format_version": 3, "splits": {}}', "has no fingerprint, request, tokenizer_digest"),
         ("tokenizer/tokenizer.json", None, "has no tokenizer"),

@@ -258,7 +258,8 @@ def test_the_documentation_of_python_is_read_without_running_it():
     script = (
         "import json, sys; from neobert.data.sources.python_docs import python_docs;"
         "before = set(sys.modules);"
-        "documents = python_docs(); print(json.dumps([documents, sorted(set(sys.modules) - before)]))"
+        "documents = [text for text, _ in python_docs()];"
+        "print(json.dumps([documents, sorted(set(sys.modules) - before)]))"
     )
     child = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     documents, modules = json.loads(child.stdout)
@@ -278,7 +279,7 @@ def test_a_python_without_topics_says_so(monkeypatch):
     monkeypatch.setattr(
         python_docs, "_docstrings", lambda root: iter([("only", "class"), ("docstrings", "module")])
     )
-    assert sorted(python_docs.python_docs()) == ["docstrings", "only"]
+    assert sorted(python_docs.python_docs()) == [("docstrings", "module"), ("only", "class")]
     assert "no pydoc_data" in open_corpus(DatasetConfig(name=python_docs.NAME)).label
     monkeypatch.setattr(python_docs, "_docstrings", lambda root: iter(()))
     refused("DAT001", "neither pydoc_data nor", name=python_docs.NAME)

@@ -174,7 +174,7 @@ def test_a_tokenizer_that_sets_no_markers_is_refused(tmp_path):
 def test_a_file_that_is_no_tokenizer(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     for path in (tmp_path, tmp_path / "tokenizer.json"):
-        error = refused("TOK001", "no tokenizer", TokenizerConfig(path=str(path)))
+        error = refused("TOK001", "not a tokenizer", TokenizerConfig(path=str(path)))
         assert str(tmp_path) in error.place
 
 

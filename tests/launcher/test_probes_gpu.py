@@ -233,7 +233,7 @@ def test_the_log_of_a_kernel_without_the_driver_is_unknown(tool: Any) -> None:
 WATCH = """
 import json
 import pynvml
-from neobert.probes import load
+from neobert.probes.hardware import load
 
 class NoLoad:
     uuid = "GPU-1"

@@ -186,8 +186,8 @@ def test_packages_and_folders_of_all_trackers(
 ) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "file" / "trackio"))
-    monkeypatch.setattr("neobert.trackers.tracker.version", {"wandb": "1"}.__getitem__)
-    monkeypatch.setattr("neobert.trackers.tracker.PackageNotFoundError", KeyError)
+    monkeypatch.setattr("importlib.metadata.version", {"wandb": "1"}.__getitem__)
+    monkeypatch.setattr("importlib.metadata.PackageNotFoundError", KeyError)
     found = probe_tracker(subject)
     assert found.packages == {"trackio": False, "tensorboard": False, "wandb": True}
     assert found.unwritable == {"trackio": str(tmp_path / "file")}

@@ -27,8 +27,8 @@ JUDGES = tuple(
     )
 )
 PROBES = tuple(
-    ROOT / "neobert/probes" / f"{name}.py"
-    for name in ("isolation", "parity", "direction", "repeats", "rotation")
+    ROOT / "neobert/probes/numerics" / f"{name}.py"
+    for name in ("isolation", "parity", "attention_direction", "determinism", "rotary")
 )
 DRAWN = "tests/validators/test_false_alarms.py"
 """Hundreds of drawn runs at a time: too slow to be asked about each mutant."""

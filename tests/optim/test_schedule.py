@@ -18,7 +18,7 @@ def build(**scheduler):
         trainer=TrainerConfig(max_steps=STEPS),
     )
     optimizer = build_optimizer(config.optimizer, torch.nn.Linear(2, 2))
-    return optimizer, build_scheduler(optimizer, config)
+    return optimizer, build_scheduler(optimizer, config.scheduler, STEPS)
 
 
 def rates(**scheduler):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.trackers import background, tracker
+from neobert.trackers import background
 from neobert.trackers.background import open_trackers
 from neobert.trackers.table import TRACKERS
 from neobert.trackers.tracker import TrackedRun
@@ -41,7 +42,7 @@ def opened(monkeypatch, tmp_path, start):
     """Open trackio with another `start`."""
     fake = dataclasses.replace(TRACKERS["trackio"], start=start)
     monkeypatch.setitem(TRACKERS, "trackio", fake)
-    monkeypatch.setattr(tracker, "version", lambda package: "1")
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "1")
     config = from_dict({"trackers": ["trackio"]})
     (found,) = open_trackers(TrackedRun(config=config, run_dir=tmp_path, first_step=0, settings={}))
     return found
@@ -63,9 +64,9 @@ def test_lines_arrive_in_order_without_step_and_nulls(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_missing_package_is_an_error_before_the_first_step(name, monkeypatch, tmp_path):
     def refuse(package):
-        raise tracker.PackageNotFoundError(package)
+        raise PackageNotFoundError(package)
 
-    monkeypatch.setattr(tracker, "version", refuse)
+    monkeypatch.setattr("importlib.metadata.version", refuse)
     config = from_dict({"trackers": [name]})
     with pytest.raises(ProjectError, match=f"the package {name} is not installed") as error:
         open_trackers(TrackedRun(config=config, run_dir=tmp_path, first_step=0, settings={}))

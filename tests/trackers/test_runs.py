@@ -59,7 +59,7 @@ def test_each_tracker_has_the_values_of_metrics_jsonl(trackio_folder, tmp_path, 
     def fail(run):
         raise ConnectionError("no route to wandb")
 
-    monkeypatch.setattr("neobert.trackers.tracker.version", lambda package: "1")
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "1")
     monkeypatch.setitem(TRACKERS, "wandb", dataclasses.replace(TRACKERS["wandb"], start=fail))
     sections = {"trackers": ["wandb", "trackio", "tensorboard"], "trackio": {"project": "tiny"}}
     run_dir = write_run(tmp_path / "run", corpus, sections)

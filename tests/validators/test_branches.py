@@ -227,7 +227,7 @@ ROWS: list[Row] = [
     ("SCH004", {}, "config.trainer.profile_steps", (7, 107), (7, 106), "101 steps are profiled (limit 100)"),
     ("SCH004", {}, "config.trainer.memory_snapshot_step", 50_001, 50_000, "exceeds trainer.max_steps 50,000"),
     ("DAT013", {}, "config.dataset.name", "json", "me/json", "dataset.name json is a file format"),
-    ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "neither"),
+    ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "none of"),
     ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),
     ("MOD001", {}, "config.dataset.max_seq_length", 255, 256, "255 tokens"),
     ("MOD001", {"config.model.num_hidden_layers": 7},
