@@ -176,7 +176,7 @@ def test_autocast_over_fp32_weights(backend):
 
 @pytest.mark.parametrize("backend", KERNELS)
 def test_fp32_is_refused_not_swapped(backend):
-    with pytest.raises(ValueError, match="bf16 or fp16, and this is float32"):
+    with pytest.raises(ValueError, match="needs bfloat16 or float16, but the run computes in float32"):
         make_model(attn_backend=backend).cuda()(**on_cuda(make_run()))
 
 
