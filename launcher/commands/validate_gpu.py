@@ -81,7 +81,7 @@ def visible_gpus() -> tuple[GpuFacts, ...]:
     try:
         gpus = probe_gpus()
     except UnsupportedError as error:
-        raise _nothing_to_validate(f"no NVIDIA GPU on this machine ({error})") from None
+        raise _nothing_to_validate(str(error)) from None
     except (IncompleteError, TimedOutError) as error:
         raise _nothing_to_validate(f"the NVIDIA driver does not answer ({error})") from None
     if not gpus:

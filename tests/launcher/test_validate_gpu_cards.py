@@ -129,7 +129,7 @@ def test_without_a_gpu_one_line_says_so(
     answer = command(*FULL, *selection)
     assert (answer.code, answer.out, measured) == (3, "", [])
     assert len(answer.err.splitlines()) == 1
-    assert "no NVIDIA GPU on this machine" in answer.err
+    assert answer.err.count("no NVIDIA GPU on this machine") == 1
 
 
 def test_a_hidden_gpu_is_not_a_missing_driver(
