@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,19 +15,29 @@ from neobert.data.batches.streams import EvalStream, TrainStream, count_microbat
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
+from neobert.families.shape import ModelShape
+from neobert.families.table import shape_of
 from neobert.parallel import World
 from neobert.training.state.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class RankData:
-    """The microbatches of one rank."""
+    """The microbatches of one rank.
+
+    Attributes:
+        shape: of the model, read once: a family may read it from a file, and FLOPs are counted in every step.
+    """
 
     config: RunConfig
     prepared: PreparedData
     world: World
     vocab_size: int
     on_sign: Callable[[], None] = lambda: None
+    shape: ModelShape = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", shape_of(self.config, self.vocab_size))
 
     def batches(self, cursor: Cursor) -> TrainStream:
         """Yield this rank's training microbatches from a cursor on."""

@@ -15,7 +15,7 @@ from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.weights import load_weights
 from neobert.families.neobert.spec import section_of, with_positions
-from neobert.families.table import longest_row, shape_of
+from neobert.families.table import longest_row
 from neobert.model import NeoBERTForSequenceClassification, build_model_config
 from neobert.objectives import StepKernels, resolve_step_kernels
 from neobert.parallel import World
@@ -121,9 +121,9 @@ class ClassificationData(RankData):
 
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
-        shape = shape_of(self.config, self.vocab_size)
-        head = 6 * shape.hidden_size * (shape.hidden_size + num_labels(self.config)) * batch.num_targets
-        return shape.block_flops(segment_lengths(batch).tolist()) + head
+        width = self.shape.hidden_size
+        head = 6 * width * (width + num_labels(self.config)) * batch.num_targets
+        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
 
 
 def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001

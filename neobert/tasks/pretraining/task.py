@@ -17,7 +17,6 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.export.folder import read_tokenizer_files
 from neobert.families.build import build_masked_lm
-from neobert.families.table import shape_of
 from neobert.objectives import Objective, check_labels
 from neobert.objectives.target_rows import most_targets
 from neobert.parallel import World
@@ -93,8 +92,8 @@ class PretrainingData(RankData):
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
         decoded = batch.num_targets if self.config.trainer.masked_logits_only_loss else batch.num_tokens
-        shape = shape_of(self.config, self.vocab_size)
-        return shape.block_flops(segment_lengths(batch).tolist()) + 6 * shape.decoder_products * decoded
+        blocks = self.shape.block_flops(segment_lengths(batch).tolist())
+        return blocks + 6 * self.shape.decoder_products * decoded
 
 
 def with_most_targets(
