@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from neobert.config.schema import ModelConfig
@@ -15,12 +17,14 @@ def build_model_config(
     pad_token_id: int,
     attn_backend: str,
     kernel_backend: str = "torch",
+    **head: Any,
 ) -> NeoBERTConfig:
     """Translate the section `model`, with what was resolved for this run.
 
     Args:
         vocab_size: rows of the embedding, padding to a multiple of 128 included.
         attn_backend, kernel_backend: what runs, as `resolve_step_kernels` named it.
+        head: settings of a head, as `NeoBERTConfig` takes them.
     """
     return NeoBERTConfig(
         vocab_size=vocab_size,
@@ -40,6 +44,7 @@ def build_model_config(
         tie_word_embeddings=model.tie_word_embeddings,
         embedding_init_range=model.embedding_init_range,
         decoder_init_range=model.decoder_init_range,
+        **head,
     )
 
 

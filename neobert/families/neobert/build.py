@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -13,42 +14,56 @@ from neobert.families.build import BuiltModel
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.objectives import StepKernels, build_objective, resolve_step_kernels
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 
 log = logging.getLogger(__name__)
 
+Model = TypeVar("Model", bound=NeoBERTPreTrainedModel)
+
 
 def build_masked_lm(
     config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int, world: World
 ) -> BuiltModel:
-    """Build the encoder with its decoder, on the kernels that were resolved."""
-    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
-    log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
-    model = build_model(config, tokenizer, vocab_size, kernels)
+    """Build the encoder with its decoder and the masked-language-model loss."""
+    model, kernels = build_for_training(NeoBERTLMHead, config, tokenizer, vocab_size, world)
     return BuiltModel(
         model=model,
         objective=build_objective(config, model, kernels, world.device.type, num_ranks=world.size),
         attention=kernels.attention,
-        load=partial(_load, model),
+        load=partial(load_initial_weights, model),
         overlaps_exchange=exchange_overlaps(kernels.name),
     )
 
 
-def build_model(
-    config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int, kernels: StepKernels
-) -> NeoBERTLMHead:
-    """Build the encoder with its decoder, with initial weights."""
+def build_for_training(
+    model_class: type[Model],
+    config: RunConfig,
+    tokenizer: TokenizerBundle,
+    vocab_size: int,
+    world: World,
+    **head: Any,
+) -> tuple[Model, StepKernels]:
+    """Build an encoder with a head, with initial weights, and choose the kernels of its step.
+
+    Every task over a NeoBERT starts here. `head` holds the head's own settings of `NeoBERTConfig`.
+    Raises `ProjectError` ATT001 if a kernel that the config names cannot run.
+    """
+    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
+    log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
     section = with_positions(section_of(config), longest_row(config))
-    model = NeoBERTLMHead(
-        build_model_config(section, vocab_size, tokenizer.pad_id, kernels.model_attention, kernels.modules)
+    model_config = build_model_config(
+        section, vocab_size, tokenizer.pad_id, kernels.model_attention, kernels.modules, **head
     )
+    model = model_class(model_config)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
-    return model
+    return model, kernels
 
 
-def _load(model: NeoBERTLMHead, path: Path) -> None:
-    report = load_weights(model, path)
+def load_initial_weights(model: NeoBERTPreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> None:
+    """Load the weights that a fresh run starts from, in place. Arguments and errors as for `load_weights`."""
+    report = load_weights(model, path, may_lack)
     log.info("weights: %d tensors of %s", report.num_tensors, report.path)

@@ -6,18 +6,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.store.prepare import PreparedData
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
-from neobert.export.weights import load_weights
-from neobert.families.neobert.spec import section_of, with_positions
-from neobert.families.table import longest_row
-from neobert.model import NeoBERTForSequenceClassification, build_model_config
-from neobert.objectives import StepKernels, resolve_step_kernels
+from neobert.families.neobert.build import build_for_training, load_initial_weights
+from neobert.model import NeoBERTForSequenceClassification
+from neobert.objectives import StepKernels
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 from neobert.tasks.classification.metrics import PredictionMetrics
@@ -43,11 +41,19 @@ def build(
     A fresh run takes the encoder of `model.pretrained_checkpoint`, and a head with initial weights unless the
     checkpoint has one of this shape. Raises `ProjectError` as `start_from_weights` and `vocabulary_rows` do.
     """
-    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
-    log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
-    model = build_model(config, prepared, kernels)
+    tokenizer = prepared.tokenizer
+    model, kernels = build_for_training(
+        NeoBERTForSequenceClassification,
+        config,
+        tokenizer,
+        vocabulary_rows(config, tokenizer),
+        world,
+        **head_settings(config),
+    )
+    log.info("model: %s parameters, %d labels", f"{model.num_parameters():,}", model.num_labels)
     if is_fresh:
-        start_from_weights(config, prepared.tokenizer, partial(load_encoder, model))
+        load = partial(load_initial_weights, model, may_lack=model.fresh_parts)
+        start_from_weights(config, tokenizer, load)
     objective = ClassificationObjective(model)
     if config.trainer.torch_compile:
         compile_encoder(objective, config, kernels)
@@ -73,35 +79,19 @@ def build(
     )
 
 
-def load_encoder(model: NeoBERTForSequenceClassification, path: Path) -> None:
-    """Load the encoder of a checkpoint, and its head where that has the shape of this one."""
-    report = load_weights(model, path, may_lack=("dense.", "classifier."))
-    log.info("weights: %d tensors of %s", report.num_tensors, report.path)
-
-
-def build_model(
-    config: RunConfig, prepared: PreparedData, kernels: StepKernels
-) -> NeoBERTForSequenceClassification:
-    """Build the encoder with its classifier, with initial weights."""
-    section = config.classification
-    model_config = build_model_config(
-        with_positions(section_of(config), longest_row(config)),
-        vocabulary_rows(config, prepared.tokenizer),
-        prepared.tokenizer.pad_id,
-        kernels.model_attention,
-        kernels.modules,
-    )
-    model_config.pooling, model_config.classifier_dropout = section.pooling, section.dropout
-    model_config.num_labels = num_labels(config)
-    model_config.problem_type = "regression" if is_regression(config) else "single_label_classification"
-    if section.label_names and not is_regression(config):
-        model_config.id2label = dict(enumerate(section.label_names))
-        model_config.label2id = {name: number for number, name in enumerate(section.label_names)}
-    model = NeoBERTForSequenceClassification(model_config)
-    if config.trainer.gradient_checkpointing:
-        model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
-    log.info("model: %s parameters, %d labels", f"{model.num_parameters():,}", model.num_labels)
-    return model
+def head_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of the classifier, as `NeoBERTConfig` takes them."""
+    section, is_number = config.classification, is_regression(config)
+    settings: dict[str, Any] = {
+        "pooling": section.pooling,
+        "classifier_dropout": section.dropout,
+        "num_labels": num_labels(config),
+        "problem_type": "regression" if is_number else "single_label_classification",
+    }
+    if section.label_names and not is_number:
+        settings["id2label"] = dict(enumerate(section.label_names))
+        settings["label2id"] = {name: number for number, name in enumerate(section.label_names)}
+    return settings
 
 
 def compile_encoder(objective: ClassificationObjective, config: RunConfig, kernels: StepKernels) -> None:
