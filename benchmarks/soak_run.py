@@ -17,7 +17,7 @@ import torch
 import yaml
 from soak_trainer import DETERMINISTIC_ENV, GIVEN
 
-from launcher.process.parent_death import dying_with_parent
+from launcher.process.child_start import dying_with_parent
 from launcher.rundir.records import last_record, read_json
 from neobert.data.store.prepare import prepare
 from profiles.inherit import FOLDERS_ENV

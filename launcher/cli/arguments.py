@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from launcher.cli import completion
+from launcher.cli.options import key_options
 from launcher.io.files import RUN_FILE_SUFFIXES
 
 KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
@@ -128,7 +128,7 @@ class ConfigCommand(TyperCommand):
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("--") and incomplete != "--":
             item = type(super().shell_complete(ctx, "--help")[0])
-            offered += map(item, completion.key_options(incomplete))
+            offered += map(item, key_options(incomplete))
         return offered
 
     def _options_with_value(self) -> set[str]:

@@ -17,7 +17,7 @@ from launcher.cli.options import AnyFormat
 from launcher.io.shadowed_modules import find_shadowed
 from launcher.process.termination import TerminatedError, signal_name
 from launcher.terminal import console
-from launcher.terminal.error_text import describe
+from launcher.terminal.console import describe_error
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
@@ -96,7 +96,7 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
 def deliver_error(error: ProjectError, output_format: str) -> int:
     """Print an error: as a report for machines, otherwise as text on stderr. Returns the exit code."""
     if output_format == "text" or error.code in UNFORMATTED:
-        console.tell(str(error) if isinstance(error, ConfigError) else describe(error))
+        console.tell(str(error) if isinstance(error, ConfigError) else describe_error(error))
         return error.exit_code
     from launcher.report.report import report_of_error
 
@@ -112,7 +112,7 @@ def _write_anyway(report: Report, output_format: str) -> None:
     try:
         deliver(report, output_format)
     except ProjectError as error:
-        console.tell(describe(error))
+        console.tell(describe_error(error))
 
 
 def _unexpected(error: BaseException) -> ProjectError:

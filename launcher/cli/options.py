@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from typer import Argument, Option
 
-from launcher.cli import completion
+
+def profile_names(incomplete: str) -> list[str]:
+    """Complete the name of a profile."""
+    from profiles.registry import list_profiles
+
+    return _beginning(list_profiles(), incomplete)
+
+
+def keys(incomplete: str) -> list[str]:
+    """Complete a key of the config."""
+    from neobert.config import all_keys
+
+    return _beginning(all_keys(), incomplete)
+
+
+def key_options(incomplete: str) -> list[str]:
+    """Complete a key that is spelled as an option: `--trainer.max_steps`."""
+    return [f"--{key}" for key in keys(incomplete.removeprefix("--")) if "." in key]
+
+
+def rule_codes(incomplete: str) -> list[str]:
+    """Complete the code of a rule."""
+    import validators.rules  # noqa: F401  registers every rule
+    from validators.rule import RULES
+
+    return _beginning(sorted(RULES), incomplete)
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
 
 TextOrJson = Literal["text", "json"]
 AnyFormat = Literal["text", "json", "github", "sarif", "junit"]
@@ -19,7 +50,7 @@ Profile = Annotated[
         "--profile",
         "-p",
         metavar="NAME",
-        autocompletion=completion.profile_names,
+        autocompletion=profile_names,
         help="Named profile to build on.",
     ),
 ]
@@ -42,14 +73,10 @@ Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or ch
 
 # profiles
 ProfileName = Annotated[
-    str, Argument(metavar="NAME", autocompletion=completion.profile_names, help="Name of a profile.")
+    str, Argument(metavar="NAME", autocompletion=profile_names, help="Name of a profile.")
 ]
-FirstProfile = Annotated[
-    str, Argument(metavar="A", autocompletion=completion.profile_names, help="First profile.")
-]
-SecondProfile = Annotated[
-    str, Argument(metavar="B", autocompletion=completion.profile_names, help="Second profile.")
-]
+FirstProfile = Annotated[str, Argument(metavar="A", autocompletion=profile_names, help="First profile.")]
+SecondProfile = Annotated[str, Argument(metavar="B", autocompletion=profile_names, help="Second profile.")]
 
 # lint, rule, explain
 Paths = Annotated[list[Path], Argument(metavar="PATH", help="Run files, profiles, or folders of them.")]
@@ -62,12 +89,12 @@ Fix = Annotated[bool, Option("--fix", help="Apply safe fixes in place.")]
 Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
 RuleCode = Annotated[
     str | None,
-    Argument(metavar="[CODE]", autocompletion=completion.rule_codes, help="Code or name of a rule."),
+    Argument(metavar="[CODE]", autocompletion=rule_codes, help="Code or name of a rule."),
 ]
 EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
 Key = Annotated[
     str,
-    Argument(metavar="KEY", autocompletion=completion.keys, help="Config key, or a value of the plan."),
+    Argument(metavar="KEY", autocompletion=keys, help="Config key, or a value of the plan."),
 ]
 
 # preflight

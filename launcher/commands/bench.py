@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.devices import keep_to_its_device
-from launcher.commands.selection import Selection
+from launcher.commands.selection import Selection, keep_to_its_device
 from launcher.io.files import RUN_FILE_SUFFIXES, require_writable, write_text
 from launcher.process.json_child import ask
-from launcher.report.bench_view import bench_text
-from launcher.report.finding_text import finding_text
-from launcher.report.formats.json import to_json
+from launcher.report.formats.text import finding_text
 from launcher.terminal import console
-from launcher.terminal.values import show_value
+from launcher.terminal.console import paint
+from launcher.terminal.fold import fold
+from launcher.terminal.table import columns
+from launcher.terminal.values import UNKNOWN, show_value, to_json
 from neobert.bench.request import Data, Request
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.effects import without_effects
 from neobert.config.schema import Effect
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.plurals import counted
+from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.core import judge
 from validators.finding import Level, Severity
@@ -33,6 +35,8 @@ HINT = "the reason stands above"
 A, B = "a", "b"
 WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "start")  # no measured step depends on these
 Differences = dict[str, tuple[Any, Any]]
+HEAD = ("arm", "tokens/s", "ms a step", "data wait", "MFU of measured peak", "of nominal peak")
+COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +176,55 @@ def _is_covered(key: str, names: Iterable[str]) -> bool:
 
 def _shown(values: tuple[Any, Any]) -> str:
     return " and ".join(map(show_value, values))
+
+
+def bench_text(report: Mapping[str, Any]) -> str:
+    """Write all that a report says on a few lines."""
+    said = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
+    return "\n".join([fold(_title(report), console.width()), _table(report), *([said] if said else [])])
+
+
+def _title(report: Mapping[str, Any]) -> str:
+    settings = report["settings"]
+    documents = "made-up documents" if settings["data"] == "synthetic" else "the run's own documents"
+    turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
+    return f"{paint(printable(report['device']), 'bold')}: {turns} behind {settings['trim']}, {documents}"
+
+
+def _table(report: Mapping[str, Any]) -> str:
+    rows = [_row(name, arm) for name, arm in report["arms"].items()]
+    return columns([HEAD, *rows], indent="  ")
+
+
+def _row(name: str, arm: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        name,
+        f"{arm['tokens_per_second']:,.0f}",
+        f"{arm['step_ms']:.2f}",
+        _share(arm["means"].get("perf/data_wait_share")),
+        _share(arm["mfu_of_measured_peak"]),
+        _share(arm["mfu_of_nominal_peak"]),
+    )
+
+
+def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
+    found = report["comparison"]
+    if found is None:
+        return
+    changes = (f"{key}: {show_value(a)} -> {show_value(b)}" for key, (a, b) in report["differences"].items())
+    yield printable(f"b differs in {'; '.join(changes) or 'nothing'}")
+    span = f"{found['low']:.4f} to {found['high']:.4f} at {found['coverage']:.0%}"
+    verdict = paint(found["verdict"], COLOUR.get(found["verdict"], "yellow"), "bold")
+    yield f"{verdict}: {found['ratio']:.4f} times the tokens/s of a ({span})"
+
+
+def _baseline(report: Mapping[str, Any]) -> Iterator[str]:
+    found = report["baseline"]
+    if found is not None:
+        then, ratio = found["date_utc"], f"{found['ratio']:.4f} times the tokens/s"
+        times = f"{ratio}, {found['ratio_of_mfu']:.4f} times the MFU"
+        yield printable(f"a against the baseline of {then}: {times}")
+
+
+def _share(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1%}"

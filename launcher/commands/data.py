@@ -9,9 +9,9 @@ from typing import Any
 from launcher.commands.selection import Selection
 from launcher.io.files import make_folder
 from launcher.process.json_child import ask
-from launcher.report.formats.json import to_json
 from launcher.terminal import console
 from launcher.terminal.table import columns
+from launcher.terminal.values import to_json
 from neobert.config import to_dict
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import ResolvedRun

@@ -9,11 +9,10 @@ from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.selection import Selection
-from launcher.report.formats.json import to_json
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
-from launcher.terminal.values import origin_text, show_value
+from launcher.terminal.values import origin_text, show_value, to_json
 from neobert.config import KeyInfo, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
 from neobert.config.key_suggestions import describe, keys_named, suggest_key

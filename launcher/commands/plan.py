@@ -6,11 +6,11 @@ from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.selection import Selection
-from launcher.report.formats.json import to_json
 from launcher.report.formats.text import render
 from launcher.report.plan_view import plan_text
 from launcher.report.report import report_of_run
 from launcher.terminal import console
+from launcher.terminal.values import to_json
 from neobert.errors import EXIT_OK
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun

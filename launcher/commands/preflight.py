@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.commands.devices import keep_to_its_device
-from launcher.commands.selection import Selection
+from launcher.commands.selection import Selection, keep_to_its_device
 from launcher.io.files import require_writable, write_text
 from launcher.preflight.examination import examine, load_facts, results_folder, write_report, write_results
-from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import default_levels, parse_levels
 from launcher.preflight.preflight_view import preflight_text
+from launcher.preflight.receipts import Examination
 from launcher.report.formats import deliver
 from launcher.terminal import console
 from neobert.printable import printable

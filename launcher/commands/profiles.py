@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from launcher.report.formats.json import to_json
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
-from launcher.terminal.values import origin_text, show_value
+from launcher.terminal.values import origin_text, show_value, to_json
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK

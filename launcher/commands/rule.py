@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.report.formats.json import to_json
 from launcher.terminal import console
 from launcher.terminal.fold import reflow
 from launcher.terminal.table import columns
+from launcher.terminal.values import to_json
 from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from validators.rule import RULES, Rule

@@ -12,6 +12,8 @@ from neobert.errors import EXIT_USAGE, ProjectError
 if TYPE_CHECKING:
     from profiles.registry import ResolvedRun
 
+VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -60,3 +62,12 @@ def require_working_directory() -> None:
         message = f"the working directory was removed: {error.strerror}"
         hint = "change to a folder that exists, and give the same command again"
         raise ProjectError("unusable-path", message, hint) from None
+
+
+def keep_to_its_device(run: ResolvedRun) -> None:
+    """Hide the GPUs from all child processes of a run whose profile is for a CPU.
+
+    No check asked whether these GPUs are idle, healthy, or meant for this run.
+    """
+    if run.device == "cpu":
+        os.environ[VISIBLE_ENV] = ""

@@ -6,13 +6,12 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from launcher.report.formats.json import to_json
 from launcher.rundir.directory import METRICS, is_alive, is_run_directory
 from launcher.rundir.live_state import LOSS
 from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.numbers import show_count, show_duration, show_number
+from launcher.terminal.values import show_count, show_duration, show_number, to_json
 from neobert.clock import boot_id, since_boot_s
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable

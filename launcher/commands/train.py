@@ -10,26 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.devices import keep_to_its_device
-from launcher.commands.selection import Selection
-from launcher.preflight.dry_run import judge_dry_run
-from launcher.preflight.examination import examine
-from launcher.preflight.examined_run import Examination
+from launcher.commands.selection import Selection, keep_to_its_device
+from launcher.preflight.examination import examine, judge_dry_run
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
-from launcher.preflight.receipts import measured_in, read_for, require_unchanged, require_valid
+from launcher.preflight.receipts import Examination, measured_in, read_for, require_unchanged, require_valid
 from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.process.trainer_process import Topology, trainer_command
 from launcher.report.formats import deliver
-from launcher.report.formats.json import to_json
 from launcher.report.formats.text import render as findings_text
-from launcher.run.launch_context import Launch
+from launcher.run.launch_context import Launch, deadlines_of
 from launcher.run.launch_records import WRITTEN, make_room, write_run
 from launcher.run.live_view import View, make_view
 from launcher.run.stages import Stages, require_stages
 from launcher.run.summary import Summary, already_finished, resume_command, summary_text
 from launcher.run.supervision import supervise
-from launcher.run.time_limit import deadlines_of
 from launcher.run.worker_nodes import (
     require_free_port,
     require_rendezvous,
@@ -37,11 +32,20 @@ from launcher.run.worker_nodes import (
     with_node_rank,
     withdraw_receipt,
 )
-from launcher.rundir.directory import LOGS, claimed, created, refuse_halted, run_directory
+from launcher.rundir.directory import (
+    LOGS,
+    NEVER,
+    claimed,
+    created,
+    goes_on,
+    is_finished,
+    refuse_halted,
+    run_directory,
+)
 from launcher.rundir.live_state import Watch
-from launcher.rundir.resume_state import NEVER, goes_on, is_finished
 from launcher.terminal import console
 from launcher.terminal.nonblocking_output import never_blocking
+from launcher.terminal.values import to_json
 from neobert.clock import since_boot_s
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError

@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.devices import keep_to_its_device
-from launcher.commands.selection import Selection, require_working_directory
+from launcher.commands.selection import Selection, keep_to_its_device, require_working_directory
 from launcher.io.files import absolute, require_writable, write_text
 from launcher.preflight.detected_gpu_run import CardRun, run_of_card
 from launcher.probes.collect import collect
 from launcher.probes.gpus import probe_gpu_health, probe_gpus
-from launcher.probes.numerical import devices_probe, numerics_probe
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
-from launcher.report.formats.json import to_json
+from launcher.probes.trials import devices_probe, numerics_probe
 from launcher.report.report import Report, report_of_run
 from launcher.report.validation_view import validation_text
 from launcher.terminal import console
+from launcher.terminal.values import to_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 from neobert.families.table import family_of
 from neobert.printable import printable

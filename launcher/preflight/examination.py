@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import validators.rules  # noqa: F401  registers every rule
 from launcher.io.files import absolute, make_folder, require_writable, write_json, write_text, writing
-from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import probes_for
-from launcher.preflight.receipts import carried, make_receipt
+from launcher.preflight.receipts import Examination, carried, make_receipt
 from launcher.probes.collect import collect
-from launcher.probes.probe import Subject
-from launcher.report.report import report_of_run
+from launcher.probes.disk import probe_output
+from launcher.probes.probe import Probe, Subject
+from launcher.probes.resume import probe_resume
+from launcher.report.report import Report, report_of_run
 from launcher.terminal import console
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan import Measured
@@ -24,12 +26,14 @@ from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import Level
 from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
+from validators.rule import RULES
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
 ELSEWHERE = "choose a writable folder with --output DIR"
 DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
+PROBES = (Probe("output", probe_output), Probe("resume", probe_resume))
 
 
 def examine(
@@ -110,3 +114,28 @@ def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
     if chosen is None and not ignore.exists():
         write_text(ignore, "*\n")
     return folder
+
+
+def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) -> Report:
+    """Probe only the run directory and the checkpoint to resume from, and judge.
+
+    Args:
+        leads: whether this node owns the run directory; on other nodes only the config is judged.
+    """
+
+    probes = PROBES if leads else ()
+    facts = collect(probes, Subject(run.config, folder, Path.cwd()), console.announce)
+    findings, checks = judge(run, plan_run(run), facts, (Level.STATIC, Level.HOST))
+    probed = {probe.group for probe in probes}
+    judged = {check.id for check in checks if _is_judged(check.id, probed)}
+    return report_of_run(
+        run,
+        (finding for finding in findings if finding.code in judged),
+        (check for check in checks if check.id in judged),
+        strict=strict,
+    )
+
+
+def _is_judged(code: str, probed: set[str]) -> bool:
+    rule = RULES[code]
+    return rule.level is Level.STATIC or (bool(rule.needs) and probed.issuperset(rule.needs))

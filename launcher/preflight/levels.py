@@ -7,13 +7,10 @@ from collections.abc import Collection
 
 from launcher.preflight.rehearsal import REHEARSAL_S, probe_rehearsal
 from launcher.probes.data import probe_data
-from launcher.probes.disk import probe_disk
+from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.git import probe_git
-from launcher.probes.gpu_log import probe_gpu_log
-from launcher.probes.gpus import probe_gpu_health, probe_gpus
+from launcher.probes.gpus import probe_gpu_health, probe_gpu_log, probe_gpus
 from launcher.probes.host import probe_host
-from launcher.probes.numerical import devices_probe, numerics_probe
-from launcher.probes.output import probe_output
 from launcher.probes.probe import Probe
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.resume import probe_resume
@@ -24,6 +21,8 @@ from launcher.probes.trials import (
     DATA_S,
     IMPORTS_S,
     LOAD_S,
+    devices_probe,
+    numerics_probe,
     probe_gpu_load,
     probe_imports,
     probe_inspection,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from launcher.preflight.examined_run import Examination
-from launcher.preflight.rehearsal_view import measured_rows, text_rows
-from launcher.report.finding_text import finding_text
-from launcher.report.plan_view import decision_rows, plan_head
+from launcher.preflight.receipts import Examination
+from launcher.report.formats.text import finding_text
+from launcher.report.plan_view import Row, decision_rows, plan_head
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
+from launcher.terminal.values import show_count, show_duration, show_mib, show_number
 from neobert.plurals import counted
 from neobert.printable import printable
+from validators.facts import Facts
 from validators.finding import CheckResult, Status
 
 MEANING = {
@@ -80,3 +81,26 @@ def _summary(examination: Examination) -> str:
     ended = Counter(check.status for check in checks)
     counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
     return f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
+
+
+def text_rows(facts: Facts) -> Iterator[Row]:
+    """Return the number of epochs; nothing without an inspection, or for a stream."""
+    found = facts.prepared
+    if found is not None and found.epochs is not None:
+        epochs = show_number(found.epochs, 3)
+        yield "epochs", epochs, f"the run's tokens / {show_count(found.num_tokens)} of prepared text"
+
+
+def measured_rows(facts: Facts) -> Iterator[Row]:
+    """Speed and memory as they were; nothing where nobody rehearsed."""
+    found = facts.rehearsal
+    if found is None:
+        return
+    where = f"rehearsed on {found.num_ranks} x {found.device_name} in {show_duration(found.duration_s)}"
+    if found.speed is not None:
+        mfu = "unknown" if found.speed.mfu is None else f"{found.speed.mfu:.1%}"
+        yield "measured speed", f"{show_count(found.speed.tokens_per_second)} tokens/s, MFU {mfu}", where
+    if found.memory is not None:
+        memory = found.memory
+        reason = f"{show_mib(memory.peak_allocated_mib)} allocated, context {show_mib(memory.context_mib)}"
+        yield "measured peak", f"{show_mib(memory.peak_mib)} of {show_mib(memory.total_mib)}", reason

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from launcher.preflight.examined_run import Examination
+from launcher.report.report import Report
 from neobert import __version__
 from neobert.config import to_dict
 from neobert.config.canonical import sha256
 from neobert.config.schema import Waiver
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan import Measured
+from neobert.plan import Measured, Plan
 from neobert.receipt import (
     CODE,
     Receipt,
@@ -174,3 +174,23 @@ def require_reason(reason: str | None) -> str:
             exit_code=EXIT_USAGE,
         )
     return reason.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """Run, plan, facts and report of a preflight.
+
+    Attributes:
+        plan: uses the measurements of a rehearsal, if there is one; `predicted` does not.
+        unguarded: reason for launching even if checks fail; empty for a guarded run.
+        measured: by a rehearsal, in this preflight or in that of an earlier receipt.
+    """
+
+    run: ResolvedRun
+    plan: Plan
+    facts: Facts
+    levels: tuple[Level, ...]
+    report: Report
+    unguarded: str
+    predicted: Plan
+    measured: Measured | None

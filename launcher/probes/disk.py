@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 
+from launcher.probes.data import WEIGHTS
 from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
-from launcher.probes.reservation import NOT_TRIED, Reservation, reserve
+from launcher.rundir.records import read_json
+from neobert.config.canonical import sha256
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
 from neobert.runfiles.location import CHECKPOINTS
-from validators.facts_host import DiskFacts
+from validators.facts import FOREIGN_TREE
+from validators.facts_host import DiskFacts, OutputFacts
 
 MIB = 2**20
 TRIAL_BYTES = 4 * MIB
 NO_INODE_LIMIT = 2**31 - 1
 RESERVED_MIB_PER_S = 200
+IN_MEMORY = ("tmpfs", "ramfs")
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def probe_disk(subject: Subject) -> DiskFacts:
@@ -87,3 +97,74 @@ def filesystem_of(folder: Path) -> str:
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     resolved = folder.resolve()
     return next((mounts[str(place)] for place in (resolved, *resolved.parents) if str(place) in mounts), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Result of the attempt, with the system's error if it failed."""
+
+    status: Literal["done", "refused", "unsupported", "not tried"]
+    error: str = ""
+
+
+NOT_TRIED = Reservation("not tried")
+
+
+def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
+    """Reserve `size_mib` in a file of `folder` that has no name any more, and give them back.
+
+    In memory nothing is tried: there the pages would really be taken.
+    """
+    if size_mib <= 0 or filesystem in IN_MEMORY:
+        return NOT_TRIED
+    try:
+        # Without a name, the kernel frees the file however this process ends.
+        with tempfile.TemporaryFile(prefix=".neobert-probe-", dir=folder) as file:
+            allocate(file.fileno(), int(size_mib * MIB))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        return Reservation("refused" if error.errno in NO_ROOM else "unsupported", reason)
+    return Reservation("done")
+
+
+def allocate(descriptor: int, size_bytes: int) -> None:
+    """Call fallocate(2). Without it, `os.posix_fallocate` writes every block: minutes on a network disk."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    length = ctypes.c_int64(size_bytes)
+    # The 64-bit spelling is the same function on 64-bit platforms; musl has only the plain name.
+    function = getattr(libc, "fallocate64", None) or libc.fallocate
+    if function(descriptor, 0, ctypes.c_int64(0), length):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def probe_output(subject: Subject) -> OutputFacts:
+    """Look for an earlier run: its config and its checkpoints."""
+    folder = subject.output_dir
+    is_directory = folder.is_dir()
+    checkpoints = folder / CHECKPOINTS
+    resolved = read_json(folder / "resolved.json")
+    return OutputFacts(
+        path=str(folder),
+        exists=folder.exists(),
+        is_directory=is_directory,
+        is_empty=not is_directory or not any(folder.iterdir()),
+        config_digest=sha256(resolved) if resolved else "",
+        checkpoint_steps=tuple(checkpoint_steps(checkpoints)),
+        num_set_aside=len(set_aside_in(checkpoints)),
+        foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
+    )
+
+
+def _foreign_checkpoint(tree: Path) -> str:
+    """The newest `<step>` folder with weights that a run can start from; empty where there is none."""
+    if not os.path.isdir(tree):  # `Path.is_dir` raises where this user may not look
+        return ""
+    steps = {
+        int(path.parent.name): path.parent for path in tree.glob(f"*/{WEIGHTS}") if _is_step(path.parent)
+    }
+    return str(steps[max(steps)]) if steps else ""
+
+
+def _is_step(folder: Path) -> bool:
+    return folder.name.isascii() and folder.name.isdecimal()

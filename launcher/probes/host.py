@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
+from launcher.io.shadowed_modules import PROJECT_ROOT
 from launcher.probes.accelerate_file import probe_accelerate_file
-from launcher.probes.clock import clock_behind_s, is_clock_synchronized
 from launcher.probes.probe import IncompleteError
 from validators.facts_host import HostFacts
 
@@ -43,6 +45,11 @@ RECORDED = (
     "VIRTUAL_ENV",
 )
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+OWN_PACKAGE = PROJECT_ROOT / "launcher"
+TIME_ERROR = 5
+"""Returned by adjtimex(2) where the clock is not synchronized."""
+TIMEX_BYTES = 512
+"""More than `struct timex` takes on any platform. All zero: nothing is set, the state is only read."""
 
 
 def probe_host() -> HostFacts:
@@ -98,3 +105,18 @@ def _shared_memory_free() -> int:
 def _open_files_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 2**31 - 1
+
+
+def clock_behind_s(package: Path = OWN_PACKAGE) -> float:
+    """Seconds by which the clock is earlier than the newest file of a package; 0.0 for a later clock."""
+    newest_s = max((file.stat().st_mtime for file in package.rglob("*.py")), default=0.0)
+    return max(0.0, newest_s - time.time())
+
+
+def is_clock_synchronized() -> bool | None:
+    """Read the kernel's state of the clock; None where it does not say (a sandbox may refuse the call)."""
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
+    except (AttributeError, OSError):
+        return None
+    return None if state < 0 else state != TIME_ERROR

@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-from launcher.io.slurm import job_end_s, job_id
 from launcher.probes.probe import IncompleteError
 from validators.facts_host import SchedulerFacts
 
@@ -59,3 +58,28 @@ def parse_time_left(text: str) -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def job_id(environment: Mapping[str, str]) -> str:
+    """The job's number; empty outside of one."""
+    return environment.get("SLURM_JOB_ID", "")
+
+
+def job_start_s(environment: Mapping[str, str]) -> float | None:
+    """When the job began; None where nobody says."""
+    return _time_s(environment, "SLURM_JOB_START_TIME")
+
+
+def job_end_s(environment: Mapping[str, str]) -> float | None:
+    """When the job is killed; None where nobody says."""
+    return _time_s(environment, "SLURM_JOB_END_TIME")
+
+
+def node_number(environment: Mapping[str, str]) -> str:
+    """Return the rank of this node within the job, from 0, as text; empty outside a job."""
+    return environment.get("SLURM_NODEID", "")
+
+
+def _time_s(environment: Mapping[str, str], name: str) -> float | None:
+    text = environment.get(name, "")
+    return float(text) if text.isdecimal() else None

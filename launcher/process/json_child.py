@@ -15,6 +15,7 @@ from threading import Thread
 from typing import IO, Any
 
 from launcher.io.files import write_json
+from launcher.process.child_start import RUN_MODULE
 from launcher.process.process_tree import family_of, kill_all
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import child_environment
@@ -22,7 +23,6 @@ from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 from neobert.printable import printable
 
-RUNNER = "launcher.process.run_module"
 STOPPING_S = 10.0
 LAST_LINES_S = 2.0
 
@@ -39,7 +39,7 @@ def ask(
         file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
         write_json(file, content)
         child = subprocess.Popen(
-            [sys.executable, "-m", RUNNER, module, str(file), *arguments],
+            [sys.executable, *RUN_MODULE, module, str(file), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

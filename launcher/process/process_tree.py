@@ -1,18 +1,31 @@
-"""Process trees: a child and all its descendants, killed together."""
+"""Process trees: termination of a child with all its descendants, ranks of a trainer, orphaned ranks."""
 
 from __future__ import annotations
 
 import atexit
+import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
 
 import psutil
 
+from launcher.process import trainer_process
+from neobert.runfiles.stack_dumps import SIGNAL as DUMP_SIGNAL
+from neobert.runfiles.stack_dumps import stacks_path
+
 REAPING_S = 2.0
-
-
 _living: set[subprocess.Popen[bytes]] = set()
+DUMP_PATIENCE_S = 3.0
+POLL_S = 0.05
+NO_TRACE = "no stack was written: the process is gone, or waits for a device inside the kernel\n"
+KILL_PATIENCE_S = 3.0
+AGENT = "torch.distributed.run"
+# torchrun sets this for its ranks. A trainer without it holds the lock of the run directory.
+STARTED_BY_AGENT = "TORCHELASTIC_RUN_ID"
 
 
 def kill_family(child: subprocess.Popen[bytes]) -> int:
@@ -58,3 +71,96 @@ def family_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return [parent, *parent.children(recursive=True)]
     except psutil.Error:
         return []
+
+
+def workers_of(child: subprocess.Popen[bytes], has_agent: bool) -> dict[int, psutil.Process]:
+    """Return the training processes by rank, without those that have just ended."""
+    workers: dict[int, psutil.Process] = {}
+    for each in family_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
+        with suppress(psutil.Error, ValueError):
+            if trainer_process.TRAINER_MODULE in each.cmdline():
+                workers.setdefault(int(each.environ().get("RANK", "0")), each)
+    return workers
+
+
+def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -> list[Path]:
+    """Make every rank write the stacks of its threads, wait briefly for them, and return the files.
+
+    A stopped process is continued for this and runs its handler first. It gets SIGTERM before that, so that
+    it does not continue beyond the step in which it was stopped.
+    """
+    files = {rank: stacks_path(folder, rank) for rank in workers}
+    before = {rank: _open_chapter(files[rank], why) for rank in workers}
+    for each in workers.values():
+        with suppress(psutil.Error):
+            each.send_signal(DUMP_SIGNAL)
+            # Signals queue up while a process is stopped. SIGTERM must be pending before it continues.
+            if each.status() == psutil.STATUS_STOPPED:
+                each.terminate()
+                each.send_signal(signal.SIGCONT)
+    deadline_s = time.monotonic() + DUMP_PATIENCE_S
+    missing = set(files)
+    while missing and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+        missing = {rank for rank in missing if files[rank].stat().st_size <= before[rank]}
+    for rank in missing:
+        _append(files[rank], NO_TRACE)
+    return list(files.values())
+
+
+def _open_chapter(path: Path, why: str) -> int:
+    """Append a heading with time and reason, and return the size of the file after it."""
+    return _append(path, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n")
+
+
+def _append(path: Path, text: str) -> int:
+    with path.open("ab") as file:
+        file.write(text.encode())
+        return file.tell()
+
+
+def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], grace_s: float) -> None:
+    """Ask the workers to stop, wait up to `grace_s`, then kill all descendants of the child.
+
+    torchrun ends its other ranks after one is killed, so the process tree is looked up before.
+    """
+
+    family = [each for each in family_of(child) if each.pid != child.pid]
+    for each in workers.values():
+        with suppress(psutil.Error):
+            each.terminate()
+    psutil.wait_procs([each for each in workers.values() if each in family], timeout=grace_s)
+    if not family:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(grace_s)
+    kill_family(child)
+    kill_all(family)
+    psutil.wait_procs(family, timeout=DUMP_PATIENCE_S)
+
+
+def end_orphans(resolved: Path, grace_s: float) -> tuple[int, int]:
+    """Stop ranks of a resolved config that have no torchrun; return their number, and how many survived.
+
+    They may save first, within `grace_s`. A survivor hangs in the kernel and holds its device.
+    """
+    orphans = [each for each in psutil.process_iter() if _is_orphan(each, str(resolved))]
+    for each in orphans:
+        with suppress(psutil.Error):
+            each.terminate()
+    alive = psutil.wait_procs(orphans, timeout=grace_s)[1]
+    for each in alive:
+        with suppress(psutil.Error):
+            each.kill()
+    return len(orphans), len(psutil.wait_procs(alive, timeout=KILL_PATIENCE_S)[1])
+
+
+def _is_orphan(candidate: psutil.Process, resolved: str) -> bool:
+    try:
+        arguments = candidate.cmdline()
+        if trainer_process.TRAINER_MODULE not in arguments or resolved not in arguments or AGENT in arguments:
+            return False
+        parent = candidate.parent()
+        has_agent = parent is not None and AGENT in parent.cmdline()
+        return not has_agent and STARTED_BY_AGENT in candidate.environ()
+    except psutil.Error:  # it has just ended, or belongs to another user
+        return False

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.process.parent_death import dying_with_parent
-from launcher.process.rank_log import log_path
+from launcher.process.child_start import RUN_RANK, dying_with_parent, log_path
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
@@ -79,7 +78,7 @@ def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]
     if not topology.needs_torchrun:
         return trainer
     torchrun = [sys.executable, "-m", "torch.distributed.run", *_torchrun_options(topology), *topology.extra]
-    return [*torchrun, "-m", "launcher.process.rank_log", str(logs), *trainer]
+    return [*torchrun, *RUN_RANK, str(logs), *trainer]
 
 
 def _torchrun_options(topology: Topology) -> list[str]:

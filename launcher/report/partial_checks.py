@@ -27,7 +27,7 @@ class JudgedConfigError(ConfigError):
         self.findings = tuple(findings)
 
     def __str__(self) -> str:
-        from launcher.report.finding_text import finding_text
+        from launcher.report.formats.text import finding_text
 
         return "\n\n".join([super().__str__(), *map(finding_text, self.findings)])
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.numbers import show_count, show_duration, show_mib, show_number
 from launcher.terminal.table import columns
+from launcher.terminal.values import show_count, show_duration, show_mib, show_number
 from neobert.config.corpora import corpora_of, token_shares
 from neobert.config.schema import DatasetConfig
 from neobert.families.table import requested_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.report.finding_text import finding_text
+from launcher.report.formats.text import finding_text
 from launcher.report.report import Report
 from launcher.terminal.console import paint
 from launcher.terminal.table import columns

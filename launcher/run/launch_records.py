@@ -16,8 +16,7 @@ import psutil
 
 from launcher.io.files import make_folder, write_bytes, write_json, write_text, writing
 from launcher.preflight.examination import DIFF, write_results
-from launcher.preflight.examined_run import Examination
-from launcher.preflight.receipts import code_version
+from launcher.preflight.receipts import Examination, code_version
 from launcher.rundir.directory import LOGS, after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json
 from neobert.config import to_dict

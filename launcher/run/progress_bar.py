@@ -13,7 +13,7 @@ from launcher.rundir.live_state import EVAL_LOSS, LOSS, Watch, describe, memory_
 from launcher.rundir.records import Record
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.numbers import UNKNOWN, show_count, show_duration, show_mib, show_number
+from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
 from neobert.printable import printable
 
 BETWEEN = "  "

@@ -15,7 +15,7 @@ from statistics import median
 from launcher.rundir.directory import METRICS
 from launcher.rundir.live_state import LOSS, memory_mib
 from launcher.rundir.records import MetricsTail, Record, last_beat
-from launcher.terminal.numbers import show_count, show_mib
+from launcher.terminal.values import show_count, show_mib
 from neobert.errors import EXIT_USAGE, ProjectError
 
 PACE = "train/tokens_per_sec"

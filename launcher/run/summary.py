@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.process.rank_log import log_path
+from launcher.process.child_start import log_path
 from launcher.process.signal_forwarding import STOPS
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import AGENT_LOG
@@ -18,9 +18,9 @@ from launcher.rundir.directory import LOGS, METRICS, remove_halt
 from launcher.rundir.live_state import EVAL_LOSS
 from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
 from launcher.terminal import console
-from launcher.terminal.error_text import plain_description
+from launcher.terminal.console import plain_description
 from launcher.terminal.fold import fold
-from launcher.terminal.numbers import show_count
+from launcher.terminal.values import show_count
 from neobert.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,

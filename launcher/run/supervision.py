@@ -12,16 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from launcher.io.files import write_json
-from launcher.process.cpu_limit import CPU_LIMIT, children_cpu_s, used_up
-from launcher.process.orphans import end_orphans
+from launcher.process.process_tree import dump_stacks, end, end_orphans, workers_of
 from launcher.process.signal_forwarding import Forwarder
 from launcher.process.trainer_process import AGAIN, start, wait
-from launcher.process.workers import dump_stacks, end, workers_of
-from launcher.run.launch_context import Launch, Session, lost_rank
+from launcher.run.launch_context import Launch, Session, environment_of, lost_rank, nearest
 from launcher.run.launch_records import record_restart, record_trainer
-from launcher.run.restart_policy import FINAL_CODES, Failure, Restarts, Verdict, of_error, of_lost, of_stall
+from launcher.run.restart_policy import (
+    CPU_LIMIT,
+    FINAL_CODES,
+    Failure,
+    Restarts,
+    Verdict,
+    children_cpu_s,
+    of_error,
+    of_lost,
+    of_stall,
+    used_up,
+)
 from launcher.run.summary import Summary, conclude, read_error, saved_step
-from launcher.run.time_limit import environment_of, nearest
 from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, read_outcome, stamp
 from launcher.rundir.stalls import AwakeClock, Stall, Watchdog

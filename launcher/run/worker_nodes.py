@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.io.files import writing
-from launcher.io.slurm import job_start_s, node_number
 from launcher.preflight.levels import longest_s
+from launcher.probes.scheduler import job_start_s, node_number
 from launcher.process.trainer_process import Topology, passed_option
 from launcher.rundir.directory import is_run_directory
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError

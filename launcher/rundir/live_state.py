@@ -7,7 +7,7 @@ from pathlib import Path
 
 from launcher.rundir.directory import METRICS
 from launcher.rundir.records import MetricsTail, Record, last_beat
-from launcher.terminal.numbers import show_count, show_duration, show_mib
+from launcher.terminal.values import show_count, show_duration, show_mib
 from neobert.printable import printable
 
 LOSS = "train/loss"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
 from io import TextIOWrapper
 from typing import TextIO
 
 from launcher.terminal.fold import fold
-from launcher.terminal.safe_text import safe_text
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
 
 OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
+STYLE = re.compile(r"(\x1b\[\d+(?:;\d+)*m)")
+# GitHub runs `::name` at the start of a line, after blanks too, and the older `##[name]` anywhere in one.
+AT_START = re.compile(r"^([ \t]*):(?=:)")
+ANYWHERE = "##["
 
 
 def write(text: str) -> None:
@@ -117,3 +121,30 @@ def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
         return text
     codes = ";".join(ANSI[style] for style in styles)
     return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def describe_error(error: ProjectError) -> str:
+    """Return an error as text for standard error, in colour if it takes colours."""
+    return f"{paint('error', 'red', 'bold', on=sys.stderr)}: {plain_description(error)}"
+
+
+def plain_description(error: ProjectError) -> str:
+    """Return place, message and code, and the hint on its own line."""
+    place = f"{error.place}: " if error.place else ""
+    hint = f"\n  = hint: {printable(error.hint)}" if error.hint else ""
+    return printable(f"{place}{error.message} [{error.code}]") + hint
+
+
+def safe_text(text: str, *, has_colour: bool) -> str:
+    """Return text that only prints: its line breaks and tabs stay, its colours where they are wanted.
+
+    It cannot tell our line breaks from those within a value: values are cleaned where a line is built.
+    """
+    return "\n".join(_safe_line(line, has_colour=has_colour) for line in text.split("\n"))
+
+
+def _safe_line(line: str, *, has_colour: bool) -> str:
+    # A text may have been painted for the other stream, which is a terminal.
+    parts = STYLE.split(line) if has_colour else [STYLE.sub("", line)]
+    shown = "".join(part if place % 2 else printable(part, keep="\t") for place, part in enumerate(parts))
+    return AT_START.sub(r"\1: ", shown).replace(ANYWHERE, "## [")

@@ -1,4 +1,4 @@
-"""Values of a config as a person writes and reads them."""
+"""Values, numbers and results as text. Powers of two are MiB and GiB, never MB or GB."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 from typing import Any
 
 from neobert.config import Origin
+
+MINUTE_S = 60.0
+DAY_S = 86400.0
+UNKNOWN = "-"
 
 
 def show_value(value: Any) -> str:
@@ -20,3 +24,44 @@ def origin_text(origin: Origin) -> str:
     if origin.kind == "override":
         return f"command line, argument {origin.line}"
     return f"{origin.file}:{origin.line}"
+
+
+def show_duration(seconds: float | None) -> str:
+    """45 s, 12 min, 3 h 20 min, 4.1 days."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < MINUTE_S:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+    minutes = round(seconds / MINUTE_S)
+    if minutes < 60:
+        return f"{minutes} min"
+    if seconds < 2 * DAY_S:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{seconds / DAY_S:.1f} days"
+
+
+def show_count(number: float | None) -> str:
+    """950, 12.3k, 4.56M, 7.89B."""
+    if number is None:
+        return UNKNOWN
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if abs(float(f"{number / size:.3g}")) >= 1:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
+
+
+def show_mib(mib: float | None) -> str:
+    """512 MiB, 12.5 GiB."""
+    if mib is None:
+        return UNKNOWN
+    return f"{mib:.0f} MiB" if round(mib) < 1024 else f"{mib / 1024:.1f} GiB"
+
+
+def show_number(number: float | None, digits: int = 4) -> str:
+    """A plain number with a fixed number of significant digits."""
+    return UNKNOWN if number is None else f"{number:.{digits}g}"
+
+
+def to_json(content: Any) -> str:
+    """Write any result as JSON in ASCII: every locale can print it, and no terminal or CI log acts on it."""
+    return json.dumps(content, indent=2).replace("##[", "#\\u0023[")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.process.orphans import end_orphans
+from launcher.process.process_tree import end_orphans
 from launcher.rundir.records import read_json
 from neobert.runfiles.checkpoint.folders import find
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.terminal.numbers import show_mib
+from launcher.terminal.values import show_mib
 from neobert.training.telemetry import memory
 from tests.faults import machine
 

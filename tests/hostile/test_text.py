@@ -21,7 +21,7 @@ from launcher.report.formats import FORMATS
 from launcher.run.live_view import make_view
 from launcher.run.progress_bar import ProgressView
 from launcher.rundir.live_state import Watch
-from launcher.terminal.safe_text import safe_text
+from launcher.terminal.console import safe_text
 from neobert.errors import ProjectError
 from neobert.printable import printable
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.commands import bench
-from launcher.report.bench_view import bench_text
+from launcher.commands.bench import bench_text
 from launcher.terminal import console
 from neobert.errors import EXIT_OK, EXIT_USAGE
 

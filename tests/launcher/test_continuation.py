@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.rundir.resume_state import is_finished
+from launcher.rundir.directory import is_finished
 from neobert.config import to_dict
 from neobert.runfiles.checkpoint import manifest
 from neobert.training.checkpoint.publish import publish

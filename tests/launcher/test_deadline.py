@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from launcher.commands import train
-from launcher.run.launch_context import Launch
-from launcher.run.time_limit import deadlines_of, environment_of, nearest
+from launcher.run.launch_context import Launch, deadlines_of, environment_of, nearest
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
 
@@ -39,8 +38,8 @@ def test_the_earliest_end_counts(
     expected: float | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("launcher.run.time_limit.since_boot_s", lambda: 1000.0)
-    monkeypatch.setattr("launcher.run.time_limit.time", SimpleNamespace(time=lambda: 1000.0))
+    monkeypatch.setattr("launcher.run.launch_context.since_boot_s", lambda: 1000.0)
+    monkeypatch.setattr("launcher.run.launch_context.time", SimpleNamespace(time=lambda: 1000.0))
     limit = "null" if hours is None else str(hours)
     run = resolve_run(profile, (), [f"guard.walltime_limit_hours={limit}"])
     found = nearest(deadlines_of(run, {"SLURM_JOB_END_TIME": job_end}, started_s=1000.0))

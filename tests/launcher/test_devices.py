@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from launcher.commands.devices import VISIBLE_ENV, keep_to_its_device
+from launcher.commands.selection import VISIBLE_ENV, keep_to_its_device
 from launcher.process.trainer_process import child_environment
 from profiles.registry import resolve_run
 

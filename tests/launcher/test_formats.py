@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.report.finding_text import finding_text
 from launcher.report.formats import FORMATS, render
+from launcher.report.formats.text import finding_text
 from launcher.report.report import Report
 from validators.finding import CheckResult, Finding, Level, Severity, Status
 from validators.rule import RULES

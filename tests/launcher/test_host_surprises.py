@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from launcher.probes import clock, reservation, software
+from launcher.probes import disk, host, software
 from launcher.probes.accelerate_file import MAX_BYTES, probe_accelerate_file
-from launcher.probes.clock import clock_behind_s, is_clock_synchronized
-from launcher.probes.reservation import reserve
+from launcher.probes.disk import reserve
+from launcher.probes.host import clock_behind_s, is_clock_synchronized
 from validators.facts_host import AccelerateFileFacts
 
 
@@ -36,8 +36,8 @@ def test_a_preflight_finds_the_quota_the_clock_and_the_file(
         "distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n", encoding="utf-8"
     )
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    monkeypatch.setattr(reservation, "allocate", refuse_with(errno.EDQUOT))
-    monkeypatch.setattr(clock, "time", SimpleNamespace(time=lambda: time.time() - 20 * 365 * 86400))
+    monkeypatch.setattr(disk, "allocate", refuse_with(errno.EDQUOT))
+    monkeypatch.setattr(host, "time", SimpleNamespace(time=lambda: time.time() - 20 * 365 * 86400))
     asked = ("preflight", "-p", "cpu-demo", "--level", "static,host", "--output-format", "json")
     found = {finding["code"]: finding for finding in command(*asked).json["findings"]}
     assert {"CKP004", "HST009", "HST012"} <= found.keys()
@@ -52,14 +52,14 @@ def test_the_bytes_of_a_checkpoint_are_reserved_and_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    allocate = reservation.allocate
+    allocate = disk.allocate
 
     def measured(descriptor: int, size_bytes: int) -> None:
         allocate(descriptor, size_bytes)
         sizes.append(os.fstat(descriptor).st_size)
         assert not list(tmp_path.iterdir())  # nothing is left, however this process ends
 
-    monkeypatch.setattr(reservation, "allocate", measured)
+    monkeypatch.setattr(disk, "allocate", measured)
     assert reserve(tmp_path, 3.0, "ext4").status == "done"
     assert sizes == [3 * 2**20]
     assert not list(tmp_path.iterdir())
@@ -77,7 +77,7 @@ def test_the_bytes_of_a_checkpoint_are_reserved_and_given_back(
 def test_a_reservation_that_is_refused(
     code: int, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reservation, "allocate", refuse_with(code))
+    monkeypatch.setattr(disk, "allocate", refuse_with(code))
     found = reserve(tmp_path, 1.0, "nfs")
     assert (found.status, found.error) == (status, os.strerror(code))
     assert reserve(tmp_path, 0.0, "nfs").status == "not tried"
@@ -142,7 +142,7 @@ def test_the_clock_against_the_newest_file(tmp_path: Path) -> None:
     ("state", "expected"), [(0, True), (5, False), (-1, None)], ids=["kept", "not kept", "refused"]
 )
 def test_the_state_of_the_clock(state: int, expected: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock.ctypes, "CDLL", lambda _: SimpleNamespace(adjtimex=lambda _: state))
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda _: SimpleNamespace(adjtimex=lambda _: state))
     assert is_clock_synchronized() is expected
 
 

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.lint.discovery import discover
+from launcher.lint.discovery import discover, left_out_because
 from launcher.lint.fixes import Edit, apply, fix_file
-from launcher.lint.other_files import left_out_because
 from neobert.config.migrated_keys import KEYS, NAMES
 from profiles import registry
 from profiles.inherit import load_layers

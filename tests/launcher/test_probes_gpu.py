@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from launcher.probes import gpu_log, gpus, trials
+from launcher.probes import gpus, trials
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuProcessFacts, XidFacts
 
@@ -199,17 +199,17 @@ LOG = """\
 
 
 def test_errors_are_read_with_their_age() -> None:
-    assert gpu_log.parse_xids(LOG, 200.0) == (
+    assert gpus.parse_xids(LOG, 200.0) == (
         XidFacts(code=79, pci_bus_id="0000:3b:00", age_s=100.0),
         XidFacts(code=31, pci_bus_id="0000:5e:00", age_s=49.5),
     )
-    assert gpu_log.parse_xids("kernel: NVRM: Xid (PCI:0000:3b:00): 48, x", 9.0)[0].age_s == 0.0
+    assert gpus.parse_xids("kernel: NVRM: Xid (PCI:0000:3b:00): 48, x", 9.0)[0].age_s == 0.0
 
 
 def test_the_first_log_that_shows_a_driver_is_taken(tool: Any) -> None:
     tool("journalctl", "echo 'Hint: you are not in group adm' >&2; exit 1")
     tool("dmesg", f"cat <<'T'\n{LOG}T")
-    found = gpu_log.probe_gpu_log()
+    found = gpus.probe_gpu_log()
     assert found.source == "dmesg"
     assert [xid.code for xid in found.xids] == [79, 31]
 
@@ -218,14 +218,14 @@ def test_a_log_that_may_not_be_read_is_unknown(tool: Any) -> None:
     for name in ("journalctl", "dmesg"):
         tool(name, "echo 'Operation not permitted' >&2; exit 1")
     with pytest.raises(IncompleteError, match="dmesg: Operation not permitted"):
-        gpu_log.probe_gpu_log()
+        gpus.probe_gpu_log()
 
 
 def test_the_log_of_a_kernel_without_the_driver_is_unknown(tool: Any) -> None:
     for name in ("journalctl", "dmesg"):
         tool(name, "echo '[ 0.0] Linux version 6.1'")
     with pytest.raises(IncompleteError, match="another kernel's log"):
-        gpu_log.probe_gpu_log()
+        gpus.probe_gpu_log()
 
 
 # --- under load -----------------------------------------------------------------------------------

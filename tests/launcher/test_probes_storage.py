@@ -14,8 +14,7 @@ import pytest
 
 from launcher.probes import disk, host, resume
 from launcher.probes.collect import collect
-from launcher.probes.disk import probe_disk
-from launcher.probes.output import probe_output
+from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.probe import Probe, Subject, nearest_existing
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from launcher.probes import hub
+from launcher.probes import data
 from launcher.probes.data import probe_data
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
-from launcher.run.time_limit import deadlines_of
+from launcher.run.launch_context import deadlines_of
 from neobert.errors import ProjectError
 from profiles.registry import resolve_run
 
@@ -138,16 +138,16 @@ def test_a_tokenizer_by_path(configured: Any, subject: Subject, tmp_path: Path) 
 def test_hub_names_are_looked_up_in_the_cache_first(tmp_path: Path) -> None:
     offline = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     with pytest.raises(IncompleteError, match="offline"):
-        hub.is_available("datasets", "some/text", offline)
+        data.is_available("datasets", "some/text", offline)
     (tmp_path / "hub" / "datasets--some--text" / "snapshots").mkdir(parents=True)
-    assert hub.is_available("datasets", "some/text", offline)
+    assert data.is_available("datasets", "some/text", offline)
 
 
 @pytest.mark.child
 def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     nobody = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
     with pytest.raises(IncompleteError, match="gave no answer"):
-        hub.is_available("models", "some/model", nobody)
+        data.is_available("models", "some/model", nobody)
 
 
 def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject) -> None:

@@ -32,7 +32,8 @@ def test_several_processes_run_under_torchrun_with_a_log_each() -> None:
     assert words[words.index("--nproc-per-node") + 1] == "4"
     tail = [
         "-m",
-        "launcher.process.rank_log",
+        "launcher.process.child_start",
+        "rank",
         "/run/logs",
         sys.executable,
         "-m",
@@ -73,7 +74,7 @@ def test_a_node_s_ranks_follow_its_number_unless_torchrun_is_told_otherwise(
 ) -> None:
     topology = Topology(nproc_per_node=2, nnodes=2, node_rank=1, rdzv_endpoint="a:1", extra=extra)
     words = trainer_command(RESOLVED, LOGS, topology)
-    end = words.index("launcher.process.rank_log") - 1
+    end = words.index("launcher.process.child_start") - 1
     assert tuple(words[end - len(extra) : end]) == extra, "the last word on it is the user's"
     assert list(topology.ranks) == expected
 
@@ -235,7 +236,8 @@ def test_the_log_of_a_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     command = [
         sys.executable,
         "-m",
-        "launcher.process.rank_log",
+        "launcher.process.child_start",
+        "rank",
         str(tmp_path),
         sys.executable,
         "-c",

@@ -17,8 +17,8 @@ import pytest
 from launcher.commands import train
 from launcher.commands.selection import Selection
 from launcher.preflight.examination import examine
-from launcher.preflight.examined_run import Examination
 from launcher.preflight.levels import QUICK
+from launcher.preflight.receipts import Examination
 from launcher.process.trainer_process import Topology
 from launcher.run import launch_records
 from launcher.run.launch_records import WRITTEN, make_room, record_trainer, write_manifest, write_run

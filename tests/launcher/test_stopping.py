@@ -32,10 +32,10 @@ main()
 COMMANDS = {
     "bench": (["launcher.commands.bench", "MODULE"], ["bench", "-p", "cpu-demo"]),
     "prepare": (["launcher.commands.data", "PREPARE"], ["data", "prepare", "-p", "cpu-demo"]),
-    "validate-gpu": (["launcher.probes.numerical", "SUITE"], ["validate-gpu", "-p", "cpu-demo"]),
+    "validate-gpu": (["launcher.probes.trials", "SUITE"], ["validate-gpu", "-p", "cpu-demo"]),
     # Its host probes ask git, which stands in the way of PATH here.
     "train": (
-        ["launcher.probes.numerical", "SUITE"],
+        ["launcher.probes.trials", "SUITE"],
         ["train", "-p", "cpu-demo", "--trainer.output_dir=run"],
     ),
     "rehearsal": (

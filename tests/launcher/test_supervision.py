@@ -20,16 +20,13 @@ import psutil
 import pytest
 
 from launcher.io.files import writing
-from launcher.process import trainer_process, workers
-from launcher.process.orphans import AGENT, STARTED_BY_AGENT, end_orphans
-from launcher.process.process_tree import kill_family
+from launcher.process import process_tree, trainer_process
+from launcher.process.process_tree import AGENT, STARTED_BY_AGENT, dump_stacks, end, end_orphans, kill_family
 from launcher.process.signal_forwarding import forwarding
 from launcher.process.trainer_process import Topology
-from launcher.process.workers import dump_stacks, end
-from launcher.run.launch_context import Launch
+from launcher.run.launch_context import Deadline, Launch
 from launcher.run.summary import Summary
 from launcher.run.supervision import _code_of, supervise
-from launcher.run.time_limit import Deadline
 from launcher.rundir.records import read_json
 from launcher.rundir.stalls import AwakeClock
 from neobert.config.schema import WatchdogConfig
@@ -362,7 +359,7 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
     os.kill(child.pid, signal.SIGSTOP)
     while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
         time.sleep(0.01)
-    found = workers.workers_of(child, has_agent=False)
+    found = process_tree.workers_of(child, has_agent=False)
     assert list(found) == [0]
     (file,) = dump_stacks(found, tmp_path, "a test")
     end(child, found, 0.1)
@@ -374,7 +371,7 @@ def test_a_process_that_cannot_say_where_it_is_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(workers, "DUMP_PATIENCE_S", 0.1)
+    monkeypatch.setattr(process_tree, "DUMP_PATIENCE_S", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); time.sleep(60)"
     child = trainer_process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
     time.sleep(0.3)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launcher.commands import validate_gpu
-from launcher.probes import numerical, ranks
+from launcher.probes import ranks, trials
 from launcher.probes.probe import IncompleteError, Probe, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
@@ -42,8 +42,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
         return {"unsupported": said.get("unsupported", ""), **said}
 
-    monkeypatch.setattr(numerical, "_ask", ask)
-    monkeypatch.setattr(numerical, "probe_gpus", lambda: (GPU,))
+    monkeypatch.setattr(trials, "_ask", ask)
+    monkeypatch.setattr(trials, "probe_gpus", lambda: (GPU,))
     monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (GPU,))
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", lambda: ())
     return said
@@ -113,7 +113,7 @@ def test_a_child_that_does_not_answer_is_unknown(
     def fails(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(numerical, "_ask", fails)
+    monkeypatch.setattr(trials, "_ask", fails)
     said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
     # Where the profile's attention kernel is not installed, that is a failure of its own.
     is_missing = "ATT001" in {finding["code"] for finding in said.json["findings"]}
@@ -139,10 +139,10 @@ def test_without_a_driver_nothing_is_started(command: Run, monkeypatch: pytest.M
     def refuses() -> Any:
         raise UnsupportedError("no NVIDIA driver here")
 
-    for module in (numerical, validate_gpu):
+    for module in (trials, validate_gpu):
         monkeypatch.setattr(module, "probe_gpus", refuses)
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", refuses)
-    monkeypatch.setattr(numerical, "_ask", lambda *_: pytest.fail("torch was imported for nothing"))
+    monkeypatch.setattr(trials, "_ask", lambda *_: pytest.fail("torch was imported for nothing"))
     said = command("validate-gpu", "-p", "gpu-smoke", "--output-format", "json")
     assert (said.code, said.json["verdict"]) == (3, "unknown")
 
@@ -176,17 +176,17 @@ def test_facts_that_cannot_be_kept_are_refused_before_they_are_measured(
 
 @pytest.mark.child
 def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numerical, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
-    monkeypatch.setattr(numerical, "NUMERICS_S", 0.3)
+    monkeypatch.setattr(trials, "PYTHON", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(trials, "NUMERICS_S", 0.3)
     said = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
     assert said.code == 3
     assert "no answer within 0.3 s" in said.out
 
 
 def test_probes_outlast_their_children() -> None:
-    probes: list[Probe] = [
-        numerical.numerics_probe(needs_gpu=True, every=every) for every in (False, True)
-    ] + [numerical.devices_probe()]
+    probes: list[Probe] = [trials.numerics_probe(needs_gpu=True, every=every) for every in (False, True)] + [
+        trials.devices_probe()
+    ]
     assert [probe.deadline_s for probe in probes] == [90.0, 185.0, 65.0]
     assert all(probe.is_heavy for probe in probes)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launcher.preflight.detected_gpu_run import run_of_card
-from launcher.probes import numerical, ranks
+from launcher.probes import ranks, trials
 from launcher.probes.probe import UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.planning import plan_run
@@ -37,7 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     def no_ranks(_: Any) -> Any:
         raise UnsupportedError("one process in this test")
 
-    monkeypatch.setattr(numerical, "_ask", ask)
+    monkeypatch.setattr(trials, "_ask", ask)
     monkeypatch.setattr(ranks, "probe_distributed", no_ranks)
     return started
 

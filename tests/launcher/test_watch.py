@@ -21,7 +21,7 @@ from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe
 from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
 from launcher.terminal import console
-from launcher.terminal.numbers import show_count, show_duration, show_mib
+from launcher.terminal.values import show_count, show_duration, show_mib
 
 BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,

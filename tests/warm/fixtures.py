@@ -58,5 +58,5 @@ def warm(warm_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the children of a test as forks; those that are no Python of ours start as ever."""
     monkeypatch.setattr(sys, "executable", warm_python)
     monkeypatch.setenv("PYTHON_EXEC", warm_python)  # which torchrun starts its ranks with
-    for module in ("launcher.probes.numerical", "launcher.probes.trials"):
+    for module in ("launcher.probes.trials", "launcher.probes.trials"):
         monkeypatch.setattr(f"{module}.PYTHON", (warm_python, "-P", "-m"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launcher.report.report import Report
 from launcher.terminal import console
+from launcher.terminal.values import to_json
 
 FORMATS = ("text", "json", "github", "sarif", "junit")
 
@@ -17,9 +18,7 @@ def deliver(report: Report, output_format: str) -> None:
 def render(report: Report, output_format: str) -> str:
     """Write a report in one of the formats. Each is imported when it is asked for."""
     if output_format == "json":
-        from launcher.report.formats import json
-
-        return json.render(report)
+        return to_json(report.as_json())
     if output_format == "github":
         from launcher.report.formats import github
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from launcher.report.formats.json import to_json
 from launcher.report.report import Report
+from launcher.terminal.values import to_json
 from neobert import __version__
 from neobert.config import COMMAND_LINE
 from validators.finding import Finding, Severity

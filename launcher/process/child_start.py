@@ -1,0 +1,70 @@
+"""Start of child processes that die with their parent, before they become what they were started for.
+
+Usage: python -m launcher.process.child_start module MODULE ARGUMENTS...
+       python -m launcher.process.child_start rank LOG_DIR COMMAND...      (torchrun starts this per rank)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from neobert.errors import EXIT_INTERRUPTED
+from neobert.gc_policy import collect_rarely
+
+PR_SET_PDEATHSIG = 1
+THIS_MODULE = "launcher.process.child_start"
+RUN_MODULE = ("-m", THIS_MODULE, "module")
+RUN_RANK = ("-m", THIS_MODULE, "rank")
+
+
+def dying_with_parent(number: int) -> Callable[[], object]:
+    """Return a function that makes the kernel send this signal when the parent dies.
+
+    A parent that is killed can forward nothing to its child.
+    """
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, number)
+
+
+def log_path(folder: Path, rank: int) -> Path:
+    """Return the log file of a rank."""
+    return folder / f"rank_{rank}.log"
+
+
+def run_module(module: str, arguments: list[str]) -> None:
+    """Run a module, handling Ctrl-C also during the seconds in which it imports its packages."""
+    # A background job of a shell inherits an ignored SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    dying_with_parent(signal.SIGINT)()
+    collect_rarely()
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def run_rank(folder: Path, command: list[str]) -> None:
+    """Redirect both streams to the log of the rank and become its command, which then gets all signals.
+
+    If torchrun is killed, the kernel sends SIGTERM to the ranks, which then save and stop.
+    """
+    dying_with_parent(signal.SIGTERM)()
+    path = log_path(folder, int(os.environ.get("RANK", "0")))
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, sys.stdout.fileno())
+    os.dup2(log, sys.stderr.fileno())
+    os.execv(command[0], command)
+
+
+if __name__ == "__main__":
+    _, kind, first, *rest = sys.argv
+    if kind == "rank":
+        run_rank(Path(first), rest)
+    run_module(first, rest)
