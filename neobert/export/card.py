@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
+from neobert.model import NeoBERTForSequenceClassification
 from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.printable import printable
 
 CARD = """---
 library_name: transformers
-pipeline_tag: fill-mask
-tags: [neobert, encoder, masked-lm]
+pipeline_tag: {task}
+{metrics}tags: [neobert, encoder, {tag}]
 ---
 
-# NeoBERT, {num_hidden_layers} blocks of width {hidden_size}
+# NeoBERT{purpose}, {num_hidden_layers} blocks of width {hidden_size}
 
 A bidirectional encoder (arXiv:2502.19587) with {num_parameters:,} parameters, {num_attention_heads} heads
 and a vocabulary of {vocab_size:,}; sequences of up to {max_position_embeddings:,} tokens.
+{usage}"""
 
+MASKED_LM = """
 ```python
 from transformers import pipeline
 
@@ -36,6 +40,23 @@ an adapter must save both, or one is initialized randomly at every load:
 LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["dense", "classifier"])
 ```
 """
+
+CLASSIFIER = """
+{labels}
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", model="PATH_OR_NAME", trust_remote_code=True)
+classify("one text")
+classify({{"text": "the first text of a pair", "text_pair": "the second"}})
+```
+
+`AutoModelForSequenceClassification` gives the logits; it needs `trust_remote_code=True` and nothing but torch
+and transformers. A program that has `neobert-launch` installed and runs `import neobert.model` first needs no
+such trust.
+"""
+CLASS_METRICS, SCORE_METRICS = "accuracy, f1, matthews_correlation", "pearsonr, spearmanr"
 
 
 TRANSFORMERS_CARD = """---
@@ -68,4 +89,27 @@ def model_card(model: PreTrainedModel) -> str:
             num_parameters=num_parameters,
             vocab_size=model.config.vocab_size,
         )
-    return CARD.format(num_parameters=num_parameters, **model.config.to_dict())
+    of_head = _classifier(model) if isinstance(model, NeoBERTForSequenceClassification) else OF_MASKED_LM
+    return CARD.format(num_parameters=num_parameters, **model.config.to_dict(), **of_head)
+
+
+OF_MASKED_LM = {
+    "task": "fill-mask",
+    "metrics": "",
+    "tag": "masked-lm",
+    "purpose": "",
+    "usage": MASKED_LM,
+}
+
+
+def _classifier(model: NeoBERTForSequenceClassification) -> dict[str, str]:
+    is_score = model.config.problem_type == "regression"
+    names = [printable(str(name)) for _, name in sorted(model.config.id2label.items())]
+    labels = "It gives a text a score." if is_score else f"Labels: {', '.join(names)}."
+    return {
+        "task": "text-classification",
+        "metrics": f"metrics: [{SCORE_METRICS if is_score else CLASS_METRICS}]\n",
+        "tag": "text-regression" if is_score else "text-classification",
+        "purpose": " for regression" if is_score else " classifier",
+        "usage": CLASSIFIER.format(labels=labels),
+    }

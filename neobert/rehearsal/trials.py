@@ -12,12 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.targets import IGNORED
+from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
 from neobert.rehearsal.worst_case import full_of_text
@@ -109,11 +109,11 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
 def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
     """Leave one target in `keep_every`."""
-    labels = batch.labels.flatten().clone()
-    places = (labels != IGNORED).nonzero().squeeze(1)
-    is_kept = torch.arange(len(places)) % keep_every == 0
-    labels[places[~is_kept]] = IGNORED
-    return replace(batch, labels=labels.reshape(batch.labels.shape), num_targets=int(is_kept.sum()))
+    labels = batch.labels.numpy().copy()
+    places = np.flatnonzero(is_target(labels))
+    kept = places[::keep_every]
+    labels.flat[np.setdiff1d(places, kept)] = filler_of(labels)
+    return replace(batch, labels=torch.from_numpy(labels), num_targets=len(kept))
 
 
 def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Tensor], int]:

@@ -62,8 +62,8 @@ def resolve(folder: Path, text: dict[str, str], sections: dict[str, Any]) -> Res
     config = {section: dict(values) for section, values in TINY.items()}
     config["dataset"] |= text
     config["trainer"] |= {"max_steps": 200, "save_steps": 200, "output_dir": str(folder / "runs" / "tiny")}
-    for section, values in sections.items():
-        config[section] = config.get(section, {}) | values
+    for section, value in sections.items():
+        config[section] = config.get(section, {}) | value if isinstance(value, dict) else value
     file = folder / "run.yaml"
     file.write_text(yaml.safe_dump(config), encoding="utf-8")
     return resolve_run(None, [file])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -247,3 +248,41 @@ def test_another_kernel_than_was_resolved(rehearsal, monkeypatch):
     found = rehearsal()
     assert found.failed == {"ATT002"}
     assert "torch_varlen was resolved, but block 0 ran sdpa" in found.message("ATT002")
+
+
+@pytest.fixture
+def labelled(text, tmp_path):
+    """Texts with a score, which one word of them decides, and the sections of a run that learns it."""
+    draw, rows = random.Random(3), []
+    for number in range(150):
+        score = draw.choice((0.0, 2.0, 5.0))
+        words = draw.choices(("red", "film", "tale", "with", "song"), k=draw.randint(2, 9))
+        rows.append({"id": number, "text": " ".join([*words, f"s{score:g}"]), "score": score})
+    path = tmp_path / "scores.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return {
+        "task": "classification",
+        "classification": {"problem": "regression", "label_column": "score"},
+        "dataset": {
+            "path": str(path),
+            "cache_dir": str(tmp_path / "cache"),
+            "long_documents": "truncate",
+            "eval_samples": 20,
+        },
+        # Fewer steps than a rehearsal has, and stopping early: the rehearsal goes its own way.
+        "trainer": {
+            "max_epochs": 0.2,
+            "metric_for_best_model": "eval/pearson",
+            "early_stopping_patience": 1,
+        },
+    }
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_task_with_labels_of_texts_is_rehearsed_whole(rehearsal, labelled, is_packed):
+    found = rehearsal(**labelled, datacollator={"pack_sequences": is_packed})
+    assert found.failed == set()
+    assert found.facts.accumulation.relative_difference < 1e-5
+    assert found.facts.accumulation.num_targets[0] > found.facts.accumulation.num_targets[1] > 0
+    assert found.facts.worst_case.num_targets == (found.facts.worst_case.num_segments)
+    assert len(found.facts.schedule) == 28

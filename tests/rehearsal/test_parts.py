@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import recording_products
 from neobert.rehearsal.reads import recording_reads
 from neobert.rehearsal.script import script_for, stand_ins
+from neobert.rehearsal.trials import thinned
 from neobert.rehearsal.worst_case import adversarial_lengths, full_of_text
 from neobert.tasks.pretraining.task import with_most_targets
 
@@ -121,6 +123,16 @@ def test_the_worst_padded_batch_has_every_row_full():
     assert bool(worst.attention_mask.all())
     assert set(worst.input_ids.flatten().tolist()) == {5, 6, 7}
     assert worst.num_targets == most_targets(64, 0.2)
+
+
+@pytest.mark.parametrize("is_score", [True, False])
+def test_labels_of_rows_are_thinned_out_as_those_of_tokens(is_score):
+    labels = torch.tensor([0.0, 1, 2, 3, torch.nan]) if is_score else torch.tensor([0, 1, 2, 3, -100])
+    found = thinned(replaced(packed(64, 5, 16), labels=labels, num_targets=4), 3)
+    kept = ~found.labels.isnan() if is_score else found.labels >= 0
+    assert kept.tolist() == [True, False, False, True, False]
+    assert (found.num_targets, found.labels.dtype) == (2, labels.dtype)
+    assert torch.equal(found.labels[kept], labels[kept])
 
 
 def test_reads_are_those_of_the_program_alone():
