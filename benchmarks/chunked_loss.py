@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from measurement import write_measurement
 
-from neobert.kernels.loss import linear_cross_entropy
+from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.objectives.masked_lm import summed_loss
 from neobert.plan.logits import rows_per_chunk
 

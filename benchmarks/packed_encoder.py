@@ -126,7 +126,7 @@ class Encoder(nn.Module):
 
     def forward(self, ids: Tensor, positions: Tensor, cu: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         run = {"fused": self._fused, "triton": self._triton, "torch": self._torch}[self.variant.elementwise]
-        from neobert.kernels.tiles import rotary_table
+        from neobert.kernels.attention import rotary_table
 
         x = F.embedding(ids, self.embedding).to(torch.bfloat16)
         hidden = run(x, rotary_table(positions, HIDDEN // HEADS, THETA, self._table_dtype()), cu)
@@ -136,8 +136,7 @@ class Encoder(nn.Module):
         return torch.float16 if self.variant.elementwise == "fused" else torch.float32
 
     def _segments(self, cu: Tensor, tokens: int) -> Tensor:
-        from neobert.kernels.attention import BLOCK
-        from neobert.kernels.tiles import attention_tiles
+        from neobert.kernels.attention import BLOCK, attention_tiles
 
         return attention_tiles(cu, tokens, BLOCK) if self.variant.attention == "packed" else cu
 
@@ -156,8 +155,7 @@ class Encoder(nn.Module):
         return x
 
     def _triton(self, x: Tensor, rotary: Tensor, cu: Tensor) -> Tensor:
-        from neobert.kernels.norm import add_rms_norm, rms_norm
-        from neobert.kernels.swiglu import swiglu_down
+        from neobert.kernels.pointwise import add_rms_norm, rms_norm, swiglu_down
 
         segments, blocks = self._segments(cu, len(x)), list(self.blocks)
         normed = rms_norm(x, blocks[0]["attention_norm"], EPS)
@@ -202,8 +200,8 @@ class Encoder(nn.Module):
             hidden = F.rms_norm(hidden, (HIDDEN,), self.layer_norm, EPS)
             logits = hidden @ self.decoder.t() + self.bias
             return F.cross_entropy(logits.float(), labels, reduction="sum")
-        from neobert.kernels.loss import linear_cross_entropy
-        from neobert.kernels.norm import rms_norm
+        from neobert.kernels.pointwise import rms_norm
+        from neobert.kernels.vocabulary import linear_cross_entropy
 
         return linear_cross_entropy(rms_norm(hidden, self.layer_norm, EPS), self.decoder, self.bias, labels)
 

@@ -1,10 +1,11 @@
 """Rotary attention inside packed segments, on Triton programs made for short segments.
 
-T packed tokens, H heads, E head size. qkv is the fused product, [T, 3 * H * E], rows of a head in the order
-[query, key, value]; rotary comes from `tiles.rotary_table`, tiles from `tiles.attention_tiles(...,
-block=BLOCK)`. Several small programs share a multiprocessor, so a tile's loads run under its neighbour's
-products: on segments of a few hundred rows this is what FlashAttention's one large program per multiprocessor
-cannot do. The gradient uses two programs (queries; keys and values) and no atomics, so it is deterministic.
+T packed tokens, S segments, H heads, E head size. qkv is the fused product, [T, 3 * H * E], rows of a head in
+the order [query, key, value]. Every layer of a microbatch reads the same two tables: each row's angles
+(`rotary_table`) and the rows of each tile (`attention_tiles`). Several small programs share a multiprocessor,
+so a tile's loads run under its neighbour's products: on segments of a few hundred rows this is what
+FlashAttention's one large program per multiprocessor cannot do. The gradient uses two programs (queries; keys
+and values) and no atomics, so it is deterministic.
 """
 
 import math
@@ -13,8 +14,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
+
+def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
+    """Cut segments into tiles of at most `block` rows, longest segments first.
+
+    cu_seqlens: [S + 1] integers; trailing entries may repeat. Rows past the last entry count as one more
+    segment, so that every row of the `total` rows is covered. Returns int32 [3, total // block + S + 1]:
+    first row of the tile, first row of its segment, end of its segment; unused tiles have first row = end.
+    The shape depends on nothing but the arguments' shapes.
+    """
+    # All on the device and in shapes that depend on shapes alone: no synchronization, and one compiled graph
+    # for every packing. Unused slots become empty tiles, which end at once.
+    begins = cu_seqlens.to(torch.int64)
+    ends = torch.cat([begins[1:], begins.new_full((1,), total)])
+    counts = (ends - begins + block - 1) // block
+    last = counts.cumsum(0)
+    num_tiles = total // block + cu_seqlens.numel()
+    index = torch.arange(num_tiles, device=cu_seqlens.device)
+    segment = torch.searchsorted(last, index, right=True).clamp_(max=counts.numel() - 1)
+    begin, end = begins[segment], ends[segment]
+    first = begin + (index - (last - counts)[segment]) * block
+    used = index < last[-1]
+    # Longest segments first: they take longest, and programs start in this order.
+    order = torch.where(used, end - begin, -1).argsort(descending=True, stable=True)
+    return torch.stack([torch.where(used, first, end), begin, end])[:, order].to(torch.int32).contiguous()
+
+
+def rotary_table(
+    position_ids: Tensor, head_dim: int, theta: float, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Tabulate cosines and sines by row, (cos, sin) pairs for queries, keys and values side by side.
+
+    position_ids: [T]. Returns [T, 3 * head_dim]: twice the angles theta ** (-2k / head_dim) * position, then
+    (1, 0) pairs, which leave the values as they are.
+    """
+    exponent = torch.arange(0, head_dim, 2, device=position_ids.device, dtype=torch.float32) / head_dim
+    angle = position_ids.to(torch.float32)[:, None] * theta**-exponent
+    turn = torch.stack([angle.cos(), angle.sin()], -1).flatten(1)
+    # Values pass through the same epilogue as queries and keys; cos 1 and sin 0 leave them as they are.
+    still = torch.stack([torch.ones_like(angle), torch.zeros_like(angle)], -1).flatten(1)
+    return torch.cat([turn, turn, still], 1).to(dtype)
+
+
 BLOCK = 64
-"""Rows of one tile; the block of `tiles.attention_tiles`."""
+"""Rows of one tile; the block of `attention_tiles`."""
 
 # The keys' program holds two sums, dk and dv: the limit of its registers lets more of them share a
 # multiprocessor.

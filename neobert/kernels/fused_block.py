@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from neobert.kernels import attention, flash4, products
-from neobert.kernels.folding import NUM_PARTIALS, finish_gains, fold, unfold
+from neobert.kernels.products import NUM_PARTIALS, finish_gains, fold, unfold
 
 
 class Weights(NamedTuple):
@@ -195,7 +195,7 @@ def encoder_block(
 ) -> tuple[Tensor, Tensor]:
     """Run one pre-norm block: (x [T, D] bfloat16, rstd [T]) to the next such pair.
 
-    rotary: `tiles.rotary_table`. segments: `tiles.attention_tiles` for this project's attention, or, with
+    rotary: `rotary_table`. segments: `attention_tiles` for this project's attention, or, with
     max_seqlen > 0, int32 cu_seqlens for FlashAttention 4. rstd of the first block: `row_rstd`; no gradient
     flows through it, because the block's own gradient already contains the norm's.
     """

@@ -18,6 +18,7 @@ from transformers.utils import can_return_tuple
 from .attention import (
     Attend,
     eager_attention,
+    enter_layer,
     normalize_mask,
     packed_attention,
     padded_attention,
@@ -30,11 +31,9 @@ from .configuration_neobert import NeoBERTConfig
 from .flash4 import flash4_varlen  # noqa: F401
 from .flex import flex_in_documents  # noqa: F401
 from .kernel_table import ATTENTION
-from .layers import EncoderBlock, build_norm
+from .layers import EncoderBlock, build_norm, rotation_at
 from .pooling import pool
 from .pretrained import NeoBERTPreTrainedModel
-from .record import enter_layer
-from .rotary import rotation_at
 
 
 class NeoBERT(NeoBERTPreTrainedModel):

@@ -7,9 +7,9 @@ from neobert.errors import ProjectError
 from neobert.kernel_table import ATTENTION
 from neobert.model import NeoBERTLMHead
 from neobert.objectives.masked_lm import MaskedLMObjective
+from neobert.objectives.objective import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels
-from neobert.objectives.target_rows import target_capacity
 
 
 def build_objective(

@@ -13,13 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neobert.data.batches.targets import IGNORED
-from neobert.kernels.embedding import embedding
-from neobert.kernels.loss import linear_cross_entropy
+from neobert.kernels.vocabulary import embedding, linear_cross_entropy
 from neobert.model import NeoBERTLMHead
-from neobert.model.record import recording
-from neobert.objectives.module_work import ModuleWork, compiled
-from neobert.objectives.objective import Objective
-from neobert.objectives.target_rows import rows_for
+from neobert.model.attention import recording
+from neobert.objectives.objective import ModuleWork, Objective, compiled, rows_for
 from neobert.plan.logits import rows_per_chunk
 
 

@@ -1,13 +1,45 @@
-"""The interface of an objective: the module that the loop trains and others look into."""
+"""The interface of an objective: the module that the loop trains and others look into.
+
+With it the work whose gradients ranks exchange during the rest of the backward pass, and the static number of
+rows that the decoder gets in a packed microbatch, so that nothing recompiles.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, sqrt
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from neobert.objectives.module_work import ModuleWork
+
+@dataclass(slots=True)
+class ModuleWork:
+    """Work with the parameters of one module that does not call the forward of that module.
+
+    Attributes:
+        module: its parameters are gathered before the work and its gradients reduced after the backward pass.
+        function: the work; compiling and sharding replace it.
+    """
+
+    module: nn.Module
+    function: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Do the work."""
+        return self.function(*arguments)
+
+    def compile(self, backend: str) -> None:
+        """Compile the work as one graph of static shapes."""
+        self.function = compiled(self.function, backend)
+
+
+def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """Compile a function whose shapes stay, and refuse to break its graph."""
+    return torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
 
 
 class Objective(nn.Module, ABC):
@@ -44,3 +76,30 @@ class Objective(nn.Module, ABC):
     def module_work(self) -> list[ModuleWork]:
         """Return the work that does not go through the forward of the module whose parameters it reads."""
         return []
+
+
+MULTIPLE = 128
+SPREAD = 6.0
+"""Standard deviations of room above the expected targets: one microbatch in a billion needs more."""
+
+
+def most_targets(num_tokens: int, probability: float) -> int:
+    """Return the most targets among T tokens, each a target with this probability."""
+    expected = num_tokens * probability
+    return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
+
+
+def target_capacity(num_tokens: int, probability: float) -> int:
+    """Return the rows that the decoder gets for T tokens, each a target with this probability."""
+    return min(num_tokens, MULTIPLE * ceil(most_targets(num_tokens, probability) / MULTIPLE))
+
+
+def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:
+    """Return the rows for this many targets: the capacity, or the multiple of it that holds them all.
+
+    A microbatch beyond the capacity costs a compilation of its own; it never loses a target. Without a
+    capacity there is a row for every target, and no other.
+    """
+    if capacity is None:
+        return num_targets
+    return min(num_tokens, capacity * max(1, ceil(num_targets / capacity)))

@@ -16,18 +16,16 @@ import torch
 from torch import Tensor
 
 from neobert.kernels import flash4
-from neobert.kernels.attention import BLOCK, rotary_attention
+from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 from neobert.kernels.fused_block import Weights, encoder_block
-from neobert.kernels.loss import linear_cross_entropy
-from neobert.kernels.norm import add_rms_norm, rms_norm
+from neobert.kernels.pointwise import add_rms_norm, rms_norm, swiglu_down
 from neobert.kernels.products import row_rstd
-from neobert.kernels.swiglu import swiglu_down
-from neobert.kernels.tiles import attention_tiles, rotary_table
+from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model import NeoBERTLMHead
+from neobert.model.attention import enter_layer, note_kernel
 from neobert.model.layers import EncoderBlock, SwiGLU
-from neobert.model.record import enter_layer, note_kernel
 from neobert.objectives.masked_lm import MaskedLMObjective
-from neobert.objectives.module_work import ModuleWork
+from neobert.objectives.objective import ModuleWork
 from neobert.objectives.step_kernels import StepKernels
 
 COMPUTE = torch.bfloat16

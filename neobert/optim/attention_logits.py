@@ -18,8 +18,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neobert.model import NeoBERT
-from neobert.model.layers import EncoderBlock
-from neobert.model.rotary import rotation_at
+from neobert.model.layers import EncoderBlock, rotation_at
 from neobert.parallel import full_tensor
 
 Span = tuple[int, int]

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from neobert.errors import ProjectError, write_error_file
-from neobert.probes.numerics.parallel_paths import ParallelPaths
-from neobert.probes.numerics.suite import probe_named, run_suite
+from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
 from neobert.train import read_config
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.model.attention import recording
 from neobert.model.backends import BackendError, choose_backend, this_environment
-from neobert.model.record import recording
 from neobert.objectives.step_kernels import resolve_modules
 
 pytestmark = [

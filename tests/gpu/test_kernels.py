@@ -71,7 +71,7 @@ def assert_as_good(kernel, plain, inputs, grad, cast=lambda t: t.to(DTYPE)):
 
 
 def test_tiles_cover_every_row_once():
-    from neobert.kernels.tiles import attention_tiles
+    from neobert.kernels.attention import attention_tiles
 
     cu, _ = packed()
     first, begin, end = attention_tiles(cu, TOTAL, 128).tolist()
@@ -84,8 +84,7 @@ def test_tiles_cover_every_row_once():
 
 
 def test_rotary_attention():
-    from neobert.kernels.attention import BLOCK, rotary_attention
-    from neobert.kernels.tiles import attention_tiles, rotary_table
+    from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 
     cu, positions = packed()
     rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, BLOCK)
@@ -97,8 +96,7 @@ def test_rotary_attention():
 
 
 def test_attention_stays_inside_its_segment():
-    from neobert.kernels.attention import BLOCK, rotary_attention
-    from neobert.kernels.tiles import attention_tiles, rotary_table
+    from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 
     cu, positions = packed()
     rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, BLOCK)
@@ -114,7 +112,7 @@ def test_attention_stays_inside_its_segment():
 
 def test_attention_gradient_carries_a_folded_norm():
     from neobert.kernels import attention
-    from neobert.kernels.tiles import attention_tiles, rotary_table
+    from neobert.kernels.attention import attention_tiles, rotary_table
 
     cu, positions = packed()
     rotary, tiles = rotary_table(positions, SIZE, THETA), attention_tiles(cu, TOTAL, attention.BLOCK)
@@ -133,7 +131,7 @@ def test_attention_gradient_carries_a_folded_norm():
 
 @pytest.mark.parametrize("rows", [1, 77, 300])
 def test_add_rms_norm(rows):
-    from neobert.kernels.norm import add_rms_norm
+    from neobert.kernels.pointwise import add_rms_norm
 
     def plain(x, branch, weight):
         y = x + branch
@@ -146,7 +144,7 @@ def test_add_rms_norm(rows):
 
 
 def test_rms_norm_without_branch():
-    from neobert.kernels.norm import rms_norm
+    from neobert.kernels.pointwise import rms_norm
 
     assert_as_good(
         lambda x, w: rms_norm(x, w, EPS), lambda x, w: reference.rms_norm(x, w, EPS),
@@ -155,7 +153,7 @@ def test_rms_norm_without_branch():
 
 
 def test_swiglu_down():
-    from neobert.kernels.swiglu import swiglu_down
+    from neobert.kernels.pointwise import swiglu_down
 
     assert_as_good(
         swiglu_down, lambda gate_up, weight: reference.swiglu(gate_up) @ weight.t(),
@@ -165,7 +163,7 @@ def test_swiglu_down():
 
 @pytest.mark.parametrize("rows_per_chunk", [16, 100])
 def test_linear_cross_entropy(rows_per_chunk):
-    from neobert.kernels.loss import linear_cross_entropy
+    from neobert.kernels.vocabulary import linear_cross_entropy
 
     labels = torch.randint(0, 1000, (41,), device=DEVICE)
     labels[::5] = -100
@@ -184,7 +182,7 @@ def test_linear_cross_entropy(rows_per_chunk):
 
 
 def test_loss_of_no_targets_is_zero():
-    from neobert.kernels.loss import linear_cross_entropy
+    from neobert.kernels.vocabulary import linear_cross_entropy
 
     hidden = draw(8, 64).to(DTYPE).requires_grad_()
     loss = linear_cross_entropy(hidden, draw(100, 64).to(DTYPE), None, torch.full((8,), -100, device=DEVICE))
@@ -195,7 +193,7 @@ def test_loss_of_no_targets_is_zero():
 
 @pytest.mark.parametrize("interleave", [False, True])
 def test_folding_and_back(interleave):
-    from neobert.kernels.folding import NUM_PARTIALS, finish_gains, fold, unfold
+    from neobert.kernels.products import NUM_PARTIALS, finish_gains, fold, unfold
 
     weight, gain = draw(256, 96).float(), (1 + draw(96, scale=0.1)).float()
     folded = fold(weight, gain, torch.float32, interleave=interleave)
@@ -221,9 +219,9 @@ def has_quack():
 @pytest.mark.parametrize("flash4", [False, True])
 def test_fused_block(flash4):
     from neobert.kernels import attention
+    from neobert.kernels.attention import attention_tiles, rotary_table
     from neobert.kernels.fused_block import Weights, encoder_block
     from neobert.kernels.products import row_rstd
-    from neobert.kernels.tiles import attention_tiles, rotary_table
     from tests.gpu.obstacles import flash4_obstacle
 
     if flash4 and flash4_obstacle():

@@ -11,11 +11,11 @@ import torch
 from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
-from neobert.kernels.embedding import embedding
+from neobert.kernels.vocabulary import embedding
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, StepKernels, resolve_step_kernels
+from neobert.objectives.objective import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
-from neobert.objectives.target_rows import target_capacity
 from neobert.optim import build_optimizer
 from neobert.parallel import World
 from neobert.receipt import Receipt, utc_now, write_receipt

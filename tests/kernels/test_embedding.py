@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 
-from neobert.kernels.embedding import embedding
+from neobert.kernels.vocabulary import embedding
 
 ROWS, WIDTH, PADDING = 13, 8, 0
 IDS = {"packed": (40,), "rows": (4, 10)}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neobert.kernels import loss as loss_module
-from neobert.kernels.loss import linear_cross_entropy
+from neobert.kernels import vocabulary as loss_module
+from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, masked_lm
 from neobert.plan import logits as plan_logits

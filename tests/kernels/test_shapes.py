@@ -8,10 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neobert.kernels import attention, flash4
 from neobert.kernels.fused_block import Weights, encoder_block
-from neobert.kernels.loss import linear_cross_entropy
-from neobert.kernels.norm import add_rms_norm, rms_norm
-from neobert.kernels.swiglu import swiglu_down
-from neobert.kernels.tiles import power_of_two
+from neobert.kernels.pointwise import add_rms_norm, power_of_two, rms_norm, swiglu_down
+from neobert.kernels.vocabulary import linear_cross_entropy
 
 TOKENS, HEADS, HEAD_DIM, INNER, VOCAB = 96, 2, 64, 192, 300
 HIDDEN = HEADS * HEAD_DIM

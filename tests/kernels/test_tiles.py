@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.kernels.tiles import attention_tiles, rotary_table
-from neobert.model.rotary import rotation_at
+from neobert.kernels.attention import attention_tiles, rotary_table
+from neobert.model.layers import rotation_at
 
 lengths = st.lists(st.integers(0, 200), min_size=1, max_size=12)
 

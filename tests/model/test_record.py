@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from neobert.model.attention import padded_attention
-from neobert.model.record import recording, summarize
+from neobert.model.attention import padded_attention, recording, summarize
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler
 NUM_LAYERS = 4
@@ -70,7 +69,7 @@ def test_a_block_that_runs_another_kernel_stands_out(model, pack):
         return forward(x[None], rotation, rows)[0]
 
     def kernel(q, k, v):
-        from neobert.model.record import note_kernel
+        from neobert.model.attention import note_kernel
 
         note_kernel("torch_varlen")
         return v

@@ -26,10 +26,7 @@ JUDGES = tuple(
         "planning",
     )
 )
-PROBES = tuple(
-    ROOT / "neobert/probes/numerics" / f"{name}.py"
-    for name in ("isolation", "parity", "attention_direction", "determinism", "rotary")
-)
+PROBES = tuple(ROOT / "neobert/probes/numerics" / f"{name}.py" for name in ("isolation", "parity", "rotary"))
 DRAWN = "tests/validators/test_false_alarms.py"
 """Hundreds of drawn runs at a time: too slow to be asked about each mutant."""
 CODE = re.compile(r"(?<![A-Z])[A-Z]{3}\d{3}(?!\d)")

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.objectives.target_rows import MULTIPLE, rows_for, target_capacity
+from neobert.objectives.objective import MULTIPLE, rows_for, target_capacity
 
 TOKENS = st.integers(1, 300_000)
 

@@ -12,18 +12,18 @@ import torch
 
 from neobert.model import modeling_neobert
 from neobert.probes.numerics import isolation
-from neobert.probes.numerics.attention_direction import measure_direction
-from neobert.probes.numerics.comparison import UNBOUNDED
-from neobert.probes.numerics.determinism import measure_repeats
 from neobert.probes.numerics.isolation import (
     NUM_VICTIMS,
     choose_victims,
+    measure_direction,
     measure_isolation,
     measure_leak,
     measure_padding,
+    measure_repeats,
 )
 from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, FIRST_ID, LeakBatch, lengths_for
 from neobert.probes.numerics.parity import ReferenceErrors, _gradient_errors, _ratio, measure_parity
+from neobert.probes.numerics.paths import UNBOUNDED
 from neobert.probes.numerics.rotary import measure_rotation
 
 WIDTH = 2

@@ -10,7 +10,7 @@ import pytest
 from neobert import kernel_table
 from neobert.model import configuration_neobert
 from neobert.model import kernel_table as carried_table
-from neobert.probes.numerics import kernel_candidates
+from neobert.probes.numerics import suite
 from neobert.probes.numerics.suite import run_suite
 from validators.facts_io import record_of
 from validators.facts_num import NumericsFacts
@@ -36,11 +36,11 @@ def add_kernel(monkeypatch):
             monkeypatch.setitem(table.ATTENTION, name, entry)
         # These were computed when the modules were imported, as the choices of the schema were.
         for module, names in (
-            (kernel_candidates, "ATTENTION_CHOICES"),
+            (suite, "ATTENTION_CHOICES"),
             (configuration_neobert, "ATTENTION_BACKENDS"),
         ):
             monkeypatch.setattr(module, names, (*getattr(module, names), name))
-        monkeypatch.setattr(kernel_candidates, "replace", _replace_unchecked)
+        monkeypatch.setattr(suite, "replace", _replace_unchecked)
 
     return add
 

@@ -11,15 +11,14 @@ import torch
 from neobert.data.batches.shape import row_length
 from neobert.probes.__main__ import main
 from neobert.probes.hardware import rates
-from neobert.probes.numerics import reference, suite
-from neobert.probes.numerics.comparison import UNBOUNDED, finite
+from neobert.probes.numerics import parity, suite
 from neobert.probes.numerics.isolation import choose_victims, measure_isolation, measure_leak
-from neobert.probes.numerics.kernel_candidates import find_candidates, nameable
 from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, build_leak_batch, lengths_for
 from neobert.probes.numerics.mutants import compiled_mutants, eager_mutants, run_mutants
 from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
-from neobert.probes.numerics.paths import NUM_LAYERS, build_path, probe_config
+from neobert.probes.numerics.paths import NUM_LAYERS, UNBOUNDED, build_path, finite, probe_config
 from neobert.probes.numerics.rotary import recorded_rotations
+from neobert.probes.numerics.suite import find_candidates, nameable
 from validators.finding import Status
 
 
@@ -56,7 +55,7 @@ def test_disturbing_a_segment_changes_all_of_its_tokens_and_no_others(setting):
 def test_the_golden_formulas_are_those_of_the_model(path, setting):
     """In fp64 both: the model's own norms and rotations stay in fp32, which is what is left between them."""
     labels = setting.batch.labels(setting.batch.places_outside(None))
-    answer = reference.answer(path.weights, path.model.config, setting.batch, labels, torch.float64)
+    answer = parity.answer(path.weights, path.model.config, setting.batch, labels, torch.float64)
     assert (path.logits(setting.batch, labels) - answer.logits).abs().max() < 1e-4
 
 

@@ -12,11 +12,9 @@ from neobert.config import to_dict
 from neobert.objectives import resolve_step_kernels
 from neobert.probes.__main__ import answer
 from neobert.probes.hardware import rates
-from neobert.probes.numerics import parallel_paths, parity, path_checks
-from neobert.probes.numerics.parallel_paths import ParallelPaths, num_at_once
-from neobert.probes.numerics.path_checks import Variant, build, measure_long_context
-from neobert.probes.numerics.phase_times import Stopwatch
-from neobert.probes.numerics.suite import run_suite
+from neobert.probes.numerics import parity, path_checks, suite
+from neobert.probes.numerics.path_checks import Stopwatch, Variant, build, measure_long_context
+from neobert.probes.numerics.suite import ParallelPaths, num_at_once, run_suite
 
 
 @pytest.fixture
@@ -26,8 +24,8 @@ def variant(setting):
 
 def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, variant, monkeypatch):
     made = []
-    sound = parity.reference.answer
-    monkeypatch.setattr(parity.reference, "answer", lambda *given: made.append(given[-1]) or sound(*given))
+    sound = parity.answer
+    monkeypatch.setattr(parity, "answer", lambda *given: made.append(given[-1]) or sound(*given))
     first, second = (build(setting, variant.kernels) for _ in range(2))
     assert setting.reference_for(first) is setting.reference_for(second)
     assert made == [torch.float64, torch.float32]
@@ -103,8 +101,8 @@ def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, va
 @pytest.mark.parametrize(("workers", "are_apart"), [(1, False), (3, True)])
 def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, setting, variant, monkeypatch):
     variants = [variant, Variant(variant.kernels, False, False), Variant(variant.kernels, True, False)]
-    monkeypatch.setattr(parallel_paths, "num_at_once", lambda device: workers)
-    monkeypatch.setattr(parallel_paths, "probe_path", lambda setting, variant: ("here", variant))
+    monkeypatch.setattr(suite, "num_at_once", lambda device: workers)
+    monkeypatch.setattr(suite, "probe_path", lambda setting, variant: ("here", variant))
     monkeypatch.setattr(ParallelPaths, "probe", lambda self, setting, variant: ("apart", variant))
     where = "apart" if are_apart else "here"
     assert ParallelPaths(None)(setting, variants) == [
@@ -115,7 +113,7 @@ def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, set
 
 
 def test_a_device_with_little_memory_takes_few_paths_at_once(monkeypatch):
-    monkeypatch.setattr(parallel_paths.os, "sched_getaffinity", lambda _: range(16))
+    monkeypatch.setattr(suite.os, "sched_getaffinity", lambda _: range(16))
     assert num_at_once(torch.device("cpu")) == 8
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * 2**30, 24 * 2**30))
     assert num_at_once(torch.device("cuda")) == 2

@@ -18,7 +18,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
-from neobert.objectives.target_rows import most_targets
+from neobert.objectives.objective import most_targets
 from neobert.rehearsal.overlap import train_eval_overlap
 from neobert.rehearsal.products import recording_products
 from neobert.rehearsal.reads import recording_reads

@@ -1,10 +1,15 @@
-"""The heavy half of transformers' encoders. Only classes of the installed transformers are built."""
+"""The heavy half of transformers' encoders: the model, and masked language modelling over padded rows.
+
+Only classes of the installed transformers are built.
+
+Shapes: B rows, S row length, M targets, D hidden size, V vocabulary.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -20,10 +25,11 @@ from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.families.build import BuiltModel
-from neobert.families.hf.objective import Head, TransformersMaskedLM
 from neobert.families.hf.settings import CODE, read_settings
 from neobert.families.hf.spec import max_positions, section_of, unsupported
 from neobert.families.table import longest_row
+from neobert.objectives import Objective
+from neobert.objectives.masked_lm import Score, gather_targets, summed_loss
 from neobert.parallel import World
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -83,8 +89,8 @@ def build_config(config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int)
 
     Raises `ProjectError` MOD006 for a value that transformers refuses.
     """
-    section = section_of(config)
-    values = {name: value for name, value in read_settings(section).values.items() if name not in LEFT_OUT}
+    requested = read_settings(section_of(config))
+    values = {name: value for name, value in requested.values.items() if name not in LEFT_OUT}
     ids = {
         "pad_token_id": tokenizer.pad_id,
         "cls_token_id": tokenizer.cls_id,
@@ -94,7 +100,7 @@ def build_config(config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int)
     }
     values |= ids | {
         "vocab_size": vocab_size,
-        "max_position_embeddings": max_positions(section, longest_row(config)),
+        "max_position_embeddings": max_positions(requested, longest_row(config)),
     }
     architecture = values.pop("model_type")
     try:
@@ -147,3 +153,61 @@ def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
     state: dict[str, Tensor] = loaded.state_dict()
     model.load_state_dict(state)
     log.info("weights: %d tensors of %s", len(state), folder)
+
+
+Head = Callable[[Tensor], Tensor]
+
+
+class TransformersMaskedLM(Objective):
+    """Sum the cross-entropy over the targets, in fp32.
+
+    With `masked_logits_only` the head runs on the M targets, else on every token: the loss is the same.
+    transformers' own loss is its mean over the targets of one microbatch.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, head: Head, blocks: Sequence[nn.Module], *, masked_logits_only: bool
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.masked_logits_only = masked_logits_only
+        self.capacity = None
+        self.eval_capacity = None
+        self.attention_ran = {}
+        self._head = head
+        self._blocks = list(blocks)
+        for number, block in enumerate(self._blocks):
+            block.register_forward_pre_hook(self._note(number))
+
+    def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
+        """Return the summed loss of a microbatch; inputs as the task gives them for padded rows."""
+        return summed_loss(*self._scores(num_targets, labels, inputs))
+
+    @torch.no_grad()
+    def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
+        """Return the summed loss and the hits. Arguments as for `forward`."""
+        logits, labels = self._scores(num_targets, labels, inputs)
+        return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
+
+    def units(self) -> list[nn.Module]:
+        """Return the blocks; embedding and head may share a matrix, and belong to the whole."""
+        return list(self._blocks)
+
+    def _scores(self, num_targets: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return logits [M, V] and labels [M]; [B * S, ...] without `masked_logits_only`."""
+        hidden = self.model.base_model(
+            input_ids=inputs["input_ids"],
+            attention_mask=inputs["attention_mask"],
+            position_ids=inputs["position_ids"],
+        ).last_hidden_state.flatten(0, -2)
+        labels = labels.flatten()
+        if self.masked_logits_only:
+            hidden, labels = gather_targets(hidden, labels, num_targets)
+        return self._head(hidden), labels
+
+    def _note(self, number: int) -> Callable[..., None]:
+        def note(_block: nn.Module, _arguments: Any) -> None:
+            if torch.is_grad_enabled():
+                self.attention_ran[number] = str(self.model.config._attn_implementation)
+
+        return note

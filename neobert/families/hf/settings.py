@@ -30,6 +30,11 @@ class Settings:
     values: Mapping[str, Any]
     place: str
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether attention is transformers' eager one, which keeps the probabilities."""
+        return self.values.get("attn_implementation") == "eager"
+
     def size(self, name: str, default: int) -> int:
         """Return a positive integer."""
         value = self._given(name, default)

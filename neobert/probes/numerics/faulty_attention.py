@@ -1,6 +1,7 @@
-"""Attention with a fault planted in it: on any kernel, in chosen layers and heads.
+"""Temporary replacement of functions, and attention with a fault planted in it: on any kernel.
 
-The kernel's result is taken, and rows of it are replaced by what attention over other keys would have given.
+In chosen layers and heads, rows of the kernel's result are replaced by what attention over other keys would
+have given.
 
 Shapes: T token places, N heads, H channels of a head.
 """
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import cycle
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,8 +23,24 @@ from torch import Tensor
 from neobert.kernel_table import block_attention
 from neobert.model import modeling_neobert
 from neobert.model.attention import Attend
-from neobert.probes.numerics.patching import Target, patched
 from neobert.probes.numerics.paths import NUM_LAYERS
+
+Target = tuple[ModuleType, str]
+Function = Callable[..., Any]
+
+
+@contextmanager
+def patched(targets: Sequence[Target], wrap: Callable[[Function, Target], Function]) -> Iterator[None]:
+    """Replace each function with `wrap(function, target)` while the context is open."""
+    before = [(target, getattr(*target)) for target in targets]
+    try:
+        for target, function in before:
+            setattr(*target, wrap(function, target))
+        yield
+    finally:
+        for target, function in before:
+            setattr(*target, function)
+
 
 Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
 """(layer, q, k, v, context): replaces rows of context [T, N, H] in place."""

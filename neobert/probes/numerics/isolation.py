@@ -1,4 +1,8 @@
-"""Isolation probe: a change in one segment must not change a bit of another, forward or backward.
+"""Probes that compare bits: isolation, attention direction, determinism.
+
+Isolation: a change in one segment must not change a bit of another, forward or backward. Direction: an
+encoder's tokens must attend to later ones, a decoder's must not. Determinism: the same step twice must give
+the same bits.
 
 A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. What two identical
 passes differ by is measured first: a kernel that does not repeat itself is never taken for one that leaks.
@@ -15,9 +19,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from neobert.probes.numerics.comparison import difference, largest
 from neobert.probes.numerics.leak_batch import SPARE_SLOTS, LeakBatch
-from neobert.probes.numerics.paths import Path
+from neobert.probes.numerics.paths import Path, difference, finite, largest
 
 NUM_VICTIMS = 12
 
@@ -124,3 +127,48 @@ def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, f
     gradient = path.gradients(batch, labels)[1]["model.encoder.weight"]
     crossing = largest(gradient[batch.own_ids(victim)])
     return crossing, largest(gradient)
+
+
+SHORTEST, LONGEST = 16, 300
+"""In longer documents the influence of one token on another may be lost in rounding."""
+
+
+def direction_declared(path: Path) -> str:
+    """Return the direction that the model declares: transformers' `is_causal` if it has one."""
+    return "causal" if getattr(path.model.config, "is_causal", False) else "bidirectional"
+
+
+def short_documents(batch: LeakBatch, victims: Iterable[int]) -> list[int]:
+    """Return the segments that are short enough for one token's influence on another to survive rounding."""
+    return [number for number in victims if SHORTEST <= batch.lengths[number] <= LONGEST]
+
+
+def measure_direction(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, int]:
+    """Change the second half of documents and compare the first token, then the other way round."""
+    before = path.hidden(batch)
+    chosen = short_documents(batch, victims)
+    early, late = 0, 0
+    for number in chosen:
+        places = batch.places[number]
+        half = slice(len(places) // 2, None)
+        after = path.hidden(batch.with_other_tokens(number, half))
+        early += bool((after[places[0]] != before[places[0]]).any())
+        after = path.hidden(batch.with_other_tokens(number, slice(0, len(places) // 2)))
+        late += bool((after[places[-1]] != before[places[-1]]).any())
+    return {"documents": len(chosen), "early_moved": early, "late_moved": late}
+
+
+def measure_repeats(path: Path, batch: LeakBatch) -> dict[str, Any]:
+    """Run two identical steps; compare their losses and the gradient of every parameter."""
+    labels = batch.labels(batch.places_outside(None))
+    loss, first = path.gradients(batch, labels)
+    first = {name: gradient.clone() for name, gradient in first.items()}
+    again, second = path.gradients(batch, labels)
+    moved = {name: largest(difference(second[name], first[name])) for name in first}
+    sizes = {name: largest(gradient) for name, gradient in first.items()}
+    return {
+        "loss_moved": largest(difference(again, loss)),
+        "tensors_moved": sum(amount > 0 for amount in moved.values()),
+        "moved": sorted(name for name, amount in moved.items() if amount > 0),
+        "gradient_moved": max(finite(moved[name] / (sizes[name] or 1.0)) for name in moved),
+    }

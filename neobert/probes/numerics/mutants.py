@@ -17,13 +17,19 @@ import torch
 from torch import Tensor
 
 from neobert.objectives import MaskedLMObjective
-from neobert.probes.numerics.attention_direction import direction_declared, measure_direction, short_documents
-from neobert.probes.numerics.determinism import measure_repeats
-from neobert.probes.numerics.faulty_attention import Noise, Reach, faulty_attention
-from neobert.probes.numerics.isolation import choose_victims, measure_isolation, measure_leak, measure_padding
+from neobert.probes.numerics.faulty_attention import Noise, Reach, Target, faulty_attention, patched
+from neobert.probes.numerics.isolation import (
+    choose_victims,
+    direction_declared,
+    measure_direction,
+    measure_isolation,
+    measure_leak,
+    measure_padding,
+    measure_repeats,
+    short_documents,
+)
 from neobert.probes.numerics.leak_batch import LeakBatch
 from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
-from neobert.probes.numerics.patching import Target, patched
 from neobert.probes.numerics.paths import Path
 from neobert.probes.numerics.rotary import maker_of, measure_rotation
 

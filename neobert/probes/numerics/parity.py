@@ -2,19 +2,87 @@
 
 Errors are taken against fp64 formulas, document by document; the unit is the error of the same formulas in
 the run's own precision. A fixed tolerance would pass a small model that is contaminated from end to end.
+The formulas share no line with the model's modules.
+
+Shapes: T tokens, M decoded rows, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from neobert.probes.numerics import reference
-from neobert.probes.numerics.comparison import UNBOUNDED, finite
+from neobert.kernels import reference as formulas
+from neobert.model import NeoBERTConfig
 from neobert.probes.numerics.leak_batch import LeakBatch
-from neobert.probes.numerics.paths import Path
+from neobert.probes.numerics.paths import UNBOUNDED, Path, finite
+
+Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Logits [M, V] of some rows, and the gradient of their summed cross-entropy by parameter, in fp64."""
+
+    logits: Tensor
+    gradients: dict[str, Tensor]
+
+
+def answer(
+    weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
+) -> Answer:
+    """Compute every document by itself in `dtype`. The rows are those that have a label."""
+    held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
+    tokens = torch.cat(batch.places)
+    hidden = encode(held, config, batch.input_ids[tokens], batch.lengths)
+    targets = labels.flatten()[tokens]
+    rows = (targets >= 0).nonzero().squeeze(1)
+    logits = hidden[rows] @ held["decoder.weight"].t() + held.get("decoder.bias", 0)
+    wide = logits if dtype == torch.float64 else logits.float()
+    loss = F.cross_entropy(wide, targets[rows], reduction="sum")
+    gradients = torch.autograd.grad(loss, list(held.values()))
+    return Answer(
+        logits.detach().double(), {name: g.double() for name, g in zip(held, gradients, strict=True)}
+    )
+
+
+def encode(weights: Weights, config: NeoBERTConfig, ids: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """Return the normed hidden states [T, D] of consecutive documents."""
+    positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    x = weights["model.encoder.weight"][ids]
+    if not config.rope:
+        x = x + weights["model.positional_embedding.weight"][positions]
+        positions = torch.zeros_like(positions)  # a rotation by nothing
+    for number in range(config.num_hidden_layers):
+        block = _under(weights, f"model.transformer_encoder.{number}.")
+        qkv = _norm(x, _under(block, "attention_norm."), config) @ block["qkv.weight"].t()
+        attended = formulas.attention(qkv, positions, bounds, config.num_attention_heads, config.rope_theta)
+        x = x + attended @ block["wo.weight"].t()
+        x = x + _feed_forward(_norm(x, _under(block, "ffn_norm."), config), _under(block, "ffn."), config)
+    return _norm(x, _under(weights, "model.layer_norm."), config)
+
+
+def _under(weights: Weights, prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+
+
+def _norm(x: Tensor, weights: Weights, config: NeoBERTConfig) -> Tensor:
+    if config.rms_norm:
+        return formulas.rms_norm(x, weights["weight"], config.norm_eps)
+    return F.layer_norm(x, x.shape[-1:], weights["weight"], weights["bias"], config.norm_eps)
+
+
+def _feed_forward(x: Tensor, weights: Weights, config: NeoBERTConfig) -> Tensor:
+    if config.hidden_act == "swiglu":
+        return formulas.swiglu(x @ weights["w12.weight"].t()) @ weights["w3.weight"].t()
+    return F.gelu(x @ weights["0.weight"].t()) @ weights["2.weight"].t()
+
 
 Errors = dict[str, float]
 
@@ -29,8 +97,8 @@ class ReferenceErrors:
         labels = batch.labels(batch.places_outside(None))
         weights, config = path.weights, path.model.config
         self._weights = {name: weight.detach().clone() for name, weight in weights.items()}
-        self.truth = reference.answer(weights, config, batch, labels, torch.float64)
-        plain = reference.answer(weights, config, batch, labels, path.dtype)
+        self.truth = answer(weights, config, batch, labels, torch.float64)
+        plain = answer(weights, config, batch, labels, path.dtype)
         self.forward = _logit_errors(plain.logits, self.truth.logits)
         self.backward = _gradient_errors(plain.gradients, self.truth)
 
@@ -66,7 +134,7 @@ def _logit_errors(logits: Tensor, truth: Tensor) -> Errors:
     return {"max": error.max().item(), "mean": error.mean().item()}
 
 
-def _gradient_errors(gradients: dict[str, Tensor], truth: reference.Answer) -> Errors:
+def _gradient_errors(gradients: dict[str, Tensor], truth: Answer) -> Errors:
     """Measure each parameter's gradient relative to its own length; the largest, and the mean of them."""
     errors = [
         ((gradients[name].double() - wanted).norm() / wanted.norm()).item()

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.model.record import summarize
+from neobert.model.attention import summarize
 from neobert.objectives import StepKernels
-from neobert.probes.numerics.attention_direction import direction_declared, measure_direction
-from neobert.probes.numerics.determinism import measure_repeats
-from neobert.probes.numerics.isolation import choose_victims, measure_isolation, measure_padding
+from neobert.probes.numerics.isolation import (
+    choose_victims,
+    direction_declared,
+    measure_direction,
+    measure_isolation,
+    measure_padding,
+    measure_repeats,
+)
 from neobert.probes.numerics.leak_batch import LeakBatch, build_leak_batch
 from neobert.probes.numerics.mutants import run_mutants
 from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
 from neobert.probes.numerics.paths import Path, build_path
-from neobert.probes.numerics.phase_times import Stopwatch
 from neobert.probes.numerics.rotary import measure_rotation
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Seconds of each phase that has ended; one that was stopped by an error counts too."""
+
+    device: torch.device
+    durations_s: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase, including its work on the device."""
+        started = time.perf_counter()
+        try:
+            yield
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        finally:
+            self.durations_s[name] = round(time.perf_counter() - started, 3)
+
 
 log = logging.getLogger(__name__)
 

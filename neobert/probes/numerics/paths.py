@@ -8,6 +8,7 @@ Shapes: T token places, M targets, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -139,3 +140,22 @@ def scale_weights(model: nn.Module) -> None:
             weight.normal_()
         else:
             weight.normal_(0.0, weight.shape[1] ** -0.5)
+
+
+UNBOUNDED = 1e30
+"""Stands for infinity and NaN, which JSON lacks; larger than any limit."""
+
+
+def finite(value: float) -> float:
+    """Return the number, or `UNBOUNDED` for infinity and NaN."""
+    return float(value) if math.isfinite(value) and value < UNBOUNDED else UNBOUNDED
+
+
+def largest(tensor: Tensor) -> float:
+    """Return the largest magnitude in a tensor; of an empty one, 0."""
+    return finite(tensor.abs().max().item()) if tensor.numel() else 0.0
+
+
+def difference(after: Tensor, before: Tensor) -> Tensor:
+    """Return the differences; NaN on both sides counts as equal, on one side as different."""
+    return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from neobert.model import modeling_neobert
 from neobert.objectives import packed_encoder
-from neobert.probes.numerics.comparison import largest
+from neobert.probes.numerics.faulty_attention import Target, patched
 from neobert.probes.numerics.leak_batch import LeakBatch
-from neobert.probes.numerics.patching import Target, patched
-from neobert.probes.numerics.paths import Path
+from neobert.probes.numerics.paths import Path, largest
 
 Table = tuple[Tensor, Tensor]
 """Positions [T], and pairs of cosine and sine by place, [T, E]."""

@@ -6,22 +6,39 @@ the time goes into compilers, and a kernel that crashes takes nothing with it bu
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from neobert.config import replace
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import row_length
-from neobert.kernel_table import ATTENTION
-from neobert.objectives import StepKernels
+from neobert.errors import ProjectError
+from neobert.kernel_table import (
+    ATTENTION,
+    ATTENTION_CHOICES,
+    BLOCKS,
+    AttentionKernel,
+    BlockKernel,
+    block_attention,
+)
+from neobert.objectives import StepKernels, resolve_step_kernels
+from neobert.objectives.step_kernels import block_attention_error
 from neobert.plan.vocabulary import vocabulary_rows
-from neobert.probes.numerics.comparison import finite
-from neobert.probes.numerics.kernel_candidates import Candidates, find_candidates
 from neobert.probes.numerics.leak_batch import build_leak_batch, lengths_for, shape_for
 from neobert.probes.numerics.path_checks import Setting, Variant, build, probe_path
-from neobert.probes.numerics.paths import probe_config
+from neobert.probes.numerics.paths import finite, probe_config
 
 Probe = Callable[[Setting, Sequence[Variant]], list[dict[str, Any]]]
 
@@ -120,3 +137,104 @@ def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
     labels = setting.batch.labels(setting.batch.places_outside(None))
     with torch.no_grad():
         return finite((path.loss(setting.batch, labels) / (labels >= 0).sum()).item())
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Kernels that can run, the run's own choice first, and why the others cannot."""
+
+    found: list[StepKernels] = field(default_factory=list)
+    unavailable: dict[str, str] = field(default_factory=dict)
+
+    def add(self, kernels: StepKernels) -> None:
+        """Add a choice that is not in the list yet."""
+        if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.found):
+            self.found.append(kernels)
+
+
+def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:
+    """Resolve the run's kernels and, if every backend is requested, all others that run here.
+
+    Raises `ProjectError` ATT001 where what the run names cannot run.
+    """
+    candidates = Candidates([resolve_step_kernels(config, device_type, dtype)])
+    if not every or not config.datacollator.pack_sequences:
+        return candidates
+    for name, attention in nameable():
+        asked = replace(replace(config, BlockKernel.KEY, name), AttentionKernel.KEY, attention)
+        try:
+            kernels = resolve_step_kernels(asked, device_type, dtype)
+        except ProjectError as error:
+            candidates.unavailable[f"{name}, {attention}"] = error.message
+            continue
+        candidates.add(kernels)
+        if kernels.replace_blocks:
+            for kernel in block_attention(row_length=0):
+                if block_attention_error(kernel) is None:
+                    candidates.add(_with_attention(kernels, kernel.name))
+    return candidates
+
+
+def nameable() -> list[tuple[str, str]]:
+    """Return every pair of kernels and attention that a config can name."""
+    attentions = [name for name in ATTENTION_CHOICES if name != "auto"]
+    blocks = [name for name in reversed(BLOCKS) if name != "torch"]
+    return [("torch", name) for name in attentions] + [(name, "auto") for name in blocks]
+
+
+def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:
+    return dataclasses.replace(kernels, attention=attention, reason="every backend was requested")
+
+
+CORES_PER_PATH = 2
+BYTES_PER_PATH = 8 * 2**30
+"""More than a path of width 768 needs, with its CUDA context and the compilers' memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelPaths:
+    """Probe the first path in this process and each other one in a child process at the same time."""
+
+    resolved_file: Path
+
+    def __call__(self, setting: Setting, variants: Sequence[Variant]) -> list[dict[str, Any]]:
+        """Return the reports in the order of the variants."""
+        first, *others = variants
+        num_workers = min(len(others), num_at_once(setting.device))
+        if num_workers < 2:
+            return [probe_path(setting, variant) for variant in variants]
+        with ThreadPoolExecutor(num_workers) as pool:
+            # What compiles a graph takes longest, so it begins first.
+            ordered = sorted(others, key=lambda variant: not variant.is_compiled)
+            pending = {variant: pool.submit(self.probe, setting, variant) for variant in ordered}
+            return [probe_path(setting, first), *(pending[variant].result() for variant in others)]
+
+    def probe(self, setting: Setting, variant: Variant) -> dict[str, Any]:
+        """Probe one path in a child process; a process that ends without a result is reported as an error.
+
+        Its seconds have one phase more: `process`, from start to end with all the others in it.
+        """
+        started = time.perf_counter()
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "neobert.probes", str(self.resolved_file),
+             "--device", setting.device.type, "--path", variant.label],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=False,
+        )  # fmt: skip
+        lines = ended.stdout.decode(errors="replace").strip().splitlines()
+        if ended.returncode or not lines:
+            stopped = {"error": f"its process ended with {ended.returncode} and no result"}
+            return variant.unmeasured() | stopped
+        found: dict[str, Any] = json.loads(lines[-1])
+        found["durations_s"]["process"] = round(time.perf_counter() - started, 3)
+        return found
+
+
+def num_at_once(device: torch.device) -> int:
+    """Return the number of paths that may be probed at the same time."""
+    cores = len(os.sched_getaffinity(0)) // CORES_PER_PATH
+    if device.type != "cuda":
+        return cores
+    free, _ = torch.cuda.mem_get_info(device)
+    return min(cores, free // BYTES_PER_PATH)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from neobert.data.batches.targets import IGNORED
 from neobert.model import NeoBERTForSequenceClassification
+from neobert.model.attention import recording
 from neobert.model.pooling import pool
-from neobert.model.record import recording
 from neobert.objectives.objective import Objective
 
 

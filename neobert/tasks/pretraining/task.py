@@ -18,7 +18,7 @@ from neobert.data.store.prepare import PreparedData
 from neobert.export.folder import read_tokenizer_files
 from neobert.families.build import build_masked_lm
 from neobert.objectives import Objective, check_labels
-from neobert.objectives.target_rows import most_targets
+from neobert.objectives.objective import most_targets
 from neobert.parallel import World
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.tasks.rank_data import RankData, describe, segment_lengths

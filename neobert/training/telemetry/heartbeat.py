@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.clock import boot_id, since_boot_s
-from neobert.model.record import summarize
+from neobert.model.attention import summarize
 from neobert.plan.evaluation import evaluations_after
 from neobert.runfiles.phases import Pulse
 from neobert.training.state.trainer import Trainer

@@ -1,10 +1,14 @@
-"""Decoder and cross-entropy in one operator that holds one chunk of logits at a time.
+"""The two ends of the model: the lookup of tokens, and the decoder with its cross-entropy.
 
 M rows to score (a row with a negative label counts for nothing), D hidden, V vocabulary.
 
-The gradients are computed with the loss, chunk by chunk: the logits of a chunk are turned into their gradient
-and multiplied while they are there, so that the backward pass needs no logits and only scales. The loss is
-summed, so its gradient by the logits, softmax - onehot, does not depend on the other chunks.
+A compiler takes the backward of torch's own lookup apart into additions by atomics, in another order every
+time; the one here repeats to the bit.
+
+The loss holds one chunk of logits at a time. Its gradients are computed with it, chunk by chunk: the logits
+of a chunk are turned into their gradient and multiplied while they are there, so that the backward pass needs
+no logits and only scales. The loss is summed, so its gradient by the logits, softmax - onehot, does not
+depend on the other chunks.
 """
 
 from collections.abc import Callable
@@ -13,8 +17,52 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from neobert.kernels.tiles import power_of_two
+from neobert.kernels.pointwise import power_of_two
 from neobert.plan.logits import OWN_ROWS_PER_CHUNK
+
+NO_PADDING = -1
+
+
+@torch.library.custom_op("neobert::embedding", mutates_args=())
+def _embedding(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
+    return torch.ops.aten.embedding(weight, ids, padding_id)
+
+
+@_embedding.register_fake
+def _(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
+    return weight.new_empty(*ids.shape, weight.shape[1])
+
+
+@torch.library.custom_op("neobert::embedding_backward", mutates_args=())
+def _embedding_backward(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
+    # torch's eager kernel sorts the ids and adds in that order: equal inputs give equal bits. As an opaque
+    # operator it stays that kernel under torch.compile.
+    return torch.ops.aten.embedding_dense_backward(grad, ids, num_rows, padding_id, False)
+
+
+@_embedding_backward.register_fake
+def _(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
+    return grad.new_empty(num_rows, grad.shape[-1])
+
+
+def _keep_ids(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ids, weight, ctx.padding_id = inputs
+    ctx.num_rows = weight.shape[0]
+    ctx.save_for_backward(ids)
+
+
+def _differentiate_lookup(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    (ids,) = ctx.saved_tensors
+    return None, _embedding_backward(grad, ids, ctx.num_rows, ctx.padding_id), None
+
+
+_embedding.register_autograd(_differentiate_lookup, setup_context=_keep_ids)
+
+
+def embedding(ids: Tensor, weight: Tensor, padding_id: int | None) -> Tensor:
+    """Look ids up in weight [V, D]: ids [...] int64 to [..., D]. The row of `padding_id` gets no gradient."""
+    return _embedding(ids, weight, NO_PADDING if padding_id is None else padding_id)
+
 
 NUM_WARPS = 16
 
@@ -22,7 +70,7 @@ Program = Literal["triton", "torch"]
 
 
 def _in_place_by_triton(logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor) -> None:
-    from neobert.kernels.jit.loss import cross_entropy_in_place
+    from neobert.kernels.jit.norm import cross_entropy_in_place
 
     vocab = logits.shape[1]
     cross_entropy_in_place[(logits.shape[0],)](
