@@ -39,7 +39,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.objectives import resolve_step_kernels
 from neobert.parallel import World
-from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.trainer import Trainer

@@ -22,8 +22,8 @@ from measurement import write_measurement
 
 from neobert.config.schema import RunConfig
 from neobert.parallel import World
-from neobert.training.guards.recompiles import WARM_UP_STEPS, CompilationLog, graph_breaks
-from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.guards.degradation import WARM_UP_STEPS, CompilationLog, graph_breaks
+from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 

@@ -30,7 +30,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.streams import Microbatch, TrainStream
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
-from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.trainer import Trainer

@@ -40,7 +40,7 @@ from torch.profiler import ProfilerActivity, profile
 from neobert.config import from_dict, to_dict
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
-from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.trainer import Trainer

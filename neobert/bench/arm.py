@@ -19,26 +19,24 @@ from typing import Any, TextIO
 
 import torch
 
+from neobert.bench.device import device_name, measure_peak, versions
 from neobert.bench.documents import make_up
-from neobert.bench.peak import measure_peak
-from neobert.bench.surroundings import device_name, versions
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.parallel import World, use_all_cores
 from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
-from neobert.training.guards.recompiles import CompilationWatch
-from neobert.training.loop.assembly import build_trainer
-from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
-from neobert.training.loop.hooks import Hook, Stage, StepReport
-from neobert.training.loop.session import make_reproducible, peak_flops, refuse_other_world
+from neobert.training.guards.degradation import CompilationWatch
+from neobert.training.loop.assembly import build_trainer, make_reproducible, refuse_other_world
+from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
+from neobert.training.loop.session import peak_flops
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_hooks, run_step
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.memory import allocator_fields, memory_fields
 from neobert.training.telemetry.metrics import TrainingLog
-from neobert.training.telemetry.timing import PARTS
+from neobert.training.telemetry.stopwatch import PARTS
 
 log = logging.getLogger("neobert.bench")
 

@@ -67,7 +67,7 @@ def rehearse(
     """
     from torch import OutOfMemoryError
 
-    from neobert.rehearsal.reads import recording_reads
+    from neobert.rehearsal.measurements import recording_reads
     from neobert.training.loop.session import run_session
 
     script = script_for(asked.trainer.max_steps)
@@ -89,8 +89,7 @@ def rehearse(
 
 
 def _watcher(name: str, script: Script, out: Path, stage: Path, linger: Linger) -> Any:
-    from neobert.rehearsal.fresh import Fresh
-    from neobert.rehearsal.resumed import Resumed
+    from neobert.rehearsal.observers import Fresh, Resumed
 
     def finish(trainer: Trainer, seen: dict[str, Any]) -> None:
         _write(out, seen)

@@ -15,7 +15,7 @@ from neobert.export.weights import own_weights
 from neobert.parallel import own_part
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.loop.task import Batches
-from neobert.training.state.progress import LossWindow
+from neobert.training.state.train_state import LossWindow
 from neobert.training.state.trainer import Trainer
 
 

@@ -18,7 +18,7 @@ from neobert.data.store.token_store import TokenStore
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.parallel import World
-from neobert.training.state.progress import Progress
+from neobert.training.state.train_state import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.bench.statistics import WANTED_COVERAGE, Interval, compare, coverage_of, median_interval
+from neobert.bench.comparison import WANTED_COVERAGE, Interval, compare, coverage_of, median_interval
 
 rates = st.floats(min_value=1.0, max_value=1e6)
 some_rates = st.lists(rates, min_size=1, max_size=20)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from neobert.bench import worker
-from neobert.bench.worker import Worker
+from neobert.bench.conductor import Worker
 from neobert.errors import ProjectError
 
 HANGS = "import os, time; os.close(1); time.sleep(600)"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from neobert.parallel.sharding import own_part
-from neobert.training.guards.finite import FiniteGuard
+from neobert.training.guards.loss_guard import FiniteGuard
 from tests.faults import nursery
 from tests.training.conftest import read_lines, write_corpus, write_run
 

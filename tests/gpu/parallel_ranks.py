@@ -12,11 +12,10 @@ import torch
 from neobert.config import from_dict
 from neobert.parallel import World
 from neobert.train import leave
-from neobert.training.guards.replicas import DIVERGING, compare_replicas
-from neobert.training.loop.evaluation import evaluate
-from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.guards.health import DIVERGING, compare_replicas
+from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
-from neobert.training.loop.steps import run_step
+from neobert.training.loop.steps import evaluate, run_step
 
 WARM_UP, STEPS = 3, 8
 

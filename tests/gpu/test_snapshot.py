@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from neobert.training.checkpoint.snapshot import Snapshot
+from neobert.training.checkpoint.tensors import Snapshot
 
 pytestmark = [
     pytest.mark.gpu,

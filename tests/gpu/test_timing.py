@@ -9,9 +9,9 @@ import torch
 from accelerate.state import AcceleratorState
 
 from neobert.bench.arm import Arm
-from neobert.bench.peak import measure_peak
+from neobert.bench.device import measure_peak
 from neobert.config import from_dict
-from neobert.training.loop.garbage_collection import collecting_between_steps
+from neobert.training.loop.hooks import collecting_between_steps
 from neobert.training.loop.steps import run_step
 from neobert.training.telemetry.stopwatch import BREAKDOWN, Stopwatch
 

@@ -19,7 +19,8 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
 from neobert.receipt import Receipt, utc_now, write_receipt
-from neobert.training.loop.session import assemble, run_session
+from neobert.training.loop.assembly import assemble
+from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from tests.gpu.obstacles import flash4_obstacle, fused_obstacle

@@ -31,7 +31,7 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.train import leave
-from neobert.training.guards.finite import FiniteGuard
+from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.state.train_state import TrainState
 from neobert.training.telemetry.stopwatch import Stopwatch

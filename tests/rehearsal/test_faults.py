@@ -15,7 +15,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.families.neobert import build as family
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.parallel import world
-from neobert.rehearsal import fresh
+from neobert.rehearsal import observers
 from neobert.tasks.pretraining import task as pretraining
 from neobert.training.checkpoint import restore, save
 from neobert.training.loop import assembly, steps
@@ -128,13 +128,13 @@ def test_a_key_that_nothing_reads(rehearsal, momentum, codes):
 
 
 def test_mib_that_are_no_mib(rehearsal, monkeypatch):
-    memory_fields = fresh.memory_fields
+    memory_fields = observers.memory_fields
 
     def in_millions(device):
         told = memory_fields(device)
         return told | {"host_rss_mib": told["host_rss_mib"] * 2**20 // 10**6}
 
-    monkeypatch.setattr(fresh, "memory_fields", in_millions)
+    monkeypatch.setattr(observers, "memory_fields", in_millions)
     assert rehearsal().failed == {"TEL001"}
 
 
@@ -211,7 +211,7 @@ def test_one_very_long_document_is_met_before_the_first_step(
 
 def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
     """A library that reads the mask, and not the boundaries, lets every document hear the others."""
-    has_mask = fresh.has_mask_with_packing
+    has_mask = observers.has_mask_with_packing
     inputs = pretraining.PretrainingData.inputs
     masked = []
 
@@ -227,7 +227,7 @@ def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
             masked.clear()
 
     monkeypatch.setattr(pretraining.PretrainingData, "inputs", with_mask)
-    monkeypatch.setattr(fresh, "has_mask_with_packing", look)
+    monkeypatch.setattr(observers, "has_mask_with_packing", look)
     found = rehearsal()
     _, checks = judge_rehearsal(resolve_run("cpu-demo"), found.facts, (Level.STATIC,))
     assert checks["ATT003"].status == "fail"

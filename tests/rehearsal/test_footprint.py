@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.rehearsal.footprint import context_of, own_bytes
+from neobert.rehearsal.measurements import context_of, own_bytes
 
 MIB = 2**20
 DEVICE = torch.device("cuda", 0)

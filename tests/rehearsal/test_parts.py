@@ -19,12 +19,9 @@ from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.objectives.objective import most_targets
-from neobert.rehearsal.overlap import train_eval_overlap
-from neobert.rehearsal.products import recording_products
-from neobert.rehearsal.reads import recording_reads
+from neobert.rehearsal.measurements import recording_products, recording_reads, train_eval_overlap
 from neobert.rehearsal.script import script_for, stand_ins
-from neobert.rehearsal.trials import thinned
-from neobert.rehearsal.worst_case import adversarial_lengths, full_of_text
+from neobert.rehearsal.trials import adversarial_lengths, full_of_text, thinned
 from neobert.tasks.pretraining.task import with_most_targets
 
 CONFIG = RunConfig()

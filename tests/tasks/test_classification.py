@@ -32,7 +32,7 @@ from neobert.tasks.classification.examples import RowLabels, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
 from neobert.tasks.classification.objective import ClassificationObjective, summed_loss
-from neobert.training.guards.early_stopping import EarlyStopping
+from neobert.training.guards.stopping import EarlyStopping
 from neobert.training.loop import steps
 from profiles.registry import resolve_run
 from validators.core import judge

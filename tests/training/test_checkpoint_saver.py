@@ -16,7 +16,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
-from neobert.training.checkpoint.snapshot import SLAB_BYTES, Snapshot, _views
+from neobert.training.checkpoint.tensors import SLAB_BYTES, Snapshot, _views
 from neobert.training.checkpoint.writer import Writer
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from neobert.training.guards import recompiles
-from neobert.training.guards.recompiles import CompilationLog, graph_breaks
+from neobert.training.guards import degradation
+from neobert.training.guards.degradation import CompilationLog, graph_breaks
 
 PADDED = {"pack_sequences": False}
 COMPILED = {"torch_compile": True, "torch_compile_backend": "eager"}
@@ -27,7 +27,7 @@ def test_a_recompilation_is_told_once_with_its_reason():
     log, compiled = CompilationLog(), torch.compile(double, dynamic=False, backend="eager")
     log.take()
     compiled(torch.ones(2))
-    assert [(each.function, each.reason) for each in log.take()] == [("double", recompiles.FIRST_TIME)]
+    assert [(each.function, each.reason) for each in log.take()] == [("double", degradation.FIRST_TIME)]
     compiled(torch.zeros(2))
     assert log.take() == []
     compiled(torch.ones(3))
@@ -60,7 +60,7 @@ def test_a_cut_graph_is_counted_with_its_cause():
 
 
 def test_causes_that_begin_alike_are_added_up(monkeypatch):
-    monkeypatch.setitem(recompiles.counters, "graph_break", {"a call\nhere": 2, "a call\nthere": 3})
+    monkeypatch.setitem(degradation.counters, "graph_break", {"a call\nhere": 2, "a call\nthere": 3})
     assert graph_breaks() == {"a call": 5}
 
 
@@ -72,10 +72,10 @@ def test_rows_of_one_width_compile_nothing_after_warm_up(make_run, run, beats):
 
 
 def test_rows_of_many_widths_are_caught(make_run, run, beats, monkeypatch, caplog):
-    monkeypatch.setattr(recompiles, "WARM_UP_STEPS", 0)
+    monkeypatch.setattr(degradation, "WARM_UP_STEPS", 0)
     run_dir = make_run(datacollator=PADDED, trainer=COMPILED)
     run(run_dir)
-    told = [each.message for each in caplog.records if each.name == recompiles.__name__]
+    told = [each.message for each in caplog.records if each.name == degradation.__name__]
     assert beats(run_dir)[-1]["recompiles"] == len(told) >= 2
     assert any("compiled after warm-up" in each and "size mismatch" in each for each in told)
 

@@ -13,7 +13,7 @@ from neobert.objectives.masked_lm import Score
 from neobert.runfiles.phases import Pulse
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
 from neobert.tasks.pretraining.spec import METRICS
-from neobert.training.loop.evaluation import evaluate
+from neobert.training.loop.steps import evaluate
 from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import Journal

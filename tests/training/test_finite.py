@@ -9,7 +9,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer, step_unless
-from neobert.training.guards.finite import FiniteGuard
+from neobert.training.guards.loss_guard import FiniteGuard
 
 GOOD, BAD = torch.tensor(1.0), torch.tensor(float("nan"))
 

@@ -13,8 +13,13 @@ import pytest
 from neobert.runfiles.phases import STEP, Pulse
 from neobert.training.telemetry import heartbeat as module
 from neobert.training.telemetry.heartbeat import Heartbeat
-from neobert.training.telemetry.jsonl_writer import Journal, read_rows, rotated
-from neobert.training.telemetry.truncation import heartbeat_path, trim_heartbeat
+from neobert.training.telemetry.jsonl_writer import (
+    Journal,
+    heartbeat_path,
+    read_rows,
+    rotated,
+    trim_heartbeat,
+)
 
 
 def wait_until(holds):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neobert.training.guards.plateau import PlateauWatch
+from neobert.training.guards.health import PlateauWatch
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import TrainState
 

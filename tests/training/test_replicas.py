@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from neobert.training.guards.replicas import checksum, differing
+from neobert.training.guards.health import checksum, differing
 
 
 @pytest.mark.parametrize("bit", [0, 22, 23, 31])

@@ -22,7 +22,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.training.checkpoint import publish, retention
 from neobert.training.checkpoint.writer import Writer
-from neobert.training.loop import evaluation, session, steps
+from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 
 
@@ -90,7 +90,7 @@ def struck_run(make_run, run):
 
 STEP = (steps, "run_step")
 DATA = (TrainStream, "__next__")
-EVALUATION = (evaluation, "_next")
+EVALUATION = (steps, "_next")
 BACKWARD = (steps, "accumulate")
 UPDATE = (steps, "update")
 SAVE = (built_task, "write_hf_folder")

@@ -12,8 +12,7 @@ from neobert.config.schema import GuardConfig
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.runfiles.checkpoint import folders
-from neobert.training.guards.finite import FiniteGuard
-from neobert.training.guards.loss_spikes import Spikes
+from neobert.training.guards.loss_guard import FiniteGuard, Spikes
 
 CPU = torch.device("cpu")
 

@@ -15,10 +15,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
+from neobert.training.loop.hooks import Collector, collecting_between_steps
 from neobert.training.telemetry.metrics import TOLD_PAUSES
-from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, COLLATE, SECTIONS, Stopwatch
-from neobert.training.telemetry.timing import PARTS, Breakdown, part_ms, percentile
+from neobert.training.telemetry.stopwatch import (
+    ALWAYS,
+    BREAKDOWN,
+    COLLATE,
+    PARTS,
+    SECTIONS,
+    Breakdown,
+    Stopwatch,
+    part_ms,
+    percentile,
+)
 
 CPU = torch.device("cpu")
 milliseconds = st.floats(min_value=0, max_value=1e4)

@@ -33,8 +33,8 @@ WARM = (
     "launcher.cli.app",
     "neobert.bench.arm",
     "neobert.probes.ranks.checks",
-    "neobert.rehearsal.fresh",
-    "neobert.rehearsal.resumed",
+    "neobert.rehearsal.observers",
+    "neobert.rehearsal.observers",
     "neobert.training.loop.session",
     "torch.distributed.run",
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from neobert.bench.surroundings import gpu_uuid
+from neobert.bench.device import gpu_uuid
 from neobert.plan.slowdowns import reasons_now
 
 DURATION_S = 4.0

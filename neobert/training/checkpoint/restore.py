@@ -21,6 +21,8 @@ from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.receipt import VerifiedStart
+from neobert.runfiles.checkpoint.folders import Found, belongs_to
 from neobert.runfiles.checkpoint.refusal import CODE, broken
 from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
 from neobert.runfiles.resume_policy import runtime_differences, structural_differences
@@ -31,12 +33,13 @@ from neobert.training.checkpoint.tensors import (
     restore_random_state,
     take_optimizer_state,
 )
-from neobert.training.state.progress import LossWindow, Progress
+from neobert.training.state.train_state import LossWindow, Progress
 from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-HINT = "give the run back what it had, or start another one in another trainer.output_dir"
+OTHER_RUN = "give the run back what it had, or start another one in another trainer.output_dir"
+OTHER_START = "run the same command again: preflight then checks what is there now"
 
 
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
@@ -131,13 +134,13 @@ def _cursor(saved: dict[str, Any]) -> Cursor:
         return Cursor.from_dict(saved)
     except TypeError as error:
         message = f"the checkpoint's position in the data is another version's: {printable(str(error))}"
-        raise ProjectError(CODE, message, HINT) from error
+        raise ProjectError(CODE, message, OTHER_RUN) from error
 
 
 def _refuse(folder: Path, differences: list[str]) -> None:
     if differences:
         message = printable(f"the checkpoint is another run's: {listed(differences, separator='; ')}")
-        raise ProjectError(CODE, message, HINT, str(folder))
+        raise ProjectError(CODE, message, OTHER_RUN, str(folder))
 
 
 def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size: int) -> None:
@@ -151,3 +154,33 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
                 state[name],
                 value,
             )
+
+
+def refuse_other_start(
+    found: Found | None, verified: VerifiedStart | None, run_dir: Path, *, is_again: bool
+) -> None:
+    """Raise `ProjectError` CKP007 where a session would start elsewhere than preflight verified.
+
+    Args:
+        found: the checkpoint that the trainer found; None for a start at step 0.
+        verified: what the receipt names; None where it names nothing to compare with.
+        is_again: a restart within a launch, which may start from any checkpoint of its own run.
+    """
+    if verified is None or _is_the_same(found, verified):
+        return
+    if is_again and found is not None and belongs_to(run_dir, found[0]):
+        return
+    message = f"preflight verified {_described(verified.step, verified.folder)} as the start of this run, "
+    here = "no checkpoint" if found is None else _described(found[1].step, str(found[0]))
+    raise ProjectError(CODE, f"{message}and the trainer found {here}", OTHER_START, str(run_dir))
+
+
+def _is_the_same(found: Found | None, verified: VerifiedStart) -> bool:
+    if found is None or not verified.folder:
+        return found is None and not verified.folder
+    folder, manifest = found
+    return manifest.step == verified.step and folder.resolve() == Path(verified.folder).resolve()
+
+
+def _described(step: int, folder: str) -> str:
+    return f"step {step:,} ({folder})" if folder else "step 0, without a checkpoint,"

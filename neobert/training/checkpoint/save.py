@@ -29,13 +29,11 @@ from neobert.parallel.sharding import full_tensor, own_part
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
 from neobert.training.checkpoint.publish import publish, refused
-from neobert.training.checkpoint.ranks import WritersGroup
 from neobert.training.checkpoint.retention import judge, tidy
 from neobert.training.checkpoint.shards import stage, write_shards
-from neobert.training.checkpoint.snapshot import Layout, Snapshot
-from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
-from neobert.training.checkpoint.writer import Writer
-from neobert.training.guards.replicas import compare_replicas
+from neobert.training.checkpoint.tensors import Layout, Snapshot, optimizer_tensors, random_state
+from neobert.training.checkpoint.writer import Writer, WritersGroup
+from neobert.training.guards.health import compare_replicas
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 

@@ -1,24 +1,35 @@
 """Sharded optimizer state through torch's distributed checkpointing: each rank writes its own shard.
 
-It can be read by any number of ranks, sharded or whole: torch looks up which files hold a shard.
+Any number of ranks can read it, sharded or whole: torch looks up which files hold a shard. torch writes its
+metadata as a pickle, which could run code. Here every class that such a pickle consists of is replaced by an
+inert record, any other name is refused, and the content is checked before torch's own classes are built.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.tensor import DTensor
 
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken
-from neobert.training.checkpoint.shard_metadata import FILE_NAME, read_shard_metadata
 
 
 def stage(copy: Tensor, original: Tensor) -> Tensor:
@@ -73,3 +84,121 @@ def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
         causes = "; ".join(f"{type(cause).__name__}: {cause}" for cause, _ in error.failures.values())
         reason = f"the optimizer's shards cannot be read: {printable(causes)}"
         raise broken(Path(reader.path), reason) from error
+
+
+FILE_NAME = ".metadata"
+RECORDS = {
+    ("torch.distributed.checkpoint.metadata", "Metadata"),
+    ("torch.distributed.checkpoint.metadata", "TensorStorageMetadata"),
+    ("torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"),
+    ("torch.distributed.checkpoint.metadata", "TensorProperties"),
+    ("torch.distributed.checkpoint.metadata", "MetadataIndex"),
+    ("torch.distributed.checkpoint.metadata", "StorageMeta"),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+}
+# What these stand for is not used, or is the same in every file that this project writes.
+IGNORED = {
+    ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
+    ("torch.serialization", "_get_layout"),
+    ("pathlib", "PosixPath"),
+    ("pathlib._local", "PosixPath"),  # Python 3.13
+}
+DTYPES = {
+    str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)
+}
+
+Kind = TypeVar("Kind")
+
+
+class _Record:
+    """State of a pickled object, without its behaviour."""
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        # A pickle may set attributes of what it is given: each call gives it something of its own.
+        if (module, name) in RECORDS:
+            return type(name, (_Record,), {})
+        if (module, name) in IGNORED:
+            return lambda *_: None
+        if (module, name) == ("torch", "Size"):
+            return tuple
+        if module == "torch" and name in DTYPES:
+            return DTYPES[name]
+        raise pickle.UnpicklingError(f"{module}.{name} is not part of a checkpoint's metadata")
+
+
+def read_shard_metadata(folder: Path) -> Metadata:
+    """Read the metadata of a folder of shards.
+
+    Raises `ValueError` for anything but tensors that lie in files of this very folder, and `OSError`.
+    """
+    content = (folder / FILE_NAME).read_bytes()
+    try:
+        state = _state(_Unpickler(io.BytesIO(content)).load(), "Metadata")
+        return Metadata(
+            state_dict_metadata={
+                _is(str, name): _tensor(each) for name, each in state["state_dict_metadata"].items()
+            },
+            storage_data=dict(_place(*item) for item in state["storage_data"].items()),
+            storage_meta=StorageMeta(),
+        )
+    except ValueError:
+        raise
+    except Exception as error:  # a pickle that is no metadata may fail in any way
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _tensor(record: Any) -> TensorStorageMetadata:
+    state = _state(record, "TensorStorageMetadata")
+    dtype = _is(torch.dtype, _state(state["properties"], "TensorProperties")[0])
+    chunks = [_state(each, "ChunkStorageMetadata") for each in _is(list, state["chunks"])]
+    return TensorStorageMetadata(
+        TensorProperties(dtype=dtype),
+        _size(state["size"]),
+        [ChunkStorageMetadata(_size(each["offsets"]), _size(each["sizes"])) for each in chunks],
+    )
+
+
+def _place(index: Any, info: Any) -> tuple[MetadataIndex, _StorageInfo]:
+    """Return where a tensor's chunk is: a part of a file next to the metadata."""
+    key, value = _state(index, "MetadataIndex"), _state(info, "_StorageInfo")
+    file_name = _is(str, value["relative_path"])
+    is_here = Path(file_name).name == file_name and file_name not in ("", "..")
+    if not is_here or value.get("transform_descriptors"):
+        raise ValueError("a tensor is in another folder, or encoded")
+    offset, number = key.get("offset"), key.get("index")
+    return (
+        MetadataIndex(
+            _is(str, key["fqn"]),
+            None if offset is None else _size(offset),
+            None if number is None else _count(number),
+        ),
+        _StorageInfo(file_name, _count(value["offset"]), _count(value["length"])),
+    )
+
+
+def _state(record: Any, name: str) -> Any:
+    if not isinstance(record, _Record) or type(record).__name__ != name:
+        raise ValueError(f"there is no {name} where one belongs")
+    return record.state
+
+
+def _size(value: Any) -> torch.Size:
+    return torch.Size(map(_count, _is(tuple, value)))
+
+
+def _count(value: Any) -> int:
+    count: int = _is(int, value)
+    if count < 0:
+        raise ValueError("a count is negative")
+    return count
+
+
+def _is(kind: type[Kind], value: Any) -> Kind:
+    if type(value) is not kind:
+        raise ValueError(f"there is a {type(value).__name__} where a {kind.__name__} belongs")
+    return value

@@ -1,8 +1,8 @@
-"""A background thread that runs one task at a time.
+"""The thread that writes checkpoints, one job at a time, and the messages between the writers of all ranks.
 
-A thread, not a process: it needs no second copy of gibibytes, and it dies with the trainer, so no orphan
-publishes a checkpoint under a session that has begun since. Copying, writing, syncing and hashing let other
-threads run (they release the GIL), so steps keep their speed.
+A thread, not a process: it needs no second copy of gibibytes, and it ends with the trainer, so an orphan
+cannot publish a checkpoint into a later session. Copying, writing, syncing and hashing release the GIL, so
+steps keep their speed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import torch.distributed as dist
+
+from neobert.parallel import World
 
 
 class Writer:
@@ -63,3 +68,25 @@ class Writer:
     def close(self) -> None:
         """Wait for the job in flight, ignore its result, and end the thread."""
         self._thread.shutdown(wait=True)
+
+
+class WritersGroup:
+    """A gloo group of its own: it is used from the writer's thread while training uses the others.
+
+    All ranks build it, and nothing else may happen on it than what the writers do in the same order.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.is_main = world.is_main
+        self.group = dist.new_group(backend="gloo") if world.size > 1 else None
+
+    def tell(self, message: Any) -> None:
+        """Send something picklable from rank 0 to the others, which are in `hear`."""
+        if self.group is not None:
+            dist.broadcast_object_list([message], src=0, group=self.group)
+
+    def hear(self) -> Any:
+        """Wait for what rank 0 tells."""
+        received: list[Any] = [None]
+        dist.broadcast_object_list(received, src=0, group=self.group)
+        return received[0]

@@ -6,15 +6,20 @@ run with a checkpoint: the weights are good, but every further step is slower th
 
 from __future__ import annotations
 
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch._dynamo.utils import counters, get_compilation_metrics
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.training.guards.warnings import warn
 from neobert.training.loop.hooks import StepReport
 from neobert.training.loop.signals import StopRequested
 from neobert.training.loop.task import Task
 from neobert.training.state.trainer import Trainer
+
+log = logging.getLogger(__name__)
 
 CODE = "DGR001"
 RECOMPILES, FALLBACKS, READ_RETRIES = "recompiles", "kernel_fallbacks", "read_retries"
@@ -50,7 +55,7 @@ class DegradationWatch:
             self._totals[name] = total
             self._has_grown[name].append(grown > 0)
             if grown > 0:
-                warn(trainer, name, f"{name} grew by {grown} to {total}")
+                trainer.state.warn(name, f"{name} grew by {grown} to {total}")
 
     def enforce(self, trainer: Trainer, _report: StepReport) -> None:
         """Raise `StopRequested` on all ranks where a counter keeps growing. A hook of the last stage."""
@@ -73,3 +78,58 @@ def _error(step: int, growing: list[str]) -> ProjectError:
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
     )
+
+
+WARM_UP_STEPS = 3
+FIRST_TIME = "first seen"
+
+
+class Compilation(NamedTuple):
+    """A function that was compiled, and the guard that failed before it was."""
+
+    function: str
+    reason: str
+
+
+class CompilationLog:
+    """Compilations since the last call of `take`. torch keeps the last 64, of all threads."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str | None, int | None]] = set()
+
+    def take(self) -> list[Compilation]:
+        """Return compilations of functions, in order. Waits for nothing."""
+        # A backward graph is listed beside its forward, without a name.
+        entries = [each for each in get_compilation_metrics() if each.co_name is not None]
+        keys = [(each.compile_id, each.start_time_us) for each in entries]
+        fresh = [each for each, key in zip(entries, keys, strict=True) if key not in self._seen]
+        self._seen = set(keys)
+        return [Compilation(str(each.co_name), _first_line(each.recompile_reason)) for each in fresh]
+
+
+def _first_line(reason: str | None) -> str:
+    return FIRST_TIME if not reason else " ".join(reason.splitlines()[0].split())
+
+
+def graph_breaks() -> dict[str, int]:
+    """Return how often compiled code was cut in this process, by cause."""
+    found: Counter[str] = Counter()
+    for cause, count in counters["graph_break"].items():
+        found[_first_line(cause)] += count
+    return dict(found)
+
+
+class CompilationWatch:
+    """A hook for every step that counts compilations after warm-up and logs their reason."""
+
+    def __init__(self, first_step: int) -> None:
+        self._settled_step = first_step + WARM_UP_STEPS
+        self._log = CompilationLog()
+
+    def __call__(self, trainer: Trainer, _report: StepReport) -> None:
+        """Count late compilations in `trainer.state`, which the heartbeat repeats."""
+        step, compiled = trainer.progress.step, self._log.take()
+        late = compiled if step > self._settled_step else []
+        trainer.state.recompiles = (trainer.state.recompiles or 0) + len(late)
+        for each in late:
+            log.warning("step %d: %s was compiled after warm-up: %s", step, each.function, each.reason)

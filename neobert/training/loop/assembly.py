@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
+from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
@@ -21,19 +25,21 @@ from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.location import CHECKPOINTS
+from neobert.runfiles.phases import Pulse
+from neobert.runfiles.stop_times import STOP_CLOCKS
+from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
     refuse_other_data,
     refuse_other_run,
+    refuse_other_start,
     restore,
     resumed_progress,
 )
-from neobert.training.checkpoint.verified_start import refuse_other_start
-from neobert.training.guards.finite import FiniteGuard
+from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.task import Task
-from neobert.training.state.progress import LossWindow, Progress
-from neobert.training.state.train_state import TrainState
+from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
 
@@ -141,3 +147,49 @@ def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progr
     own = run_dir / CHECKPOINTS / str(start.state["step"])  # what was set aside has another name
     is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)
+
+
+def refuse_other_world(config: RunConfig, world: World) -> None:
+    """Raise `ProjectError` BUD002 where the processes are not those that the plan was judged for."""
+    declared = config.distributed.nproc_per_node * config.distributed.nnodes
+    if world.size != declared:
+        raise ProjectError(
+            "BUD002",
+            f"the config is for {declared} processes and its batch with it, and there are {world.size}",
+            "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
+            "distributed",
+        )
+
+
+def make_reproducible(config: RunConfig, world: World) -> None:
+    """Seed the generators, and have a CPU take only kernels that add in a fixed order."""
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    if world.is_on_gpu:
+        torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
+    else:
+        torch.use_deterministic_algorithms(True)
+        # Filling costs time, and nothing reads it. torch makes the attribute by replacing its module's class.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def assemble(
+    config: RunConfig,
+    run_dir: Path,
+    world: World,
+    signals: Signals,
+    start: Start | None,
+    pulse: Pulse | None = None,
+) -> Trainer:
+    """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
+    pulse = pulse or Pulse()
+    with signals.interrupting(), world.main_first():
+        prepared = prepare(config, pulse.go_on)
+    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
+    trainer = build_trainer(config, run_dir, world, task, signals, start)
+    trainer.pulse = pulse
+    for name, clock in STOP_CLOCKS.items():
+        if name in os.environ:
+            signals.stop_by(float(os.environ[name]), pulse.stopping_s, clock)
+    return trainer

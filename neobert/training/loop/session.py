@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.parallel import World, use_all_cores
 from neobert.plan.flops import peak_at_precision
@@ -25,37 +21,35 @@ from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.outcome import Status, clear_outcome, has_outcome, write_outcome
 from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, Pulse
-from neobert.runfiles.stop_times import STOP_CLOCKS
-from neobert.tasks.build import build_task
 from neobert.trackers.background import open_trackers
 from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
-from neobert.training.guards.degradation import DegradationWatch
-from neobert.training.guards.directory_watch import DirectoryWatch, watching
-from neobert.training.guards.early_stopping import EarlyStopping, early_stopping_of
-from neobert.training.guards.health import HealthWatch
-from neobert.training.guards.plateau import PlateauWatch
-from neobert.training.guards.recompiles import CompilationWatch
-from neobert.training.loop.assembly import Start, build_trainer, choose_start
-from neobert.training.loop.evaluation import evaluate
-from neobert.training.loop.garbage_collection import Collector, collecting_between_steps
-from neobert.training.loop.hooks import Hook, Stage, StepReport
+from neobert.training.guards.degradation import CompilationWatch, DegradationWatch
+from neobert.training.guards.health import HealthWatch, PlateauWatch
+from neobert.training.guards.stopping import DirectoryWatch, EarlyStopping, early_stopping_of, watching
+from neobert.training.loop.assembly import (
+    Start,
+    assemble,
+    choose_start,
+    make_reproducible,
+    refuse_other_world,
+)
+from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
 from neobert.training.loop.signals import Signals, StopRequested
-from neobert.training.loop.steps import fit
+from neobert.training.loop.steps import evaluate, fit
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.heartbeat import Heartbeat
-from neobert.training.telemetry.jsonl_writer import Journal
-from neobert.training.telemetry.metric_files import write_metric_files
-from neobert.training.telemetry.metrics import MetricsLine, TrainingLog
-from neobert.training.telemetry.traces import tracing
-from neobert.training.telemetry.truncation import (
+from neobert.training.telemetry.jsonl_writer import (
     METRICS,
-    first_open_step,
+    Journal,
     heartbeat_path,
     trim_heartbeat,
     trim_metrics,
 )
+from neobert.training.telemetry.metric_files import write_metric_files
+from neobert.training.telemetry.metrics import MetricsLine, TrainingLog
+from neobert.training.telemetry.traces import tracing
 
 log = logging.getLogger(__name__)
 
@@ -145,31 +139,6 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
         write_outcome(run_dir, "failed", exit_code, step, message)
 
 
-def refuse_other_world(config: RunConfig, world: World) -> None:
-    """Raise `ProjectError` BUD002 where the processes are not those that the plan was judged for."""
-    declared = config.distributed.nproc_per_node * config.distributed.nnodes
-    if world.size != declared:
-        raise ProjectError(
-            "BUD002",
-            f"the config is for {declared} processes and its batch with it, and there are {world.size}",
-            "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
-            "distributed",
-        )
-
-
-def make_reproducible(config: RunConfig, world: World) -> None:
-    """Seed the generators, and have a CPU take only kernels that add in a fixed order."""
-    random.seed(config.seed)
-    np.random.seed(config.seed % 2**32)
-    torch.manual_seed(config.seed)
-    if world.is_on_gpu:
-        torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
-    else:
-        torch.use_deterministic_algorithms(True)
-        # Filling costs time, and nothing reads it. torch makes the attribute by replacing its module's class.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
 @contextmanager
 def beating(
     config: RunConfig, run_dir: Path, world: World, start: Start | None, pulse: Pulse
@@ -181,27 +150,6 @@ def beating(
     heartbeat = Heartbeat(path, world.rank, pulse, first_seq, receipt.unguarded, receipt.config_digest)
     with heartbeat.going_on(config.watchdog.heartbeat_interval_s):
         yield heartbeat
-
-
-def assemble(
-    config: RunConfig,
-    run_dir: Path,
-    world: World,
-    signals: Signals,
-    start: Start | None,
-    pulse: Pulse | None = None,
-) -> Trainer:
-    """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
-    pulse = pulse or Pulse()
-    with signals.interrupting(), world.main_first():
-        prepared = prepare(config, pulse.go_on)
-    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
-    trainer = build_trainer(config, run_dir, world, task, signals, start)
-    trainer.pulse = pulse
-    for name, clock in STOP_CLOCKS.items():
-        if name in os.environ:
-            signals.stop_by(float(os.environ[name]), pulse.stopping_s, clock)
-    return trainer
 
 
 def train(
@@ -310,10 +258,10 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
             log.warning("checkpoints of later steps were set aside: %s", superseded)
-        trim_metrics(run_dir, progress)
+        trim_metrics(run_dir, progress.first_open_step)
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
         journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
-        first_step, settings = first_open_step(progress), to_dict(trainer.config)
+        first_step, settings = progress.first_open_step, to_dict(trainer.config)
         run = TrackedRun(config=trainer.config, run_dir=run_dir, first_step=first_step, settings=settings)
         trackers = open_trackers(run)
         for tracker in trackers:

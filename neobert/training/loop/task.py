@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from neobert.data.batches.windows import Cursor
@@ -16,10 +16,8 @@ from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
 from neobert.objectives import Objective
 from neobert.parallel import World
-from neobert.training.state.progress import Progress
-
-if TYPE_CHECKING:  # it has a task
-    from neobert.training.state.trainer import Trainer
+from neobert.training.state.train_state import Progress
+from neobert.training.telemetry.stopwatch import Stopwatch
 
 
 class Batch(Protocol):
@@ -62,7 +60,20 @@ class Metrics(Protocol):
         """Merge over all ranks and return the same metrics on each; None where there is nothing to judge."""
 
 
-Step = Callable[["Trainer", Sequence[Any], int], Tensor]
+class StepServices(Protocol):
+    """Services of the trainer that forward and backward use.
+
+    Attributes:
+        module: the task's objective as returned by `World.prepare`.
+    """
+
+    world: World
+    task: Task
+    module: nn.Module
+    stopwatch: Stopwatch
+
+
+Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

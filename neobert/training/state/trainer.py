@@ -14,11 +14,10 @@ from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.runfiles.location import CHECKPOINTS
 from neobert.runfiles.phases import Pulse
-from neobert.training.guards.finite import FiniteGuard
+from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.task import Batches, Task
-from neobert.training.state.progress import Progress
-from neobert.training.state.train_state import TrainState
+from neobert.training.state.train_state import Progress, TrainState
 from neobert.training.telemetry.stopwatch import Stopwatch
 
 

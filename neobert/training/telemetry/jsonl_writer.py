@@ -1,4 +1,7 @@
-"""JSON-lines files: appended during a run, truncated when it resumes from an earlier step."""
+"""JSON-lines files: appended during a run, truncated when it resumes from an earlier step.
+
+Imports no torch: probes read what a run left.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+METRICS = "metrics.jsonl"
 
 Row = dict[str, Any]
 
@@ -97,3 +102,31 @@ def _parse(line: bytes) -> Row | None:
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def heartbeat_path(run_dir: Path, rank: int) -> Path:
+    """Name a rank's heartbeat."""
+    return run_dir / f"heartbeat_rank{rank}.jsonl"
+
+
+def trim_metrics(run_dir: Path, first_open_step: int) -> None:
+    """Drop the lines that this session will write again, from `Progress.first_open_step` on."""
+    keep_rows(run_dir / METRICS, lambda row: _step(row) < first_open_step)
+
+
+def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
+    """Drop the beats of steps that will be done again; return the number that the next beat gets.
+
+    None stands for a fresh start, which keeps none.
+    """
+    files = (rotated(path), path)
+    last_seq = max((row.get("seq", -1) for file in files for row in iter_rows(file)), default=-1)
+    for file in files:
+        keep_rows(file, lambda row: resumed_step is not None and _step(row) <= resumed_step)
+    return last_seq + 1
+
+
+def _step(row: Row) -> int:
+    """Return a line's step; a beat from before there was one belongs to no step that is done again."""
+    step = row.get("step")
+    return -1 if step is None else int(step)

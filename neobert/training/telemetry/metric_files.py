@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from neobert.tasks import known_metrics
-from neobert.training.telemetry.jsonl_writer import Row, iter_rows
-from neobert.training.telemetry.truncation import METRICS
+from neobert.training.telemetry.jsonl_writer import METRICS, Row, iter_rows
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from neobert.training.state.train_state import LastMetrics
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import Journal
 from neobert.training.telemetry.memory import allocator_fields
-from neobert.training.telemetry.stopwatch import Times
-from neobert.training.telemetry.timing import Breakdown, percentile
+from neobert.training.telemetry.stopwatch import Breakdown, Times, percentile
 
 log = logging.getLogger(__name__)
 

@@ -1,14 +1,15 @@
-"""Time of each section of a step. On a GPU nothing waits for the device until the times are read.
+"""Time of each section of a step, and its statistics over many steps.
 
-A mark is a CUDA event on a GPU, and the host's clock on a CPU. The time between two marks is the device's:
-the sections of a step add up to the step, and a wait of the host that the device hides counts as nothing.
+A mark is a CUDA event on a GPU, and the host's clock on a CPU; nothing waits for the device until the times
+are read. The time between two marks is the device's: the sections of a step add up to the step, and a wait of
+the host that the device hides counts as nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -138,3 +139,55 @@ def _between_ms(start: Any, end: Any) -> float:
     if isinstance(start, float) and isinstance(end, float):
         return (end - start) * 1000
     return float(start.elapsed_time(end))
+
+
+OTHER = "other"
+PARTS = (*SECTIONS, OTHER)
+# The weight of a step: about the last hundred count.
+WEIGHT = 0.02
+
+Step = Mapping[str, float]
+
+
+class Breakdown:
+    """Breakdown of the time of steps, with moving averages over several lines."""
+
+    def __init__(self) -> None:
+        self._averages: dict[str, float] = {}
+
+    def fields(self, steps: Sequence[Step]) -> dict[str, float]:
+        """Return `time/<part>_ms` and its companions for the steps of one line, of which there is one."""
+        fields: dict[str, float] = {}
+        for name in (*PARTS, COLLATE):
+            values = [part_ms(step, name) for step in steps]
+            fields[f"time/{name}_ms"] = sum(values) / len(values)
+            fields |= self.spread(name, values)
+        return fields | self.spread(STEP, [step[STEP] for step in steps])
+
+    def spread(self, name: str, values: Sequence[float]) -> dict[str, float]:
+        """Return median, 95th percentile and moving average of one time of every step."""
+        average = self._averages.get(name, values[0])
+        for value in values:
+            average += WEIGHT * (value - average)
+        self._averages[name] = average
+        return {
+            f"time/{name}_p50_ms": percentile(values, 50),
+            f"time/{name}_p95_ms": percentile(values, 95),
+            f"time/{name}_moving_ms": average,
+        }
+
+
+def part_ms(step: Step, name: str) -> float:
+    """Return the milliseconds of a part; `other` is what no section was made for."""
+    if name == OTHER:
+        return step[STEP] - sum(step.get(section, 0.0) for section in SECTIONS)
+    return step.get(name, 0.0)
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the value below which this many percent lie, linear between neighbours; one value at least."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

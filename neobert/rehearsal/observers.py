@@ -1,8 +1,7 @@
-"""The unbroken run: the worst batch, the first steps, what they took, and trials that end it."""
+"""Observers of the uninterrupted run and of the resumed one: hooks that record each step."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,28 +10,32 @@ from typing import Any
 import psutil
 import torch
 
-from neobert.bench.surroundings import device_name, gpu_uuid
+from neobert.bench.device import device_name, gpu_uuid
 from neobert.data.store.prepare import prepare
-from neobert.families.table import shape_of
-from neobert.rehearsal.footprint import context_of
-from neobert.rehearsal.overlap import train_eval_overlap
-from neobert.rehearsal.products import parameter_types, recording_products
+from neobert.rehearsal.measurements import (
+    attention_of,
+    context_of,
+    describe,
+    evaluation_of,
+    has_mask_with_packing,
+    parameter_types,
+    recording_products,
+    speed_of,
+    train_eval_overlap,
+)
 from neobert.rehearsal.script import Script
-from neobert.rehearsal.trace import Trace, state_digests
+from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import (
     WorstCase,
     accumulation_error,
-    first_batches,
     overfit,
     wait_for_checkpoint,
 )
 from neobert.runfiles.phases import SAVE
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import read_rows
+from neobert.training.telemetry.jsonl_writer import METRICS, heartbeat_path, read_rows
 from neobert.training.telemetry.memory import BYTES_PER_MIB, memory_fields
-from neobert.training.telemetry.metrics import LOSS
-from neobert.training.telemetry.truncation import METRICS, heartbeat_path
 
 Finish = Callable[[Trainer, dict[str, Any]], None]
 Say = Callable[[str], None]
@@ -145,61 +148,34 @@ class Fresh:
         }
 
 
-def describe(worst: WorstCase) -> dict[str, Any]:
-    """Say how much the worst batches hold."""
-    train, evaluation = worst.train, worst.evaluation
-    return {
-        "num_tokens": train.num_tokens,
-        "longest": train.max_seqlen,
-        "num_segments": train.num_segments,
-        "num_targets": train.num_targets,
-        "num_eval_tokens": None if evaluation is None else evaluation.num_tokens,
-    }
+@dataclass
+class Resumed:
+    """Follows a run from the checkpoint that it goes on from, for as many steps as are compared."""
 
+    script: Script
+    finish: Finish
+    say: Say
+    seen: dict[str, Any] = field(default_factory=dict)
 
-def has_mask_with_packing(trainer: Trainer) -> bool | None:
-    """Tell whether a packed microbatch comes with a mask of two dimensions; None for padded rows."""
-    inputs = trainer.task.inputs(first_batches(trainer, 1)[0], trainer.world.device)
-    return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
+    def attach(self, trainer: Trainer) -> Sequence[Hook]:
+        """Sum up what was loaded."""
+        self.start = trainer.progress.step
+        self.say(f"resumed at step {self.start}")
+        self.seen |= {"start": self.start, "state": state_digests(trainer)}
+        draw_from_generators()  # as the unbroken run did between its save and its next step
+        if trainer.config.trainer.torch_compile:
+            WorstCase(trainer).run(trainer)  # compilers draw numbers too
+        self.trace = Trace(trainer)
+        self.trace.start()
+        return [Hook(name="rehearsal", act=self.look, every=1)]
 
-
-def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
-    """Return the mean pace between warm-up and the first save, and each line's step time in order."""
-    lines = [row for row in rows if LOSS in row and script.warm_up < row["step"] <= script.saved]
-    if not lines:
-        return None
-    times_s = [row["time/step_ms"] / 1000 for row in lines]
-    step_time_s = sum(times_s) / len(times_s)
-    tokens = sum(row["train/tokens_per_sec"] * time_s for row, time_s in zip(lines, times_s, strict=True))
-    mfus = [row["perf/mfu"] for row in lines]
-    return {
-        "step_time_s": step_time_s,
-        "tokens_per_second": tokens / len(lines) / step_time_s,
-        "mfu": None if None in mfus else math.fsum(mfus) / len(mfus),
-        "data_wait_share": sum(row["perf/data_wait_share"] for row in lines) / len(lines),
-        "line_step_times_s": times_s,
-        "recompiles": trainer.state.recompiles,
-    }
-
-
-def evaluation_of(
-    trainer: Trainer, rows: Sequence[dict[str, Any]], beats: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Say whether the run evaluated before it trained, and what came of it."""
-    first = next((row for row in rows if row["step"] == 0), {})
-    return {
-        "is_configured": trainer.task.evaluation is not None,
-        "was_announced": any(beat["phase"] == "eval" and beat["step"] == 0 for beat in beats),
-        "loss": first.get("eval/loss"),
-    }
-
-
-def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
-    """Name the kernel that was resolved, and the one that each block ran."""
-    ran = trainer.task.attention_ran
-    layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
-    return {
-        "resolved": trainer.task.attention_kernel,
-        "ran": [ran.get(layer, "") for layer in range(layers)],
-        "has_mask_with_packing": has_mask,
-    }
+    def look(self, trainer: Trainer, _report: StepReport) -> None:
+        """Note a step; at the last one, wait for its checkpoint and hand over."""
+        step = trainer.progress.step
+        if step == self.start:
+            return
+        self.trace.note(trainer)
+        if step == self.start + self.script.compared:
+            wait_for_checkpoint(trainer.checkpoints / str(step))
+            end = {"trace": self.trace.lines(), "state_at_end": state_digests(trainer)}
+            self.finish(trainer, self.seen | end)

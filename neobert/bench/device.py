@@ -1,15 +1,17 @@
-"""Device and packages, on which a figure depends besides the config."""
+"""Device: name, packages, and the rate of plain matrix products next to the steps."""
 
 from __future__ import annotations
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from statistics import median
 
 import torch
 
 from neobert import __version__
 from neobert.kernel_table import OPTIONAL_PACKAGES
 from neobert.plurals import counted
+from neobert.training.telemetry.stopwatch import Stopwatch
 
 PACKAGES = ("torch", "transformers", "accelerate", *(package.name for package in OPTIONAL_PACKAGES))
 
@@ -37,3 +39,25 @@ def device_name(device: torch.device) -> str:
 def gpu_uuid(device: torch.device) -> str:
     """Name a card as the driver does."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+
+
+GPU_SIZE, GPU_REPEATS = 8192, 10
+CPU_SIZE, CPU_REPEATS = 1024, 5
+PRODUCT = "product"
+
+
+def measure_peak(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the FLOP/s of square products in the run's compute type, the median of a burst."""
+    is_on_gpu = device.type == "cuda"
+    size, repeats = (GPU_SIZE, GPU_REPEATS) if is_on_gpu else (CPU_SIZE, CPU_REPEATS)
+    generator = torch.Generator(device).manual_seed(0)
+    a, b = (torch.randn(size, size, device=device, dtype=dtype, generator=generator) for _ in range(2))
+    product = a @ b
+    stopwatch = Stopwatch(device, (PRODUCT,))
+    for _ in range(repeats):
+        with stopwatch.step(), stopwatch.section(PRODUCT):
+            torch.mm(a, b, out=product)
+    if is_on_gpu:
+        torch.cuda.synchronize(device)
+    burst_ms = median(step[PRODUCT] for step in stopwatch.read().steps)
+    return 2 * size**3 / burst_ms * 1000

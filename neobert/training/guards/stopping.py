@@ -1,19 +1,66 @@
-"""Early stopping: the run ends when its evaluations stop getting better."""
+"""Early ends of a run: a moved or deleted directory, a `.HALT` file in it, early stopping."""
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from neobert.config.schema import RunConfig
+from neobert.runfiles.location import HALT, current_path, deleted_error, moved_error
 from neobert.tasks import known_metrics
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import read_rows
-from neobert.training.telemetry.truncation import METRICS
+from neobert.training.telemetry.jsonl_writer import METRICS, read_rows
 
 log = logging.getLogger(__name__)
+
+
+class DirectoryWatch:
+    """A hook, and a check before each save, on the rank that writes.
+
+    A run whose directory was moved saves there and stops: its files stay one tree, and none is begun at the
+    old path.
+    """
+
+    def __init__(self, run_dir: Path, descriptor: int) -> None:
+        self._run_dir, self._descriptor = run_dir, descriptor
+
+    def __call__(self, trainer: Trainer, _report: StepReport) -> None:
+        """Check after a step."""
+        self.check(trainer)
+
+    def check(self, trainer: Trainer) -> None:
+        """Have the run stop where its directory says so. Raises `ProjectError` when the directory is gone."""
+        if not trainer.world.is_main:
+            return
+        found, step = current_path(self._run_dir, self._descriptor), trainer.progress.step
+        if found is None:
+            raise deleted_error(self._run_dir, step)
+        if found != trainer.run_dir:
+            log.warning("the run directory %s is now %s: saving there and stopping", trainer.run_dir, found)
+            trainer.run_dir = found
+            trainer.state.failure = (
+                None if found == self._run_dir else moved_error(self._run_dir, found, step)
+            )
+            trainer.signals.request(signal.SIGTERM)
+        if trainer.signals.requested is None and (trainer.run_dir / HALT).exists():
+            log.info("%s asks the run to stop", trainer.run_dir / HALT)
+            trainer.signals.request(signal.SIGINT)
+
+
+@contextmanager
+def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
+    """Hold the run directory open while the block runs."""
+    descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield DirectoryWatch(run_dir, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(slots=True)

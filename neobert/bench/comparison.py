@@ -1,0 +1,117 @@
+"""Comparison of two configs over a few rounds (distribution-free), and of a report with an earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import comb
+from statistics import median
+from typing import Any, NamedTuple
+
+from neobert.bench.request import Request
+from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
+
+WANTED_COVERAGE = 0.95
+
+
+class Interval(NamedTuple):
+    """Two of the values, and how surely the median of what they were drawn from lies between them."""
+
+    low: float
+    high: float
+    coverage: float
+
+    @property
+    def excludes_equality(self) -> bool:
+        """Return whether a ratio of 1 lies outside."""
+        return not self.low <= 1 <= self.high
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Return the narrowest pair of order statistics that covers the median as surely as wanted.
+
+    Where the values are too few for that, it is the widest pair, with the lower coverage that it has.
+    """
+    ordered, n = sorted(values), len(values)
+    depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= WANTED_COVERAGE]
+    depth = max(depths, default=0)
+    return Interval(ordered[depth], ordered[n - 1 - depth], coverage_of(n, depth))
+
+
+def coverage_of(n: int, depth: int) -> float:
+    """Return how often the median lies between the values with `depth` values beyond them on each side."""
+    beyond: float = sum(comb(n, k) for k in range(depth + 1)) / 2**n
+    return max(0.0, 1 - 2 * beyond)
+
+
+class Comparison(NamedTuple):
+    """Speed of b relative to a.
+
+    Attributes:
+        ratio: median of the rounds' ratios.
+        ratios: one per round, so that slowdowns of both configs in a round cancel.
+    """
+
+    ratio: float
+    interval: Interval
+    ratios: tuple[float, ...]
+
+    @property
+    def verdict(self) -> str:
+        """faster, slower, no difference shown, or none of these where rounds are too few to tell."""
+        if self.interval.coverage < WANTED_COVERAGE:
+            return "too few rounds for a verdict"
+        if not self.interval.excludes_equality:
+            return "no difference shown"
+        return "b is faster" if self.ratio > 1 else "b is slower"
+
+
+def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
+    """Compare rates of the same rounds."""
+    ratios = tuple(right / left for left, right in zip(a, b, strict=True))
+    return Comparison(median(ratios), median_interval(ratios), ratios)
+
+
+ABSENT = "absent"
+
+
+def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:
+    """Raise `ProjectError` that names every difference in device, versions, config, data and settings."""
+    baseline = request.baseline
+    if baseline is None:
+        return
+    differences = list(_differences(baseline, request, about))
+    if differences:
+        raise ProjectError(
+            "bench-baseline",
+            f"the baseline is not comparable: {'; '.join(differences)}",
+            "measure the baseline again on this machine, or compare two configs in one run with --b-set",
+            exit_code=EXIT_CHECK_UNKNOWN,
+        )
+
+
+def compare_with_baseline(baseline: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many times as fast the first arm is now. The two were not measured side by side."""
+    then, now = (next(iter(each["arms"].values())) for each in (baseline, told))
+    return {
+        "date_utc": baseline["date_utc"],
+        "tokens_per_second": then["tokens_per_second"],
+        "ratio": now["tokens_per_second"] / then["tokens_per_second"],
+        "ratio_of_mfu": now["mfu_of_measured_peak"] / then["mfu_of_measured_peak"],
+    }
+
+
+def _differences(baseline: Mapping[str, Any], request: Request, about: Mapping[str, Any]) -> Iterator[str]:
+    then = next(iter(baseline["arms"].values()))
+    name = next(iter(request.arms))
+    pairs = {
+        "device": (baseline["device"], about["device"]),
+        "config": (then["config_digest"][:12], request.digests[name][:12]),
+        "documents": (then["data_fingerprint"][:12], about["data_fingerprint"][:12]),
+    }
+    for key in request.settings:
+        pairs[key] = (baseline["settings"].get(key), request.settings[key])
+    for package in sorted({*baseline["versions"], *about["versions"]}):
+        pairs[package] = tuple(each["versions"].get(package, ABSENT) for each in (baseline, about))
+    for key, (before, after) in pairs.items():
+        if before != after:
+            yield f"{key} was {before} and is {after}"

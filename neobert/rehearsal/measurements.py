@@ -1,0 +1,260 @@
+"""Measurements of a rehearsed run: its lines of metrics, memory outside the allocator, precision of matrix
+products, documents that are in both splits, config keys that were read."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from neobert.bench.device import gpu_uuid
+from neobert.config.annotations import hints_of, members_of
+from neobert.config.schema import RunConfig
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
+from neobert.families.table import shape_of
+from neobert.rehearsal.script import Script
+from neobert.rehearsal.trials import WorstCase, first_batches
+from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.memory import BYTES_PER_MIB
+from neobert.training.telemetry.metrics import LOSS
+
+
+def context_of(device: torch.device) -> tuple[int, bool]:
+    """Return the MiB, and whether they are this process's own; else others on the device count as well."""
+    reserved, own = torch.cuda.memory_reserved(device), own_bytes(gpu_uuid(device))
+    if own is not None:
+        return (own - reserved) // BYTES_PER_MIB, True
+    free, total = torch.cuda.mem_get_info(device)
+    return (total - free - reserved) // BYTES_PER_MIB, False
+
+
+def own_bytes(uuid: str) -> int | None:
+    """Ask the driver what it counts for this process; None where it does not say, as in some containers."""
+    if importlib.util.find_spec("pynvml") is None:
+        return None
+    nvml = importlib.import_module("pynvml")
+    try:
+        nvml.nvmlInit()
+        running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError:
+        return None
+    return next((each.usedGpuMemory for each in running if each.pid == os.getpid()), None)
+
+
+MOST_DOCUMENTS = 200_000
+
+
+def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
+    """Count the evaluation's tokens whose document is in the training text; None without an evaluation.
+
+    Of a large text a part is compared, spread over the whole of it; of a stream its first window.
+    """
+    if prepared.eval is None:
+        return None
+    train = _documents(prepared)
+    if train is None:
+        return None
+    wanted: dict[int, int] = {}
+    for document in _contents(prepared.eval, MOST_DOCUMENTS):
+        wanted[hash(document)] = wanted.get(hash(document), 0) + len(document)
+    shared, compared = set[int](), 0
+    for document in _contents(train, MOST_DOCUMENTS):
+        compared += 1
+        if hash(document) in wanted:
+            shared.add(hash(document))
+    return {
+        "eval_documents": min(len(prepared.eval), MOST_DOCUMENTS),
+        "train_documents": compared,
+        "shared_share": sum(wanted[each] for each in shared) / max(1, sum(wanted.values())),
+    }
+
+
+def _documents(prepared: PreparedData) -> TokenStore | None:
+    if isinstance(prepared.train, TokenStore):
+        return prepared.train
+    window = prepared.train.read_window(None, 0)
+    return None if window is None else window.store
+
+
+def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
+    """Yield the tokens of documents, in 64 bits whatever the store has them in."""
+    stride = -(-len(store) // most)
+    for number in range(0, len(store), stride):
+        yield store.tokens[store.offsets[number] : store.offsets[number + 1]].astype("<i8").tobytes()
+
+
+# The place of the two factors among the arguments.
+FACTORS = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::addmm": 1,
+    "aten::baddbmm": 1,
+    "aten::_addmm_activation": 1,
+    "aten::_scaled_mm": 0,
+}
+NAMES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::BFloat16": "bfloat16",
+    "c10::Half": "float16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+}
+
+
+@contextmanager
+def recording_products() -> Iterator[dict[str, float]]:
+    """Collect the FLOPs of the block's matrix products by the precision of their inputs.
+
+    Products inside a kernel of one's own are not seen: what torch computes around them is.
+    """
+    flops: dict[str, float] = defaultdict(float)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
+        yield flops
+    assert profiler.profiler is not None
+    for event in profiler.profiler.kineto_results.events():
+        found = _product(event)
+        if found:
+            flops[found[0]] += found[1]
+
+
+def _product(event: Any) -> tuple[str, float] | None:
+    place = FACTORS.get(event.name())
+    if place is None:
+        return None
+    left, right = event.shapes()[place : place + 2]
+    kinds = [NAMES.get(kind, kind) for kind in event.dtypes()[place : place + 2]]
+    if not left or not right or not kinds:
+        return None
+    return kinds[0], 2.0 * prod(left) * right[-1]
+
+
+def parameter_types(model: nn.Module) -> dict[str, int]:
+    """Count the model's parameters by their precision."""
+    counts: Counter[str] = Counter()
+    for parameter in model.parameters():
+        counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    return dict(counts)
+
+
+# Copying, comparing, printing or hashing a config is not use, and neither is access by the rehearsal.
+BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
+
+
+class _Recorded:
+    """Stands before the slot of one key and notes who reads it."""
+
+    def __init__(self, slot: Any, key: str, seen: set[str]) -> None:
+        self._slot, self._key, self._seen = slot, key, seen
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is None:
+            return self
+        if not is_bystander(str(sys._getframe(1).f_globals.get("__name__", ""))):
+            self._seen.add(self._key)
+        return self._slot.__get__(owner, kind)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        self._slot.__set__(owner, value)
+
+
+def is_bystander(module: str) -> bool:
+    """Tell whether a read by this module makes no use of the value."""
+    return any(module == name or module.startswith(f"{name}.") for name in BYSTANDERS)
+
+
+@contextmanager
+def recording_reads() -> Iterator[set[str]]:
+    """Collect the dotted keys that are read while the block runs, in this process."""
+    seen: set[str] = set()
+    slots = [(kind, name, kind.__dict__[name], key) for kind, name, key in _keys(RunConfig, "")]
+    for kind, name, slot, key in slots:
+        setattr(kind, name, _Recorded(slot, key, seen))
+    try:
+        yield seen
+    finally:
+        for kind, name, slot, _ in slots:
+            setattr(kind, name, slot)
+
+
+def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
+    hints = hints_of(kind)
+    for field in fields(kind):
+        members = members_of(hints[field.name])
+        for member in members:
+            yield from _keys(member, f"{prefix}{field.name}.")
+        if not members:
+            yield kind, field.name, f"{prefix}{field.name}"
+
+
+def describe(worst: WorstCase) -> dict[str, Any]:
+    """Say how much the worst batches hold."""
+    train, evaluation = worst.train, worst.evaluation
+    return {
+        "num_tokens": train.num_tokens,
+        "longest": train.max_seqlen,
+        "num_segments": train.num_segments,
+        "num_targets": train.num_targets,
+        "num_eval_tokens": None if evaluation is None else evaluation.num_tokens,
+    }
+
+
+def has_mask_with_packing(trainer: Trainer) -> bool | None:
+    """Tell whether a packed microbatch comes with a mask of two dimensions; None for padded rows."""
+    inputs = trainer.task.inputs(first_batches(trainer, 1)[0], trainer.world.device)
+    return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
+
+
+def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
+    """Return the mean pace between warm-up and the first save, and each line's step time in order."""
+    lines = [row for row in rows if LOSS in row and script.warm_up < row["step"] <= script.saved]
+    if not lines:
+        return None
+    times_s = [row["time/step_ms"] / 1000 for row in lines]
+    step_time_s = sum(times_s) / len(times_s)
+    tokens = sum(row["train/tokens_per_sec"] * time_s for row, time_s in zip(lines, times_s, strict=True))
+    mfus = [row["perf/mfu"] for row in lines]
+    return {
+        "step_time_s": step_time_s,
+        "tokens_per_second": tokens / len(lines) / step_time_s,
+        "mfu": None if None in mfus else math.fsum(mfus) / len(mfus),
+        "data_wait_share": sum(row["perf/data_wait_share"] for row in lines) / len(lines),
+        "line_step_times_s": times_s,
+        "recompiles": trainer.state.recompiles,
+    }
+
+
+def evaluation_of(
+    trainer: Trainer, rows: Sequence[dict[str, Any]], beats: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Say whether the run evaluated before it trained, and what came of it."""
+    first = next((row for row in rows if row["step"] == 0), {})
+    return {
+        "is_configured": trainer.task.evaluation is not None,
+        "was_announced": any(beat["phase"] == "eval" and beat["step"] == 0 for beat in beats),
+        "loss": first.get("eval/loss"),
+    }
+
+
+def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
+    """Name the kernel that was resolved, and the one that each block ran."""
+    ran = trainer.task.attention_ran
+    layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
+    return {
+        "resolved": trainer.task.attention_kernel,
+        "ran": [ran.get(layer, "") for layer in range(layers)],
+        "has_mask_with_packing": has_mask,
+    }
