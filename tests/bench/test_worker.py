@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from neobert.bench import worker
+from neobert.bench import conductor
 from neobert.bench.conductor import Worker
 from neobert.errors import ProjectError
 
@@ -16,10 +16,10 @@ ENDS = "raise SystemExit(7)"
 
 @pytest.mark.parametrize(("does", "told"), [(HANGS, "exit code -9"), (ENDS, "exit code 7")])
 def test_a_child_without_an_answer_is_told_by_its_end(does, told, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "PATIENCE_S", 1.0)
-    start = worker.subprocess.Popen
+    monkeypatch.setattr(conductor, "PATIENCE_S", 1.0)
+    start = conductor.subprocess.Popen
     monkeypatch.setattr(
-        worker.subprocess, "Popen", lambda _, **options: start([sys.executable, "-c", does], **options)
+        conductor.subprocess, "Popen", lambda _, **options: start([sys.executable, "-c", does], **options)
     )
     arm = Worker("a", tmp_path / "a.json", "synthetic")
     with pytest.raises(ProjectError, match=told):

@@ -18,7 +18,7 @@ from typing import Any
 
 from neobert.export import folder as export_folder
 from neobert.runfiles.checkpoint import folders, manifest
-from neobert.training.checkpoint import content, publish, retention, save, snapshot
+from neobert.training.checkpoint import content, publish, retention, save, tensors
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, write_corpus, write_run
 
@@ -49,7 +49,7 @@ def only_renamed(path: Path, **_: Any) -> None:
 # Where it strikes, what is put there in place of the real thing, and which call of it strikes.
 POINTS: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
     "nowhere": (save, "tidy", die, 10**6),
-    "while the snapshot is taken": (snapshot.Snapshot, "wait", die, 2),
+    "while the snapshot is taken": (tensors.Snapshot, "wait", die, 2),
     "in the weights": (export_folder, "save_file", half_written, 2),
     "in the optimizer's state": (content, "save_file", half_written, 2),
     "before the manifest": (publish, "seal", die, 2),

@@ -27,7 +27,7 @@ from neobert.parallel import World
 from neobert.runfiles.checkpoint.folders import find
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver
-from neobert.training.loop import session
+from neobert.training.loop import assembly
 from tests.faults import nursery
 from tests.training.conftest import write_corpus, write_run
 
@@ -137,9 +137,9 @@ def fail_a_save(ready: Path) -> None:
 
 
 PLACES: dict[str, Callable[[Path], None]] = {
-    f"{FIRST} preparation": lambda ready: dwell(session, "prepare", ready, 0),
-    "preparation": lambda ready: dwell(session, "prepare", ready, 0),
-    "start": lambda ready: dwell(session, "build_trainer", ready, 0),
+    f"{FIRST} preparation": lambda ready: dwell(assembly, "prepare", ready, 0),
+    "preparation": lambda ready: dwell(assembly, "prepare", ready, 0),
+    "start": lambda ready: dwell(assembly, "build_trainer", ready, 0),
     "warm-up": lambda ready: dwell(MaskedLMObjective, "forward", ready, 0),
     "step": lambda ready: dwell(MaskedLMObjective, "forward", ready, 11),
     "evaluation": lambda ready: dwell(MaskedLMObjective, "evaluate", ready, 5),

@@ -23,6 +23,7 @@ def observe():
     """Show a watch one line of counters after another; return the trainer and the line that stopped it."""
 
     def run(lines, on_degradation="stop", world=ALONE):
+        progress = SimpleNamespace(step=0)
         trainer = SimpleNamespace(
             config=SimpleNamespace(guard=GuardConfig(on_degradation=on_degradation)),
             task=SimpleNamespace(
@@ -30,9 +31,9 @@ def observe():
                 attention_ran={0: "sdpa"},
                 read_retries=lambda: trainer.state.read_retries,
             ),
-            progress=SimpleNamespace(step=0),
+            progress=progress,
             world=world,
-            state=TrainState(progress=None),
+            state=TrainState(progress=progress),
         )
         watch = DegradationWatch()
         for number, line in enumerate(lines, 1):

@@ -29,10 +29,11 @@ def observe(monkeypatch):
     """Show a watch one line after another; return the names of its warnings."""
 
     def run(lines):
+        progress = SimpleNamespace(step=0)
         trainer = SimpleNamespace(
-            state=TrainState(progress=None),
+            state=TrainState(progress=progress),
             world=SimpleNamespace(device=torch.device("cpu")),
-            progress=SimpleNamespace(step=0),
+            progress=progress,
         )
         watch = HealthWatch()
         for line in lines:

@@ -72,7 +72,8 @@ def test_lines_without_a_target_say_nothing():
 
 
 def test_the_warning_is_logged_and_counted(caplog):
-    trainer = SimpleNamespace(state=TrainState(progress=None), progress=SimpleNamespace(step=0))
+    progress = SimpleNamespace(step=0)
+    trainer = SimpleNamespace(state=TrainState(progress=progress), progress=progress)
     watch = PlateauWatch(EVERY)
     for step in range(EVERY, 1100, EVERY):
         trainer.progress.step = step

@@ -22,7 +22,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.training.checkpoint import publish, retention
 from neobert.training.checkpoint.writer import Writer
-from neobert.training.loop import session, steps
+from neobert.training.loop import assembly, session, steps
 from neobert.training.loop import task as built_task
 
 
@@ -179,7 +179,7 @@ def test_an_interrupt_from_the_keyboard_has_its_own_exit_code(make_run, struck_r
 
 def test_a_stop_before_there_is_anything_to_save(make_run, struck_run, outcome):
     run_dir = make_run()
-    assert struck_run(run_dir, session, "prepare", 0, terminate) == 75
+    assert struck_run(run_dir, assembly, "prepare", 0, terminate) == 75
     assert outcome(run_dir)["step"] == 0
 
 
