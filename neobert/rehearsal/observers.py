@@ -113,7 +113,7 @@ class Fresh:
     def _save_s(self, trainer: Trainer) -> float:
         """Wait until the save has ended, so that the run is not killed during it; return its duration."""
         wait_for_checkpoint(trainer.checkpoints / str(self.script.saved))
-        return trainer.pulse.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
+        return trainer.phases.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
 
     def _retries(self, trainer: Trainer) -> int | None:
         if not trainer.world.is_on_gpu:

@@ -34,7 +34,7 @@ class Mark(NamedTuple):
     at_s: float
 
 
-class Pulse:
+class PhaseTracker:
     """The last sign of progress of this process, and the longest silence that each phase has shown.
 
     Attributes:
@@ -61,7 +61,7 @@ class Pulse:
         if took_s > self.longest_s.get(phase, 0.0):
             self.longest_s = {**self.longest_s, phase: took_s}
 
-    def go_on(self) -> None:
+    def tick(self) -> None:
         """Mark progress within the phase."""
         self.enter(self.last.phase)
 

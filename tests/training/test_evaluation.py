@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from neobert.objectives.masked_lm import Score
-from neobert.runfiles.phases import Pulse
+from neobert.runfiles.phases import PhaseTracker
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
 from neobert.tasks.pretraining.spec import METRICS
 from neobert.training.loop.steps import evaluate
 from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.jsonl_writer import JsonlWriter
 from neobert.training.telemetry.metrics import _clip_fields, describe
 
 
@@ -41,7 +41,7 @@ def trainer_over(batches) -> Trainer:
         world=alone,
         module=Scores(),
         signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),
-        pulse=Pulse(),
+        phases=PhaseTracker(),
         task=SimpleNamespace(
             evaluation=lambda: scored,
             objective=Scores(),
@@ -92,8 +92,8 @@ def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplo
     assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
     assert "the evaluation's loss is not finite" in caplog.text
     assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, METRICS)
-    with closing(Journal(tmp_path / "metrics.jsonl")) as journal:
-        journal.append(row)
+    with closing(JsonlWriter(tmp_path / "metrics.jsonl")) as writer:
+        writer.append(row)
 
 
 @pytest.mark.parametrize(("logits", "told"), [([3.0, 7.0], 7.0), ([3.0, math.inf], None), ([math.nan], None)])

@@ -20,7 +20,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.training.checkpoint import content, publish
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
-from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.jsonl_writer import JsonlWriter
 
 
 def poison(monkeypatch, call, change):
@@ -135,7 +135,7 @@ def test_the_optimizers_file_may_be_what_does_not_fit(make_run, run, monkeypatch
 
 def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monkeypatch, outcome):
     run_dir = make_run()
-    real, calls = Journal.append, iter(range(1000))
+    real, calls = JsonlWriter.append, iter(range(1000))
 
     def short(self, row):
         if "train/loss" in row and next(calls) == 1:
@@ -143,7 +143,7 @@ def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monke
                 return real(self, row)
         return real(self, row)
 
-    monkeypatch.setattr(Journal, "append", short)
+    monkeypatch.setattr(JsonlWriter, "append", short)
     with pytest.raises(OSError, match="No space left on device"):
         run(run_dir)
     assert outcome(run_dir)["status"] == "failed"
@@ -156,7 +156,7 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
     make_run, run, monkeypatch, caplog, asked, status
 ):
     run_dir = make_run(trainer={"async_save": False})  # no line is written between the save and the stop
-    real_append, real_seal, is_full = Journal.append, publish.seal, []
+    real_append, real_seal, is_full = JsonlWriter.append, publish.seal, []
 
     def append(self, row):
         if is_full:
@@ -172,7 +172,7 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
     def write_outcome(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Journal, "append", append)
+    monkeypatch.setattr(JsonlWriter, "append", append)
     monkeypatch.setattr(publish, "seal", seal)
     monkeypatch.setattr(session, "write_outcome", write_outcome)
     assert run(run_dir) == status[1]

@@ -10,11 +10,11 @@ from datetime import datetime
 
 import pytest
 
-from neobert.runfiles.phases import STEP, Pulse
+from neobert.runfiles.phases import STEP, PhaseTracker
 from neobert.training.telemetry import heartbeat as module
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import (
-    Journal,
+    JsonlWriter,
     heartbeat_path,
     read_rows,
     rotated,
@@ -30,9 +30,9 @@ def wait_until(holds):
 
 
 def test_it_goes_on_while_the_loop_stands_still(tmp_path):
-    path, pulse = heartbeat_path(tmp_path, 1), Pulse()
-    with Heartbeat(path, 1, pulse, 5, "a reason", "d" * 64).going_on(0.01):
-        pulse.enter(STEP, 3)
+    path, phases = heartbeat_path(tmp_path, 1), PhaseTracker()
+    with Heartbeat(path, 1, phases, 5, "a reason", "d" * 64).repeating(0.01):
+        phases.enter(STEP, 3)
         wait_until(lambda: len(read_rows(path)) > 3)
     beats = read_rows(path)
     assert [beat["seq"] for beat in beats] == list(range(5, 5 + len(beats)))
@@ -46,21 +46,21 @@ def test_it_goes_on_while_the_loop_stands_still(tmp_path):
 
 
 def test_the_thread_ends_with_the_block(tmp_path):
-    with Heartbeat(tmp_path / "beat.jsonl", 0, Pulse(), 0).going_on(60):
+    with Heartbeat(tmp_path / "beat.jsonl", 0, PhaseTracker(), 0).repeating(60):
         assert any(thread.name == "heartbeat" for thread in threading.enumerate())
     assert not any(thread.name == "heartbeat" for thread in threading.enumerate())
 
 
 def test_a_disk_that_takes_no_line_does_not_end_the_thread(tmp_path, monkeypatch, caplog):
-    path, fails, real = tmp_path / "beat.jsonl", [True], Journal.append
+    path, fails, real = tmp_path / "beat.jsonl", [True], JsonlWriter.append
 
     def append(self, row):
         if fails[0]:
             raise OSError("full")
         real(self, row)
 
-    monkeypatch.setattr(Journal, "append", append)
-    with Heartbeat(path, 0, Pulse(), 0).going_on(0.01):
+    monkeypatch.setattr(JsonlWriter, "append", append)
+    with Heartbeat(path, 0, PhaseTracker(), 0).repeating(0.01):
         wait_until(lambda: "no heartbeat: full" in caplog.text)
         fails[0] = False
         wait_until(lambda: read_rows(path))
@@ -69,7 +69,7 @@ def test_a_disk_that_takes_no_line_does_not_end_the_thread(tmp_path, monkeypatch
 def test_files_are_bounded_and_no_line_is_lost_between_two(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LIMIT_BYTES", 4000)
     path = tmp_path / "beat.jsonl"
-    beat = Heartbeat(path, 0, Pulse(), 0)
+    beat = Heartbeat(path, 0, PhaseTracker(), 0)
     for _ in range(40):
         beat._append()
     numbers = [row["seq"] for row in read_rows(rotated(path)) + read_rows(path)]
@@ -77,7 +77,7 @@ def test_files_are_bounded_and_no_line_is_lost_between_two(tmp_path, monkeypatch
     assert len(read_rows(path)) > 0
     assert max(os.path.getsize(file) for file in (path, rotated(path))) <= 4000
     assert {file.name for file in tmp_path.iterdir()} == {"beat.jsonl", "beat.jsonl.1"}
-    beat._journal.close()
+    beat._writer.close()
 
 
 @pytest.mark.parametrize(("resumed_step", "kept"), [(None, []), (4, [None, 1, 4]), (9, [None, 1, 4, 5, 9])])

@@ -12,13 +12,13 @@ from neobert.config.schema import GuardConfig
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.runfiles.checkpoint import folders
-from neobert.training.guards.loss_guard import FiniteGuard, Spikes
+from neobert.training.guards.loss_guard import FiniteGuard, LossSpikeDetector
 
 CPU = torch.device("cpu")
 
 
 def judge_all(losses, factor=10.0):
-    spikes = Spikes(CPU, factor)
+    spikes = LossSpikeDetector(CPU, factor)
     return [bool(spikes.judge(step, torch.tensor(loss))) for step, loss in enumerate(losses, 1)], spikes
 
 
@@ -47,11 +47,11 @@ def test_the_first_leap_is_told_once_with_what_was_before():
 
 
 def test_before_the_first_loss_there_is_no_mean():
-    assert Spikes(CPU, 10.0).take() == (None, None)
+    assert LossSpikeDetector(CPU, 10.0).take() == (None, None)
 
 
 def test_a_mean_of_nothing_that_an_earlier_session_left_is_none():
-    spikes = Spikes(CPU, 10.0)
+    spikes = LossSpikeDetector(CPU, 10.0)
     spikes.resume(0.0)
     assert not bool(spikes.judge(1, torch.tensor(9.0)))
     assert spikes.take() == (None, 9.0)

@@ -33,14 +33,14 @@ DRILL_PATIENCE_S, DRILL_LIMIT_S = 2.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Muster:
-    """This rank among those that are expected, and where they sign."""
+class MonitoredBarrier:
+    """A barrier that names the ranks that did not reach it."""
 
     store: Store
     rank: int
     world_size: int
 
-    def call(self, name: str, patience_s: float) -> tuple[int, ...]:
+    def wait(self, name: str, patience_s: float) -> tuple[int, ...]:
         """Sign under a name and return the ranks that have not signed after `patience_s`."""
         self.store.set(f"{name}/{self.rank}", "here")
         return self.absent(name, patience_s)
@@ -68,7 +68,7 @@ class Muster:
             self.store.wait([f"drilled/{rank}" for rank in range(last)], timedelta(seconds=DRILL_LIMIT_S))
             return (), 0.0
         started = time.monotonic()
-        missed = self.call("drill", DRILL_PATIENCE_S)
+        missed = self.wait("drill", DRILL_PATIENCE_S)
         self.store.set(f"drilled/{self.rank}", "done")
         return missed, time.monotonic() - started
 
@@ -119,21 +119,19 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def meet(config: RunConfig, report: Report) -> dict[str, Any]:
-    """Call the roll; where all are there, drill, exchange known values and compare a small model."""
+    """Wait for all ranks; if they are there, drill, exchange known values and compare a small model."""
     import torch.distributed as dist
 
-    from neobert.probes.ranks.checks import Muster
-
     store, rank, world_size = next(dist.rendezvous("env://"))
-    muster = Muster(dist.PrefixStore("neobert", store), rank, world_size)
+    barrier = MonitoredBarrier(dist.PrefixStore("neobert", store), rank, world_size)
     found: dict[str, Any] = {"identity": identity(config, rank)}
     report.reach("roll call")
-    absent = muster.call("roll", PATIENCE_S)
+    absent = barrier.wait("roll", PATIENCE_S)
     found["absent"] = absent
     if absent:
         return found
     report.reach("drill")
-    found["drill_absent"], found["drill_s"] = muster.drill()
+    found["drill_absent"], found["drill_s"] = barrier.drill()
     return found | measure(config, report, store, rank, world_size)
 
 

@@ -103,7 +103,7 @@ class Saver:
         """
         self._settle(trainer, may_fail=not is_complete)
         if self.is_due(trainer):
-            trainer.pulse.go_on()  # another save has its own time
+            trainer.phases.tick()  # another save has its own time
             self._begin(trainer)
         self._settle(trainer)
 

@@ -48,7 +48,7 @@ class FiniteGuard:
         self._add_up = add_up
         self._is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
-        self._spikes = Spikes(device, limits.loss_spike_factor)
+        self._spikes = LossSpikeDetector(device, limits.loss_spike_factor)
         self.mean_loss: float | None = None
         self._stops_at_spikes = limits.on_loss_spike == "stop"
         self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
@@ -136,7 +136,7 @@ class Spike(NamedTuple):
     mean: float
 
 
-class Spikes:
+class LossSpikeDetector:
     """The running mean loss, and the first spike since the last call of `take`."""
 
     def __init__(self, device: torch.device, factor: float | None) -> None:

@@ -25,7 +25,7 @@ from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.location import CHECKPOINTS
-from neobert.runfiles.phases import Pulse
+from neobert.runfiles.phases import PhaseTracker
 from neobert.runfiles.stop_times import STOP_CLOCKS
 from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
@@ -180,16 +180,16 @@ def assemble(
     world: World,
     signals: Signals,
     start: Start | None,
-    pulse: Pulse | None = None,
+    phases: PhaseTracker | None = None,
 ) -> Trainer:
     """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
-    pulse = pulse or Pulse()
+    phases = phases or PhaseTracker()
     with signals.interrupting(), world.main_first():
-        prepared = prepare(config, pulse.go_on)
-    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=pulse.go_on)
+        prepared = prepare(config, phases.tick)
+    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
-    trainer.pulse = pulse
+    trainer.phases = phases
     for name, clock in STOP_CLOCKS.items():
         if name in os.environ:
-            signals.stop_by(float(os.environ[name]), pulse.stopping_s, clock)
+            signals.stop_by(float(os.environ[name]), phases.stopping_s, clock)
     return trainer

@@ -20,7 +20,7 @@ from neobert.plan.hardware import assumptions_for
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.outcome import Status, clear_outcome, has_outcome, write_outcome
-from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, Pulse
+from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, PhaseTracker
 from neobert.trackers.background import open_trackers
 from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
@@ -42,7 +42,7 @@ from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import (
     METRICS,
-    Journal,
+    JsonlWriter,
     heartbeat_path,
     trim_heartbeat,
     trim_metrics,
@@ -81,10 +81,10 @@ def run_session(
     make_reproducible(config, world)
     start = world.on_main(partial(begin, config, run_dir, is_again=is_again))
     step = 0 if start is None else start.state["step"]
-    trainer, pulse = None, Pulse()
+    trainer, phases = None, PhaseTracker()
     try:
-        with watching(run_dir) as directory, beating(config, run_dir, world, start, pulse) as heartbeat:
-            trainer = assemble(config, run_dir, world, signals, start, pulse)
+        with watching(run_dir) as directory, beating(config, run_dir, world, start, phases) as heartbeat:
+            trainer = assemble(config, run_dir, world, signals, start, phases)
             is_complete = train(trainer, heartbeat, directory, attach(trainer))
     except StopRequested:
         is_complete = False
@@ -141,14 +141,14 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 
 @contextmanager
 def beating(
-    config: RunConfig, run_dir: Path, world: World, start: Start | None, pulse: Pulse
+    config: RunConfig, run_dir: Path, world: World, start: Start | None, phases: PhaseTracker
 ) -> Iterator[Heartbeat]:
     """Say for the length of the block where this rank stands, in a file cut back to where it goes on from."""
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
     receipt = read_receipt(run_dir / RECEIPT)
-    heartbeat = Heartbeat(path, world.rank, pulse, first_seq, receipt.unguarded, receipt.config_digest)
-    with heartbeat.going_on(config.watchdog.heartbeat_interval_s):
+    heartbeat = Heartbeat(path, world.rank, phases, first_seq, receipt.unguarded, receipt.config_digest)
+    with heartbeat.repeating(config.watchdog.heartbeat_interval_s):
         yield heartbeat
 
 
@@ -165,7 +165,7 @@ def train(
             hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *more]
             with tracing(trainer, hooks) as hooks, collecting_between_steps():
                 is_complete = fit(trainer, hooks)
-            trainer.pulse.enter(SAVE)
+            trainer.phases.enter(SAVE)
             save(trainer, heartbeat, saver, directory)
             saver.finish(trainer, is_complete=is_complete)
             if trainer.state.failure is not None and not is_complete:
@@ -194,7 +194,7 @@ def build_hooks(
     def follow(trainer: Trainer, report: StepReport) -> None:
         saver.follow(trainer, report)
         if saver.writes_s:
-            trainer.pulse.learn(SAVE, saver.writes_s[-1])
+            trainer.phases.learn(SAVE, saver.writes_s[-1])
 
     def announce(trainer: Trainer, _report: StepReport) -> None:
         heartbeat.beat(trainer, STEP)
@@ -260,13 +260,13 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
             log.warning("checkpoints of later steps were set aside: %s", superseded)
         trim_metrics(run_dir, progress.first_open_step)
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
-        journal = stack.enter_context(closing(Journal(run_dir / METRICS)))
+        writer = stack.enter_context(closing(JsonlWriter(run_dir / METRICS)))
         first_step, settings = progress.first_open_step, to_dict(trainer.config)
         run = TrackedRun(config=trainer.config, run_dir=run_dir, first_step=first_step, settings=settings)
         trackers = open_trackers(run)
         for tracker in trackers:
             stack.enter_context(closing(tracker))
-        yield MetricsLine(journal, trackers)
+        yield MetricsLine(writer, trackers)
 
 
 def peak_flops(trainer: Trainer) -> float | None:

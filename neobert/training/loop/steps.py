@@ -70,12 +70,12 @@ def run_step(trainer: Trainer) -> None:
     is_early = progress.step < (progress.resumed_step or 0) + FIRST_STEPS
     with stopwatch.step():
         with stopwatch.section("data_wait"):
-            trainer.pulse.enter(DATA_WAIT, progress.step)
+            trainer.phases.enter(DATA_WAIT, progress.step)
             batches = fetch(trainer)
             stopwatch.note(COLLATE, sum(batch.collate_ms for batch in batches))
-            trainer.pulse.enter(COLLECTIVE)
+            trainer.phases.enter(COLLECTIVE)
             num_targets, num_tokens = agree(trainer, batches)
-        trainer.pulse.enter(COMPILE if is_early else STEP)
+        trainer.phases.enter(COMPILE if is_early else STEP)
         loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum, num_targets)
@@ -181,7 +181,7 @@ def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
     try:
         with world.whole(trainer.module):
             for batch in batches:
-                trainer.pulse.enter(EVALUATION)
+                trainer.phases.enter(EVALUATION)
                 with world.autocast():
                     score = objective.evaluate(**trainer.task.inputs(batch, world.device))
                 metrics.add(score, batch)

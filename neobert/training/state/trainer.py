@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.runfiles.location import CHECKPOINTS
-from neobert.runfiles.phases import Pulse
+from neobert.runfiles.phases import PhaseTracker
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.task import Batches, Task
@@ -29,7 +29,7 @@ class Trainer:
         max_steps: optimizer steps of the whole run; early stopping lowers it.
         module: the task's objective as returned by `World.prepare`.
         batches: microbatches of this rank, from the cursor on.
-        pulse: marks of the phase that this process is in, which the heartbeat repeats.
+        phases: marks of the phase that this process is in, which the heartbeat repeats.
     """
 
     config: RunConfig
@@ -46,7 +46,7 @@ class Trainer:
     stopwatch: Stopwatch
     guard: FiniteGuard
     qk_clip: QKClip | None = None
-    pulse: Pulse = field(default_factory=Pulse)
+    phases: PhaseTracker = field(default_factory=PhaseTracker)
 
     @property
     def progress(self) -> Progress:

@@ -14,9 +14,9 @@ from typing import Any
 from neobert.clock import boot_id, since_boot_s
 from neobert.model.attention import summarize
 from neobert.plan.evaluation import evaluations_after
-from neobert.runfiles.phases import Pulse
+from neobert.runfiles.phases import PhaseTracker
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.jsonl_writer import JsonlWriter
 from neobert.training.telemetry.memory import memory_fields, peak_percent
 
 log = logging.getLogger(__name__)
@@ -39,13 +39,13 @@ class Heartbeat:
         self,
         path: Path,
         rank: int,
-        pulse: Pulse,
+        phases: PhaseTracker,
         first_seq: int,
         unguarded: str = "",
         config_digest: str = "",
     ) -> None:
-        self._journal = Journal(path, LIMIT_BYTES)
-        self._rank, self._pulse, self._seq = rank, pulse, first_seq
+        self._writer = JsonlWriter(path, LIMIT_BYTES)
+        self._rank, self._phases, self._seq = rank, phases, first_seq
         self._unguarded, self._config_digest = unguarded, config_digest
         self._trainer: Trainer | None = None
         self._told: Line = {}
@@ -53,7 +53,7 @@ class Heartbeat:
         self._is_over = threading.Event()
 
     @contextmanager
-    def going_on(self, interval_s: float) -> Iterator[None]:
+    def repeating(self, interval_s: float) -> Iterator[None]:
         """Repeat the last beat at this interval while the block runs."""
         thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
         thread.start()
@@ -62,11 +62,11 @@ class Heartbeat:
         finally:
             self._is_over.set()
             thread.join()
-            self._journal.close()
+            self._writer.close()
 
     def beat(self, trainer: Trainer, phase: str) -> None:
         """Enter a phase (or record the end of the run) and write a line with all fields."""
-        self._pulse.enter(phase, trainer.progress.step)
+        self._phases.enter(phase, trainer.progress.step)
         self._trainer, self._told = trainer, _told(trainer)
         self._append()
 
@@ -79,14 +79,14 @@ class Heartbeat:
         """Write a line. A full disk is only logged here: the metrics and the next save raise it."""
         with self._writing:
             try:
-                self._journal.append(self._line())
+                self._writer.append(self._line())
             except OSError as error:
                 log.warning("no heartbeat: %s", error)
             else:
                 self._seq += 1
 
     def _line(self) -> Line:
-        last, told = self._pulse.last, self._told or NOTHING_TOLD
+        last, told = self._phases.last, self._told or NOTHING_TOLD
         return {
             "schema_version": SCHEMA_VERSION,
             "config_digest": self._config_digest or None,
@@ -100,7 +100,7 @@ class Heartbeat:
             "step": last.step,
             "last_progress_step": last.step,
             "last_progress_ts_utc": _utc(last.at_s),
-            "phase_longest_s": {name: round(took_s, 3) for name, took_s in self._pulse.longest_s.items()},
+            "phase_longest_s": {name: round(took_s, 3) for name, took_s in self._phases.longest_s.items()},
             **told,
             **_at_risk(self._trainer),
         }

@@ -18,7 +18,7 @@ METRICS = "metrics.jsonl"
 Row = dict[str, Any]
 
 
-class Journal:
+class JsonlWriter:
     """A file of JSON lines that grows at the end. A reader sees every line as soon as it is appended."""
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:

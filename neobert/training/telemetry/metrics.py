@@ -14,7 +14,7 @@ from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import LastMetrics
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import Journal
+from neobert.training.telemetry.jsonl_writer import JsonlWriter
 from neobert.training.telemetry.memory import allocator_fields
 from neobert.training.telemetry.stopwatch import Breakdown, Times, percentile
 
@@ -139,8 +139,8 @@ def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
 class MetricsLine:
     """The only writer of lines. A line with nothing but its step is not written."""
 
-    def __init__(self, journal: Journal | None, trackers: Sequence[BackgroundTracker]) -> None:
-        self._journal = journal
+    def __init__(self, writer: JsonlWriter | None, trackers: Sequence[BackgroundTracker]) -> None:
+        self._writer = writer
         self._trackers = trackers
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
@@ -149,15 +149,15 @@ class MetricsLine:
         if len(row) == 1:
             return
         log.info("%s", describe(row, trainer.max_steps, metrics_of(trainer.config)))
-        if self._journal is not None:
-            self._journal.append(row)
+        if self._writer is not None:
+            self._writer.append(row)
         for tracker in self._trackers:
             tracker.log(row)
 
     def sync(self) -> None:
         """Make the lines durable, so that a checkpoint never outlives the history that led to it."""
-        if self._journal is not None:
-            self._journal.sync()
+        if self._writer is not None:
+            self._writer.sync()
 
 
 def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.rundir.records import MetricsTail, last_record, read_metrics
-from neobert.training.telemetry.jsonl_writer import Journal, keep_rows, read_rows, rotated
+from neobert.training.telemetry.jsonl_writer import JsonlWriter, keep_rows, read_rows, rotated
 
 rows = st.lists(
     st.fixed_dictionaries({"step": st.integers(0, 20), "train/loss": st.floats(0, 20)}), max_size=20
@@ -19,10 +19,10 @@ rows = st.lists(
 
 def write(path, lines):
     path.unlink(missing_ok=True)
-    journal = Journal(path)
+    writer = JsonlWriter(path)
     for line in lines:
-        journal.append(line)
-    journal.close()
+        writer.append(line)
+    writer.close()
 
 
 @given(lines=rows)
@@ -74,28 +74,28 @@ def test_a_line_of_a_thousand_brackets_is_only_a_torn_one(tmp_path):
 
 def test_a_full_file_makes_way_for_the_next(tmp_path):
     path = tmp_path / "beat.jsonl"
-    journal = Journal(path, limit_bytes=40)
+    writer = JsonlWriter(path, limit_bytes=40)
     for step in range(7):
-        journal.append({"step": step, "loss": 1.5})
-    journal.append({"long": "x" * 100})
-    journal.close()
+        writer.append({"step": step, "loss": 1.5})
+    writer.append({"long": "x" * 100})
+    writer.close()
     assert read_rows(path) == [{"long": "x" * 100}]
     assert read_rows(rotated(path)) == [{"step": 6, "loss": 1.5}]
 
 
 def test_an_appended_line_is_seen_at_once(tmp_path):
-    journal = Journal(tmp_path / "metrics.jsonl")
-    journal.append({"step": 1})
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.append({"step": 1})
     assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 1}]
-    journal.sync()
-    journal.close()
+    writer.sync()
+    writer.close()
 
 
 def test_nan_is_never_written(tmp_path):
-    journal = Journal(tmp_path / "metrics.jsonl")
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="JSON"):
-        journal.append({"train/loss": float("nan")})
-    journal.close()
+        writer.append({"train/loss": float("nan")})
+    writer.close()
     assert read_rows(tmp_path / "metrics.jsonl") == []
 
 
@@ -109,14 +109,14 @@ def test_a_file_that_cannot_make_way_now_does_so_later(tmp_path):
     path = tmp_path / "beat.jsonl"
     in_the_way = rotated(path)
     in_the_way.mkdir()
-    journal = Journal(path, limit_bytes=20)
-    journal.append({"step": 0})
+    writer = JsonlWriter(path, limit_bytes=20)
+    writer.append({"step": 0})
     for _ in range(2):
         with pytest.raises(OSError, match=r"beat\.jsonl"):
-            journal.append({"step": 1})
+            writer.append({"step": 1})
     in_the_way.rmdir()
-    journal.append({"step": 1})
-    journal.close()
+    writer.append({"step": 1})
+    writer.close()
     assert (read_rows(in_the_way), read_rows(path)) == ([{"step": 0}], [{"step": 1}])
 
 
@@ -136,23 +136,23 @@ def test_a_history_that_cannot_be_cut_back_stays_and_leaves_nothing_beside_it(tm
 
 def test_a_line_that_does_not_fit_tears_neither_itself_nor_the_next(tmp_path):
     path = tmp_path / "beat.jsonl"
-    journal = Journal(path)
-    journal.append({"step": 0})
+    writer = JsonlWriter(path)
+    writer.append({"step": 0})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, hard))
     try:
         with pytest.raises(OSError, match="No space left on device"):
-            journal.append({"step": 1})
+            writer.append({"step": 1})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    journal.append({"step": 2})
-    journal.close()
+    writer.append({"step": 2})
+    writer.close()
     assert path.read_bytes() == b'{"step": 0}\n{"step": 2}\n'
 
 
 def test_a_file_system_that_refuses_to_close_costs_nothing(tmp_path):
-    journal = Journal(tmp_path / "metrics.jsonl")
-    journal.append({"step": 0})
-    os.close(journal._file.fileno())
-    journal.close()
+    writer = JsonlWriter(tmp_path / "metrics.jsonl")
+    writer.append({"step": 0})
+    os.close(writer._file.fileno())
+    writer.close()
     assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 0}]
