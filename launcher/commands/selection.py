@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,13 @@ class Selection:
     profile: str | None
     files: tuple[Path, ...]
     overrides: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, profile: str | None, files: Sequence[Path] | None, overrides: Sequence[str] | None
+    ) -> Selection:
+        """Return the selection of these options, which are None where they were not given."""
+        return cls(profile, tuple(files or ()), tuple(overrides or ()))
 
     @property
     def is_empty(self) -> bool:

@@ -39,7 +39,7 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
 @pytest.mark.parametrize("width", [40, 60])
 def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
     text = CliRunner().invoke(app, ["-h"], terminal_width=width).output
-    assert "..." not in text.partition("Commands:")[2]
+    assert "..." not in text.partition("Config:")[2]
     assert "Check run files and profiles with the static rules." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= width
 

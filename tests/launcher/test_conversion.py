@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 import typer
 
-from launcher.cli.conversion import convert_plainly
+from launcher.cli.groups import convert_plainly
 
 
 def command(annotation: Any, **options: Any) -> tuple[Any, Any]:

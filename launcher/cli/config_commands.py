@@ -1,0 +1,148 @@
+"""Commands about configs and training data, as the command line declares them."""
+
+from __future__ import annotations
+
+import json
+
+from launcher.cli import options
+from launcher.cli.arguments import ConfigCommand
+from launcher.cli.groups import PROGRAM, app, end, make_group
+from launcher.commands.selection import Selection
+from launcher.terminal import console
+
+profiles_app = make_group("profiles", "Named profiles: list, show, diff.")
+data_app = make_group("data", "Training data: prepare.")
+tokenizer_app = make_group("tokenizer", "Tokenizers: train.")
+app.add_typer(profiles_app, rich_help_panel="Config")
+app.add_typer(data_app, rich_help_panel="Data")
+app.add_typer(tokenizer_app, rich_help_panel="Data")
+
+
+@app.command(
+    "lint",
+    rich_help_panel="Config",
+    epilog=f"Example: {PROGRAM} lint configs/ run.yaml --output-format github",
+)
+def _lint(
+    paths: options.Paths,
+    output_format: options.LintFormat = "text",
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    fix: options.Fix = False,
+    statistics: options.Statistics = False,
+    strict: options.Strict = False,
+) -> None:
+    """Check run files and profiles with the static rules.
+
+    Needs no GPU and does not import torch. Folders are searched for run files and profiles.
+    """
+    from launcher.commands import lint
+
+    choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
+    request = lint.Request(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
+    end(lint.run(request, output_format))
+
+
+@app.command("rule", rich_help_panel="Config", epilog=f"Example: {PROGRAM} rule CKP001")
+def _rule(
+    code: options.RuleCode = None, every: options.EveryRule = False, output_format: options.Format = "text"
+) -> None:
+    """Print a rule's page, or the list of all rules.
+
+    A page describes what the rule checks, why it matters, an example and its fix.
+    """
+    from launcher.commands import rule
+
+    end(rule.run(code, output_format, every=every))
+
+
+@app.command(
+    "explain",
+    rich_help_panel="Config",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} explain trainer.save_steps -p a100-prod",
+)
+def _explain(
+    key: options.Key,
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Explain a key: value, origin, meaning and allowed values."""
+    from launcher.commands import explain
+
+    end(explain.run(key, Selection.of(profile, config, overrides), output_format))
+
+
+@app.command("schema", rich_help_panel="Config", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
+def _schema() -> None:
+    """Print the JSON Schema of run files, for editors."""
+    from neobert.config.json_schema import json_schema
+
+    console.write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+
+
+@profiles_app.command("list")
+def _profiles_list(output_format: options.Format = "text") -> None:
+    """List the profiles with their intent and hardware."""
+    from launcher.commands import profiles
+
+    end(profiles.list_all(output_format))
+
+
+@profiles_app.command("show")
+def _profiles_show(
+    name: options.ProfileName, output_format: options.Format = "text", verbose: options.Verbose = False
+) -> None:
+    """Show a profile's values with their origin.
+
+    Keys that keep their default are shown with --verbose only.
+    """
+    from launcher.commands import profiles
+
+    end(profiles.show(name, output_format, verbose=verbose))
+
+
+@profiles_app.command("diff")
+def _profiles_diff(
+    first: options.FirstProfile, second: options.SecondProfile, output_format: options.Format = "text"
+) -> None:
+    """Show the keys in which two profiles differ."""
+    from launcher.commands import profiles
+
+    end(profiles.diff(first, second, output_format))
+
+
+@data_app.command("prepare", cls=ConfigCommand, epilog=f"Example: {PROGRAM} data prepare -p cpu-demo")
+def _data_prepare(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output: options.PreparedFolder = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Tokenize the data of a run, once, into the cache that train uses."""
+    from launcher.commands import data
+
+    end(data.prepare(Selection.of(profile, config, overrides), output, output_format))
+
+
+@tokenizer_app.command(
+    "train", cls=ConfigCommand, epilog=f"Example: {PROGRAM} tokenizer train -c run.yaml -o tok"
+)
+def _tokenizer_train(
+    output: options.TokenizerFolder,
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Train a WordPiece tokenizer on the data of a run.
+
+    Its size is tokenizer.vocab_size.
+    """
+    from launcher.commands import data
+
+    chosen = Selection.of(profile, config, overrides)
+    end(data.train_tokenizer(chosen, output, output_format))

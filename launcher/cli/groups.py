@@ -1,0 +1,115 @@
+"""Groups of commands: their help, for terminals of any width, and arguments converted without pydantic.
+
+typer converts each value with a pydantic adapter and imports pydantic for the first one, which takes longer
+than all of `--help`. Text, paths and choices need no adapter; typer converts anything else, and explains
+what is wrong with a value.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin
+
+import typer
+from typer.core import TyperGroup
+
+PROGRAM = "neobert-launch"
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": lambda name: name.replace("_", "-"),
+    "max_content_width": 110,
+}
+LONGEST_LINE = 200
+
+
+class CommandGroup(TyperGroup):
+    """A command group whose help wraps the descriptions of commands instead of truncating them."""
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Return a command whose arguments are converted without pydantic."""
+        command = super().get_command(ctx, name)
+        if command is not None:
+            convert_plainly(command, ctx)
+        return command
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options of the group itself, converted without pydantic too."""
+        convert_plainly(self, ctx)
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands with their complete first sentence, in the sections that they name."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.commands[name]
+            row = name, command.get_short_help_str(LONGEST_LINE)
+            sections.setdefault(getattr(command, "rich_help_panel", None) or "Commands", []).append(row)
+        width = max(len(name) for rows in sections.values() for name, _ in rows)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+
+
+class PlainConversion:
+    """The conversion of one parameter. It takes the place of the one that typer builds on first use."""
+
+    def __init__(self, annotation: Any) -> None:
+        is_list = get_origin(annotation) is list
+        self.item = get_args(annotation)[0] if is_list else annotation
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value as its annotation has it. Raises typer's error for one that does not fit."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        items = value if isinstance(value, list | tuple) else [value]
+        if not all(map(self._fits, items)):
+            param._runtime_param = None
+            return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        converted = [Path(item) if self.item is Path else item for item in items]
+        return converted if items is value else converted[0]
+
+    def _fits(self, item: Any) -> bool:
+        if get_origin(self.item) is Literal:
+            return item in get_args(self.item)
+        return self.item in (str, Path) and isinstance(item, str)
+
+
+def convert_plainly(command: Any, ctx: Any) -> None:
+    """Give the parameters of a command this conversion; a typer that has no such thing keeps its own."""
+    for param in command.get_params(ctx):
+        if hasattr(param, "_runtime_param") and not _is_checked(param.type_descriptor.parameter_info):
+            param._runtime_param = PlainConversion(param.type_descriptor.annotation)
+
+
+def _is_checked(info: Any) -> bool:
+    """Return whether typer does more with a value than to convert it: parse it, or look for its file."""
+    asks = any(getattr(info, name, None) for name in ("parser", "exists", "writable", "resolve_path"))
+    return asks or not (getattr(info, "file_okay", True) and getattr(info, "dir_okay", True))
+
+
+def end(code: int) -> NoReturn:
+    """End a command with this exit code."""
+    raise typer.Exit(code)
+
+
+def make_group(name: str, text: str, **settings: Any) -> typer.Typer:
+    """Return an empty group of commands with this help text, and with these settings of typer's."""
+    return typer.Typer(
+        name=name,
+        cls=CommandGroup,
+        help=text,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=CONTEXT,
+        **{"add_completion": False, **settings},
+    )
+
+
+app = make_group(
+    PROGRAM,
+    "Launch NeoBERT training with preflight checks of config, machine and data.",
+    epilog=f"Start with: {PROGRAM} profiles list; {PROGRAM} train --profile cpu-demo",
+    add_completion=True,
+)

@@ -1,0 +1,207 @@
+"""Commands about runs, as the command line declares them: plan, check, train, watch, measure."""
+
+from __future__ import annotations
+
+import typer
+
+from launcher.cli import options
+from launcher.cli.arguments import ConfigCommand, TrainCommand
+from launcher.cli.groups import PROGRAM, app, end
+from launcher.commands.selection import Selection
+
+
+@app.command(
+    "plan",
+    rich_help_panel="Run",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} plan -p a100-prod --trainer.max_steps 20000",
+)
+def _plan(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+    verbose: options.Verbose = False,
+) -> None:
+    """Estimate size, memory, time and cost of a run.
+
+    Also reports work at risk and checkpoint size, each derived from the config; --verbose shows the reasons.
+    A config that fails lint is planned too, but exits with its findings and code 1.
+    """
+    from launcher.commands import plan
+
+    chosen = Selection.of(profile, config, overrides)
+    end(plan.run(chosen, output_format, verbose=verbose))
+
+
+@app.command(
+    "preflight",
+    rich_help_panel="Run",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} preflight -p a100-prod --output-format json",
+)
+def _preflight(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    level: options.Levels = "",
+    facts: options.FactsFile = None,
+    save_facts: options.SaveFacts = None,
+    output: options.ResultsFolder = None,
+    output_format: options.Format = "text",
+    strict: options.Strict = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Check the run, this machine and its GPUs.
+
+    Report, facts and receipt are written to a folder; --facts judges recorded facts on another machine.
+    """
+    from launcher.commands import preflight
+
+    request = preflight.Request(
+        Selection.of(profile, config, overrides),
+        level,
+        facts,
+        save_facts,
+        output,
+        strict=strict,
+        verbose=verbose,
+    )
+    end(preflight.run(request, output_format))
+
+
+@app.command(
+    "train",
+    rich_help_panel="Run",
+    cls=TrainCommand,
+    epilog=f"Example: {PROGRAM} train -p cpu-demo --resume auto --set trainer.max_steps=900",
+)
+def _train(
+    context: typer.Context,
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    resume: options.Resume = None,
+    dry_run: options.DryRun = False,
+    nproc_per_node: options.NprocPerNode = None,
+    nnodes: options.Nnodes = None,
+    node_rank: options.NodeRank = None,
+    master_addr: options.MasterAddr = None,
+    master_port: options.MasterPort = None,
+    rdzv_endpoint: options.RdzvEndpoint = None,
+    receipt: options.ReceiptFile = None,
+    unguarded: options.Unguarded = None,
+    stages: options.Stages = None,
+    output_format: options.Format = "text",
+    strict: options.Strict = False,
+) -> None:
+    """Run preflight, then train under supervision.
+
+    Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
+    command resumes the run, any number of times.
+    """
+    from launcher.commands import train
+    from launcher.preflight.receipts import require_reason
+    from launcher.process.trainer_process import Topology
+    from launcher.run.stages import parse_stages
+
+    topology = Topology(
+        node_rank=node_rank,
+        master_addr=master_addr,
+        master_port=master_port,
+        rdzv_endpoint=rdzv_endpoint,
+        extra=tuple(context.obj),
+    )
+    all_overrides = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
+    chosen = Selection.of(profile, config, all_overrides)
+    reason = require_reason(unguarded)
+    request = train.Request(
+        chosen,
+        topology,
+        dry_run,
+        strict=strict,
+        receipt=receipt,
+        unguarded=reason,
+        stages=parse_stages(stages),
+    )
+    end(train.run(request, output_format))
+
+
+@app.command("status", rich_help_panel="Run", epilog=f"Example: {PROGRAM} status runs/demo")
+def _status(run: options.RunDirectory, output_format: options.Format = "text") -> None:
+    """Show a run's status."""
+    from launcher.commands import status
+
+    end(status.run(run, output_format))
+
+
+@app.command(
+    "validate-gpu",
+    rich_help_panel="Measure",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} validate-gpu -p h200-prod --full",
+)
+def _validate_gpu(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    full: options.Full = False,
+    save_facts: options.SaveFacts = None,
+    output_format: options.Format = "text",
+    strict: options.Strict = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Verify the numerics of a training step on this machine.
+
+    Checks isolation of packed documents bit by bit, parity with fp64, attention direction, determinism, and
+    known products and throughput of the GPUs. Faults are planted in the same run, and a probe that misses
+    one fails. Without a profile or a run file, validates the profile of the visible GPU.
+    """
+    from launcher.commands import validate_gpu
+
+    chosen = Selection.of(profile, config, overrides)
+    request = validate_gpu.Request(chosen, full, save_facts, strict=strict, verbose=verbose)
+    end(validate_gpu.run(request, output_format))
+
+
+@app.command(
+    "bench",
+    rich_help_panel="Measure",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} bench -p h200-prod --b-set model.kernel_backend=torch --output ab.json",
+)
+def _bench(
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    b_overrides: options.BOverrides = None,
+    against: options.Against = None,
+    differing: options.Differing = None,
+    steps: options.BenchSteps = 200,
+    trim: options.BenchTrim = 50,
+    rounds: options.BenchRounds = 6,
+    data: options.BenchData = "synthetic",
+    baseline: options.Baseline = None,
+    output: options.BenchOutput = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Measure the speed of a run, or compare two configs.
+
+    Two configs run in turns on the same documents, each in its own process; --b-set or --against names the
+    second. No checks are run and no checkpoints are saved.
+    """
+    from launcher.commands import bench
+
+    arguments = bench.Arguments(
+        selection=Selection.of(profile, config, overrides),
+        against=against,
+        b_overrides=tuple(b_overrides or ()),
+        differing=tuple(key for keys in differing or () for key in keys.split(",") if key),
+        steps=steps,
+        trim=trim,
+        rounds=rounds,
+        data=data,
+        baseline=baseline,
+        output=output,
+    )
+    end(bench.run(arguments, output_format))
