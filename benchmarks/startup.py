@@ -2,8 +2,8 @@
 
     python benchmarks/startup.py
 
-The commands take turns with `python -c pass`, so a busy machine slows all of them. All use a bytecode cache, also
-where the environment forbids to write one (PYTHONDONTWRITEBYTECODE). The exit code is 1 above a bar. A bar is
+The commands take turns with `python -c pass`, so a busy machine slows all of them. All use a bytecode cache,
+also where the environment forbids one (PYTHONDONTWRITEBYTECODE). The exit code is 1 above a bar. A bar is
 about a tenth above what was measured when it was set; a change that lowers a figure lowers it.
 """
 
