@@ -7,6 +7,7 @@ target.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +165,21 @@ class ResumeTrialFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFacts:
+    """Answer of the trained task to a question whose right answer is known.
+
+    Attributes:
+        subject: what was changed or planted.
+        kind: different, same, close or learned, which says what `value` is a share of; see `Task.probe`.
+        value: None if it is not finite.
+    """
+
+    subject: str
+    kind: Literal["different", "same", "close", "learned"]
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryFacts:
     """Last heartbeat, with the memory of its process as reported by the driver and the operating system.
 
@@ -206,6 +222,7 @@ class RehearsalFacts:
         out_of_memory: the out-of-memory error; empty if there was none.
         diverged: why the run stopped itself because of its loss; empty if it did not.
         baseline_tokens_per_second: throughput of an earlier rehearsal of the same config on this device.
+        answers: of the task at the end of the unbroken run; empty for facts of earlier versions.
         save_s: duration of the first checkpoint, written during training, until it was read back.
         keys_read: keys that the program read; `keys_replaced` have other values in a rehearsal.
     """
@@ -227,6 +244,7 @@ class RehearsalFacts:
     schedule: tuple[ScheduleFacts, ...] = ()
     evaluation: EvaluationFacts | None = None
     overlap: OverlapFacts | None = None
+    answers: tuple[AnswerFacts, ...] = ()
     save_s: float | None = None
     resumes: tuple[ResumeTrialFacts, ...] = ()
     telemetry: TelemetryFacts | None = None

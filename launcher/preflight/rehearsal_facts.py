@@ -23,6 +23,7 @@ AS_THEY_ARE = (
     "evaluation",
     "overlap",
     "save_s",
+    "answers",
 )
 SHARED = {
     "batches": "data",
@@ -52,7 +53,7 @@ def facts_of(
         "num_ranks": num_ranks,
         "duration_s": round(duration_s, 2),
         "out_of_memory": next((each["out_of_memory"] for each in fresh if each.get("out_of_memory")), ""),
-        **{name: first.get(name) for name in AS_THEY_ARE},
+        **{name: first[name] for name in AS_THEY_ARE if name in first},
         "memory": _fullest([each["memory"] for each in fresh if each.get("memory")]),
         "schedule": [_schedule(line) for line in first.get("trace", ())],
         "resumes": list(_trials(fresh, resumes)),

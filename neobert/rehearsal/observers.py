@@ -26,6 +26,7 @@ from neobert.rehearsal.measurements import (
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import (
+    Examined,
     WorstCase,
     accumulation_error,
     overfit,
@@ -107,6 +108,9 @@ class Fresh:
         losses, num_classes = overfit(trainer), trainer.task.num_classes
         initial = self.seen["trace"][0]["loss"]
         self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
+        self.say("asking questions whose answer is known")
+        answers = trainer.task.probe(Examined(trainer), self.worst.train)
+        self.seen["answers"] = [answer._asdict() for answer in answers]
         self.seen |= self._self_portrait(trainer)
         self.finish(trainer, self.seen)
 

@@ -22,6 +22,7 @@ from neobert.errors import ProjectError
 from neobert.parallel import own_part
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
+from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import Stopwatch
@@ -73,13 +74,18 @@ class WorstCase:
                 torch.cuda.synchronize(trainer.world.device)
 
     def _evaluate(self, trainer: Trainer) -> None:
-        world, objective = trainer.world, trainer.task.objective
-        if self.evaluation is None:
-            return
-        objective.eval()
-        with world.whole(trainer.module), world.autocast():
-            objective.evaluate(**trainer.task.inputs(self.evaluation, world.device))
-        objective.train()
+        if self.evaluation is not None:
+            score(trainer, self.evaluation)
+
+
+def score(trainer: Trainer, batch: Any) -> Any:
+    """Evaluate one microbatch; return what the task's metrics add up."""
+    world, objective = trainer.world, trainer.task.objective
+    objective.eval()
+    with world.whole(trainer.module), world.autocast():
+        found = objective.evaluate(**trainer.task.inputs(batch, world.device))
+    objective.train()
+    return found
 
 
 def accumulation_error(trainer: Trainer) -> dict[str, Any]:
@@ -151,7 +157,12 @@ class Repeated:
 
 def overfit(trainer: Trainer) -> dict[str, Any]:
     """Train on one microbatch at the peak rate; return its loss before and after. The run ends here."""
-    batch = first_batches(trainer, 1)[0]
+    losses = train_on(trainer, first_batches(trainer, 1)[0])
+    return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}
+
+
+def train_on(trainer: Trainer, batch: Any) -> list[float]:
+    """Take a few steps on one microbatch at the peak rate; return their losses. The run ends here."""
     trainer.batches.close()
     trainer.batches = Repeated(batch)
     trainer.scheduler = LambdaLR(trainer.optimizer, _peak)
@@ -162,7 +173,31 @@ def overfit(trainer: Trainer) -> dict[str, Any]:
         steps.run_step(trainer)
         losses.append(trainer.progress.loss.take())
     trainer.guard.check()
-    return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}
+    return losses
+
+
+class Examined:
+    """The trainer at the end of its rehearsal, as a task's probe asks it: see `Examiner`."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        # Labels that the run never had may cost more than any before: no loss spike of the run.
+        report = trainer.run_dir / "nonfinite_of_probe.json"
+        trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.add_up)
+
+    def loss(self, batch: Any) -> float:
+        """Return the loss of a microbatch of all ranks, with the same dropout whenever it is asked."""
+        with aside(self._trainer):
+            step = self._trainer.task.step or steps.accumulate
+            return float(step(self._trainer, [batch], max(1, batch.num_targets)))
+
+    def score(self, batch: Any) -> Any:
+        """Return what `Objective.evaluate` does for a microbatch."""
+        return score(self._trainer, batch)
+
+    def train(self, batch: Any) -> None:
+        """Train a few steps on one microbatch at the peak learning rate."""
+        train_on(self._trainer, batch)
 
 
 def wait_for_checkpoint(folder: Path) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-
-Role = Literal["cls", "sep", "mask", "pad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class TaskSpec:
         examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
         auto_class: the class of transformers that loads its checkpoints.
         metrics: what an evaluation may report; `reports` says which of them a config gets.
-        tokenizer_roles: special tokens that the tokenizer must have.
+        labels_texts: a label belongs to a whole text, which is never split.
         head: size and work of the head, given the config and the shape of the model.
         own_sections: sections of the config that it reads, and no task that does not name them; setting one
             in a run file of another task is an error.
@@ -84,8 +81,8 @@ class TaskSpec:
     examples: str
     auto_class: str
     metrics: tuple[Metric, ...]
-    tokenizer_roles: tuple[Role, ...]
     head: Callable[[RunConfig, ModelShape], Head]
+    labels_texts: bool = False
     own_sections: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

@@ -55,6 +55,15 @@ def test_the_median_document(histogram: Any, longest: str) -> None:
     assert f"half of the documents have at most {longest} tokens" in one.message
 
 
+def test_no_labelled_text_is_to_be_split() -> None:
+    facts = with_prepared(truncation_share=0.5, dropped_share=0.5)
+    for profile, hint in (("cpu-demo", "set dataset.long_documents to split"), ("cpu-classify", "raise")):
+        hints = [each.hint for each in found("DAT005", run_of(profile=profile), facts)]
+        assert len(hints) == 2
+        assert all(hint in each for each in hints)
+        assert any("min_length" in each for each in hints) == (profile == "cpu-demo")
+
+
 @pytest.mark.parametrize(("share", "count"), [(0.75, 0), (0.7500001, 1), (0.25, 0), (0.2499999, 1)])
 def test_five_deviations(share: float, count: int) -> None:
     """Of a hundred fair draws: 5 x sqrt(0.25 / 100) is exactly a quarter."""

@@ -13,6 +13,7 @@ from neobert.plan import Measured
 from profiles.registry import Expectations, resolve_run
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
+from validators.facts_rehearsal import AnswerFacts
 from validators.finding import Severity
 from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
@@ -396,3 +397,31 @@ def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():
     read = tuple(key for key in FOUND.keys_read if key != "trainer.tf32")
     assert unread(run, keys_read=read) == {"trainer.tf32": None}
     assert unread(run, "cpu", keys_read=read) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "count"),
+    [
+        ("different", 1e-6, 0),
+        ("different", 9e-7, 1),
+        ("same", 0.01, 0),
+        ("same", 0.0101, 1),
+        ("close", 0.05, 0),
+        ("close", 0.0501, 1),
+        ("learned", 0.02, 0),
+        ("learned", 0.0199, 1),
+        ("same", None, 1),
+    ],
+)
+def test_known_answers_at_their_limits(kind, value, count):
+    answers = (AnswerFacts(subject="a text", kind=kind, value=value),)
+    messages = said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
+    assert len(messages) == count
+    assert all("a text" in message for message in messages)
+
+
+def test_answers_that_were_not_asked_for():
+    """Facts of an earlier version have none; a rehearsal that was cut short cannot have any."""
+    assert said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=()))) == []
+    with pytest.raises(CannotTellError, match="ran out of memory"):
+        said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=(), out_of_memory="no room")))

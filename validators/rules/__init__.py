@@ -40,4 +40,5 @@ from validators.rules import (  # noqa: F401
     sch_resumed,
     tel,
     tsk,
+    tsk_answers,
 )

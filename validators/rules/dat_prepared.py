@@ -10,6 +10,7 @@ from neobert.config.corpora import corpora_of
 from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted
+from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -259,10 +260,11 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("datacollator.pack_sequences", message, _way_to_fill(run))
     if prepared.truncation_share > MOST_LOST:
         message = f"truncation loses {prepared.truncation_share:.1%} of the tokens; {_lengths(prepared)}"
-        yield Violation("dataset.long_documents", message, "set dataset.long_documents to split")
+        yield Violation("dataset.long_documents", message, _way_to_keep(run))
     if prepared.dropped_share > MOST_LOST:
         message = f"{prepared.dropped_share:.1%} of the documents are dropped; {_lengths(prepared)}"
-        hint = "lower dataset.min_length, or set dataset.long_documents to split"
+        keep = _way_to_keep(run)
+        hint = keep if spec_of(run.config).labels_texts else f"lower dataset.min_length, or {keep}"
         yield Violation("dataset.min_length", message, hint)
 
 
@@ -270,6 +272,12 @@ def _way_to_fill(run: ResolvedRun) -> str:
     if family_of(run.config).packs:
         return "set datacollator.pack_sequences to true"
     return "lower dataset.max_seq_length towards the length of the documents"
+
+
+def _way_to_keep(run: ResolvedRun) -> str:
+    if spec_of(run.config).labels_texts:
+        return "raise dataset.max_seq_length"
+    return "set dataset.long_documents to split"
 
 
 def _lengths(prepared: PreparedFacts) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from neobert.config.schema import ClassificationConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.tasks import metrics_of, spec_of
+from neobert.tasks import TASKS, metrics_of, spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.dat_prepared import prepared_of
 
-LABELLED = ("classification",)
+LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
 
 
 @rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=LABELLED)

@@ -53,8 +53,8 @@ CLASSIFICATION = TaskSpec(
     examples="neobert.tasks.classification.examples",
     auto_class="AutoModelForSequenceClassification",
     metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
-    tokenizer_roles=("cls", "sep", "pad"),
     head=classifier,
+    labels_texts=True,
     own_sections=frozenset({"classification"}),
     unread={
         "datacollator.mlm_probability": NO_MASKS,

@@ -20,6 +20,7 @@ from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 from neobert.tasks.classification.metrics import PredictionMetrics
 from neobert.tasks.classification.objective import ClassificationObjective
+from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.spec import is_regression, num_labels
 from neobert.tasks.rank_data import RankData, describe, segment_lengths
 from neobert.tasks.weights import start_from_weights, vocabulary_rows
@@ -66,6 +67,7 @@ def build(
         metrics=partial(PredictionMetrics, world.device),
         inputs=data.inputs,
         worst_case=with_every_label,
+        probe=classifier_answers,
         describe=describe,
         flops=data.flops,
         epoch=data.epoch,

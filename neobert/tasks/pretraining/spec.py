@@ -31,6 +31,5 @@ PRETRAINING = TaskSpec(
     examples="neobert.tasks.pretraining.examples",
     auto_class="AutoModelForMaskedLM",
     metrics=METRICS,
-    tokenizer_roles=("cls", "sep", "mask", "pad"),
     head=masked_lm_head,
 )

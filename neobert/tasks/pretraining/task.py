@@ -21,6 +21,7 @@ from neobert.objectives import Objective, check_labels
 from neobert.objectives.objective import most_targets
 from neobert.parallel import World
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
+from neobert.tasks.probes import attention_answers
 from neobert.tasks.rank_data import RankData, describe, segment_lengths
 from neobert.tasks.weights import start_from_weights, vocabulary_rows
 from neobert.training.loop.task import Task
@@ -63,6 +64,7 @@ def build(
         metrics=partial(MaskedTokenMetrics, world.device),
         inputs=data.inputs,
         worst_case=partial(with_most_targets, objective, config.datacollator.mlm_probability),
+        probe=partial(attention_answers, labels_tokens=True),
         describe=describe,
         flops=data.flops,
         epoch=data.epoch,

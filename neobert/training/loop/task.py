@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,36 @@ class StepServices(Protocol):
 Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
+class Answer(NamedTuple):
+    """The answer to a question whose right answer is known. A rule holds the limit of each kind.
+
+    Attributes:
+        subject: what was changed or planted, for people.
+        kind: meaning of `value`.
+            `different`: relative change of the loss, where it has to change.
+            `same`: change of the loss where it must not change, as a share of one that has to be there.
+            `close`: relative difference of outputs that only rounding separates.
+            `learned`: share of the loss that right labels of new examples save against wrong ones.
+    """
+
+    subject: str
+    kind: Literal["different", "same", "close", "learned"]
+    value: float
+
+
+class Examiner(Protocol):
+    """A trained task that answers questions, as a training step would. All ranks ask the same ones."""
+
+    def loss(self, batch: Any) -> float:
+        """Return the loss of a microbatch of all ranks, with the same dropout whenever it is asked."""
+
+    def score(self, batch: Any) -> Any:
+        """Return what `Objective.evaluate` does for a microbatch."""
+
+    def train(self, batch: Any) -> None:
+        """Train a few steps on one microbatch at the peak learning rate."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A task that was built for one rank.
@@ -89,6 +119,8 @@ class Task:
         inputs: a microbatch as the objective's arguments, on a device.
         worst_case: a microbatch that is full of text, with the most targets that training (True) or an
             evaluation (False) may meet.
+        probe: asks the trained task questions whose right answer is known, about a microbatch of
+            `worst_case`. It may train: nothing comes after it.
         describe: strings and arrays that find a microbatch's samples again.
         flops: floating-point work of a microbatch, forward and backward, with no credit for padding.
         epoch: passes over the data so far.
@@ -111,6 +143,7 @@ class Task:
     metrics: Callable[[], Metrics]
     inputs: Callable[[Any, torch.device], dict[str, Any]]
     worst_case: Callable[[Any, bool], Any]
+    probe: Callable[[Examiner, Any], Iterator[Answer]]
     describe: Callable[[Any], dict[str, Any]]
     flops: Callable[[Any], int]
     epoch: Callable[[Progress], float]

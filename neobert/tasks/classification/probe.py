@@ -1,0 +1,100 @@
+"""Questions whose right answer is known, for a classifier: a planted label, and the layout of its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch, filler_of
+from neobert.tasks.probes import TINY, attention_answers, segments_of
+from neobert.training.loop.task import Answer, Examiner
+
+MOST_CLASSES = 4
+"""Each class gets a token of its own, and a few texts that hold it."""
+PADDED_SHARE = 2
+"""Padded rows take at most this multiple of the tokens of the packed run."""
+
+
+def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
+    """Ask whom a text attends to, whether rows give the logits of a packed run, and what is learned."""
+    yield from attention_answers(examiner, batch, labels_tokens=False)
+    if batch.attention_mask is None:
+        yield layout_answer(examiner, batch)
+    yield planted_answer(examiner, batch)
+
+
+def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
+    """Compare the logits of texts in a packed run with those of the same texts in padded rows."""
+    rows = in_rows(batch)
+    packed = examiner.score(batch).logits[: rows.num_segments]
+    difference = (examiner.score(rows).logits - packed).abs().max()
+    size = packed.square().mean().sqrt()
+    return Answer("texts in padded rows", "close", float(difference / size.clamp(min=TINY)))
+
+
+def in_rows(batch: Microbatch) -> Microbatch:
+    """Lay the first texts of a full packed run out in padded rows."""
+    assert batch.cu_seqlens is not None
+    most = max(1, PADDED_SHARE * len(batch.input_ids) // batch.max_seqlen)
+    lengths = batch.cu_seqlens[: batch.num_segments + 1].diff()[:most].long()
+    is_token = torch.arange(int(lengths.max())) < lengths[:, None]
+
+    def rows(values: Tensor) -> Tensor:
+        grid = torch.zeros(is_token.shape, dtype=values.dtype)
+        grid[is_token] = values[: int(lengths.sum())]
+        return grid
+
+    return replace(
+        batch,
+        input_ids=rows(batch.input_ids),
+        position_ids=rows(batch.position_ids),
+        attention_mask=is_token,
+        cu_seqlens=None,
+        labels=batch.labels[: len(lengths)],
+        num_tokens=int(lengths.sum()),
+        num_targets=len(lengths),
+        num_segments=len(lengths),
+    )
+
+
+def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
+    """Train on texts whose label one token decides; return how much better the right labels fit new texts.
+
+    0: no better than labels that are exchanged; 1: perfectly.
+    """
+    logits = examiner.score(batch).logits
+    values = planted_values(logits, batch.labels)
+    tokens = batch.input_ids.unique()[-len(values) :]
+    values = values[: len(tokens)]
+    examiner.train(planted(batch, tokens, values, torch.Generator().manual_seed(0)))
+    new = replace(batch, input_ids=batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape))
+    right, wrong = (
+        examiner.loss(planted(new, tokens, each, torch.Generator().manual_seed(1)))
+        for each in (values, values.roll(1))
+    )
+    return Answer("a planted label", "learned", 1 - right / max(wrong, TINY))
+
+
+def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the labels to plant: classes, or two scores around those that the model gives now."""
+    if labels.is_floating_point():
+        return logits.mean().cpu() + torch.tensor([-1.0, 1.0])
+    return torch.arange(min(logits.shape[1], MOST_CLASSES))
+
+
+def planted(batch: Microbatch, tokens: Tensor, values: Tensor, draw: torch.Generator) -> Microbatch:
+    """Write a token into half of each text, and label the text with the value that belongs to the token.
+
+    Values are spread evenly over the texts, in an order that is drawn: no order of labels fits by chance.
+    """
+    count = batch.num_segments
+    chosen = (torch.arange(count) % len(values))[torch.randperm(count, generator=draw)]
+    segment, _ = segments_of(batch)
+    is_planted = batch.position_ids % 2 == 1
+    labels = torch.full_like(batch.labels, filler_of(batch.labels.numpy()))
+    labels[:count] = values[chosen]
+    ids = torch.where(is_planted, tokens[chosen][segment], batch.input_ids)
+    return replace(batch, input_ids=ids, labels=labels, num_targets=count)

@@ -1,0 +1,87 @@
+"""Questions whose right answer is known, for tasks whose examples are segments of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
+from neobert.data.batches.targets import IGNORED
+from neobert.training.loop.task import Answer, Examiner
+
+TINY = 1e-30
+
+
+def attention_answers(examiner: Examiner, batch: Microbatch, *, labels_tokens: bool) -> Iterator[Answer]:
+    """Ask whom a text attends to: to its own later tokens, and neither to other texts nor to padding.
+
+    Args:
+        batch: full of text; every second segment or row is asked about.
+        labels_tokens: tokens are labelled, and not segments.
+    """
+    batch = batch if batch.attention_mask is None else with_padding(batch)
+    is_own, is_early = asked_tokens(batch)
+    asked = with_early_labels(batch, is_own & is_early) if labels_tokens else with_half_of_labels(batch)
+    before = examiner.loss(asked)
+    effect = abs(examiner.loss(with_other_tokens(asked, is_own & ~is_early)) - before)
+    leak = abs(examiner.loss(with_other_tokens(asked, ~is_own)) - before)
+    yield Answer("the later tokens of a text", "different", effect / max(abs(before), TINY))
+    yield Answer("other texts and padding", "same", leak / max(effect, TINY))
+
+
+def with_padding(batch: Microbatch) -> Microbatch:
+    """Make the last quarter of every row padding, and leave the tokens there."""
+    assert batch.attention_mask is not None
+    width = batch.input_ids.shape[1]
+    mask = batch.attention_mask.clone()
+    mask[:, width - width // 4 :] = False
+    return replace(batch, attention_mask=mask, num_tokens=int(mask.sum()))
+
+
+def asked_tokens(batch: Microbatch) -> tuple[Tensor, Tensor]:
+    """Find the tokens of every second segment, and those in the first half of theirs.
+
+    Both are bool, in the shape of `input_ids`.
+    """
+    segment, length = segments_of(batch)
+    is_own = segment % 2 == 0
+    if batch.attention_mask is not None:
+        is_own = is_own & batch.attention_mask
+    return is_own, batch.position_ids < length // 2
+
+
+def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
+    """Return the segment of each token and the length of that, int64, as wide as `input_ids` or one column.
+
+    A packed microbatch has to be full of text.
+    """
+    if batch.attention_mask is not None:
+        return torch.arange(len(batch.input_ids))[:, None], batch.attention_mask.sum(1, keepdim=True)
+    assert batch.cu_seqlens is not None
+    lengths = batch.cu_seqlens[: batch.num_segments + 1].diff().long()
+    segment = torch.arange(batch.num_segments).repeat_interleave(lengths)
+    return segment, lengths[segment]
+
+
+def with_early_labels(batch: Microbatch, is_asked: Tensor) -> Microbatch:
+    """Label the tokens that are asked about with themselves, no more of them than there were targets."""
+    places = is_asked.flatten().nonzero().squeeze(1)[: batch.num_targets]
+    labels = torch.full_like(batch.labels, IGNORED)
+    labels.view(-1)[places] = batch.input_ids.flatten()[places]
+    return replace(batch, labels=labels, num_targets=len(places))
+
+
+def with_half_of_labels(batch: Microbatch) -> Microbatch:
+    """Keep the labels of every second segment."""
+    labels = batch.labels.clone()
+    labels[1::2] = filler_of(labels.numpy())
+    return replace(batch, labels=labels, num_targets=int(is_target(labels.numpy()).sum()))
+
+
+def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
+    """Replace tokens by others of the same microbatch."""
+    others = batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape)
+    return replace(batch, input_ids=torch.where(is_other, others, batch.input_ids))

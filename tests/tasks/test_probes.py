@@ -1,0 +1,183 @@
+"""Probes of tasks, on tiny models: sound ones know every answer, and each planted fault misses one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from neobert.data.batches.microbatch import Assembler, Microbatch
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.windows import Cursor
+from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTLMHead
+from neobert.model import attention as kernels
+from neobert.objectives import MaskedLMObjective
+from neobert.rehearsal.trials import full_of_text
+from neobert.tasks.classification.examples import RowLabels
+from neobert.tasks.classification.objective import ClassificationObjective
+from neobert.tasks.classification.probe import classifier_answers
+from neobert.tasks.classification.task import with_every_label
+from neobert.tasks.pretraining.task import with_most_targets
+from neobert.tasks.probes import attention_answers
+from validators.rules.tsk_answers import LIMITS
+
+INPUTS = ("num_targets", "labels", "input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+SHAPE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+
+
+class Direct:
+    """Asks an objective without a trainer around it."""
+
+    def __init__(self, objective):
+        self.objective = objective.eval()
+
+    def inputs(self, batch):
+        return {name: getattr(batch, name) for name in INPUTS}
+
+    def loss(self, batch):
+        return self.objective(**self.inputs(batch)).item()
+
+    def score(self, batch):
+        return self.objective.evaluate(**self.inputs(batch))
+
+    def train(self, batch):
+        optimizer = torch.optim.AdamW(self.objective.parameters(), lr=1e-2)
+        for _ in range(10):
+            optimizer.zero_grad()
+            (self.objective(**self.inputs(batch)) / batch.num_targets).backward()
+            optimizer.step()
+
+
+def full_batch(*, is_packed, dtype="int64") -> Microbatch:
+    lengths = np.random.default_rng(0).integers(3, 17, 24)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    tokens = np.random.default_rng(1).integers(5, 60, offsets[-1]).astype(np.uint16)
+    columns = {"label": np.arange(24).astype(dtype) % 2}
+    store = TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns)
+    shape = BatchShape(16, 16, 48, is_packed=True) if is_packed else BatchShape(24, 16, 24, is_packed=False)
+    batch = Assembler(shape, RowLabels(), 0, 0, 64).build(store, np.arange(20), 0, 0, Cursor())
+    return full_of_text(batch, 24)
+
+
+def model_config(**settings):
+    torch.manual_seed(0)
+    return NeoBERTConfig(vocab_size=64, attn_backend="sdpa", decoder_init_range=0.2, **SHAPE, **settings)
+
+
+def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
+    num_labels = 2 if dtype == "int64" else 1
+    model = NeoBERTForSequenceClassification(model_config(num_labels=num_labels, pooling=pooling))
+    batch = with_every_label(full_batch(is_packed=is_packed, dtype=dtype), True)
+    return missed(classifier_answers(Direct(ClassificationObjective(model)), batch))
+
+
+def missed_by_a_language_model(*, is_packed):
+    objective = MaskedLMObjective(NeoBERTLMHead(model_config()), True)
+    batch = with_most_targets(objective, 0.2, relabelled(full_batch(is_packed=is_packed)), True)
+    return missed(attention_answers(Direct(objective), batch, labels_tokens=True))
+
+
+def relabelled(batch):
+    """The same microbatch with a label for each token."""
+    values = {each.name: getattr(batch, each.name) for each in fields(batch)}
+    return Microbatch(**values | {"labels": torch.full_like(batch.input_ids, -100)})
+
+
+def missed(answers):
+    answers = list(answers)
+    assert len({answer.kind for answer in answers}) == len(answers) >= 2
+    return {each.kind for each in answers if not LIMITS[each.kind].holds(each.value, LIMITS[each.kind].value)}
+
+
+@pytest.mark.parametrize(
+    ("is_packed", "dtype", "pooling"),
+    [(True, "int64", "avg"), (True, "float32", "cls"), (False, "int64", "max")],
+)
+def test_a_sound_classifier_knows_every_answer(is_packed, dtype, pooling):
+    assert missed_by_a_classifier(is_packed=is_packed, dtype=dtype, pooling=pooling) == set()
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_sound_language_model_knows_every_answer(is_packed):
+    assert missed_by_a_language_model(is_packed=is_packed) == set()
+
+
+def merge_two_texts(monkeypatch):
+    real = kernels.segment_lengths
+
+    def merged(*arguments):
+        first, second, *others = real(*arguments)
+        return [first + second, *others]
+
+    monkeypatch.setattr(kernels, "segment_lengths", merged)
+
+
+def forget_the_mask(monkeypatch):
+    monkeypatch.setattr("neobert.model.modeling_neobert.normalize_mask", lambda mask: None)
+
+
+def look_back_only(monkeypatch):
+    attend = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda q, k, v, **_: attend(q, k, v, is_causal=True)
+    )
+
+
+def change_labels(monkeypatch, change):
+    forward = ClassificationObjective.forward
+
+    def changed(self, num_targets, labels, **inputs):
+        return forward(self, num_targets, change(labels), **inputs)
+
+    monkeypatch.setattr(ClassificationObjective, "forward", changed)
+
+
+def label_the_next_text(monkeypatch):
+    change_labels(monkeypatch, lambda labels: labels.roll(1))
+
+
+def label_all_alike(monkeypatch):
+    change_labels(monkeypatch, lambda labels: labels.clamp(max=0))
+
+
+def count_positions_through(monkeypatch):
+    forward = ClassificationObjective.logits
+
+    def without_positions(self, inputs):
+        positions = torch.arange(inputs["input_ids"].numel()).flip(0)
+        is_packed = inputs["cu_seqlens"] is not None
+        return forward(self, inputs | ({"position_ids": positions} if is_packed else {}))
+
+    monkeypatch.setattr(ClassificationObjective, "logits", without_positions)
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_packed", "kinds"),
+    [
+        (merge_two_texts, True, {"same", "close"}),
+        (forget_the_mask, False, {"same"}),
+        (label_the_next_text, True, {"same", "different"}),
+        (label_all_alike, False, {"learned"}),
+        (count_positions_through, True, {"close"}),
+    ],
+)
+def test_a_fault_of_a_classifier_is_noticed(monkeypatch, fault, is_packed, kinds):
+    fault(monkeypatch)
+    assert missed_by_a_classifier(is_packed=is_packed) >= kinds
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_packed", "kinds"),
+    [
+        (merge_two_texts, True, {"same"}),
+        (forget_the_mask, False, {"same"}),
+        (look_back_only, True, {"different"}),
+    ],
+)
+def test_a_fault_of_a_language_model_is_noticed(monkeypatch, fault, is_packed, kinds):
+    fault(monkeypatch)
+    assert missed_by_a_language_model(is_packed=is_packed) == kinds

@@ -1,0 +1,87 @@
+"""TSK: answers of the trained task to questions whose right answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import ge, le
+from typing import NamedTuple
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
+from validators.rule import CannotTellError, Violations, rule
+
+
+class Limit(NamedTuple):
+    """Limit of an answer: the comparison that it has to pass, and the finding where it does not."""
+
+    holds: Callable[[float, float], bool]
+    value: float
+    problem: str
+    hint: str
+
+
+OTHER_KERNELS = "set model.attn_backend to sdpa and model.kernel_backend to torch, and report this as a bug"
+LIMITS = {
+    "different": Limit(
+        ge,
+        1e-6,
+        "changing {} changes the loss by {:.2g} of its value (at least {:.2g})",
+        "check the attention mask: every token of a text has to attend to the whole text",
+    ),
+    "same": Limit(
+        le,
+        0.01,
+        "changing {} changes the loss of a text by {:.2g} of what its own tokens change (at most {:.2g})",
+        OTHER_KERNELS,
+    ),
+    "close": Limit(
+        le, 0.05, "{} have logits that differ by {:.2g} of their size (at most {:.2g})", OTHER_KERNELS
+    ),
+    "learned": Limit(
+        ge,
+        0.02,
+        "ten steps on {} make right labels of new texts cost {:.2g} less than wrong ones (at least {:.2g})",
+        "raise optimizer.lr; if it is not too low, report this as a bug: labels do not reach their texts",
+    ),
+}
+"""Rounding in bf16 is a tenth of each upper limit. One token of another text is more than that of `same`."""
+
+
+@rule("TSK006", "known-answer-missed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A trained step that gives a wrong answer where the right one is known.
+
+    ## What it does
+    At the end of the rehearsal, the task changes a microbatch and compares the loss of the training step:
+    other tokens of the same text must change it, tokens of other texts and of padding must not. A classifier
+    must also give packed texts the logits of padded rows, and learn a planted label in ten steps: the token
+    that decides the label of a text must decide it in new texts.
+
+    ## Why is this bad?
+    A leak between packed texts, or labels that belong to other texts, does not stop the loss from falling. It
+    shows as a worse model at the end.
+
+    ## Example
+    ```text
+    the labels of a packed microbatch in another order than its texts
+    ```
+
+    ## Use instead
+    ```text
+    one label per text, in the order of cu_seqlens
+    ```
+    """
+    answers = rehearsal_of(facts).answers
+    if not answers and (reason := cut_short(facts)):
+        raise CannotTellError(reason)
+    for answer in answers:
+        limit = LIMITS[answer.kind]
+        if answer.value is None:
+            message = f"the loss is not finite where the rehearsal changes or plants {answer.subject}"
+            yield Violation("task", message, "lower optimizer.lr, or raise scheduler.warmup_steps")
+        elif not limit.holds(answer.value, limit.value):
+            message = limit.problem.format(answer.subject, answer.value, limit.value)
+            yield Violation("task", message, limit.hint)
