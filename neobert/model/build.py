@@ -42,10 +42,20 @@ def build_model_config(
         norm_eps=model.norm_eps,
         hidden_act=model.hidden_act,
         tie_word_embeddings=model.tie_word_embeddings,
-        embedding_init_range=model.embedding_init_range,
-        decoder_init_range=model.decoder_init_range,
+        init=model.init,
+        **_init_ranges(model),
         **head,
     )
+
+
+def _init_ranges(model: ModelConfig) -> dict[str, Any]:
+    """Return the ranges of uniform weights, which `scaled` does not read: CFG004 reports one that is set."""
+    if model.init == "scaled":
+        return {}
+    return {
+        "embedding_init_range": model.embedding_init_range,
+        "decoder_init_range": model.decoder_init_range,
+    }
 
 
 def materialize(model: NeoBERTPreTrainedModel, device: torch.device | str) -> None:

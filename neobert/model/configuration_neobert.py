@@ -14,6 +14,7 @@ ATTENTION_BACKENDS = tuple(
 KERNEL_BACKENDS = tuple(name for name, kernel in reversed(BLOCKS.items()) if not kernel.replaces_blocks)
 ACTIVATIONS = ("swiglu", "gelu")
 POOLINGS = ("avg", "cls", "max")
+INITS = ("published", "scaled")
 AUTO_MAP = {
     "AutoConfig": "configuration_neobert.NeoBERTConfig",
     "AutoModel": "modeling_neobert.NeoBERT",
@@ -47,6 +48,7 @@ class NeoBERTConfig(PretrainedConfig):
         norm_eps: float = 1e-5,
         hidden_act: str = "swiglu",
         tie_word_embeddings: bool = False,
+        init: str = "published",
         embedding_init_range: float = 0.02,
         decoder_init_range: float = 0.02,
         classifier_init_range: float = 0.02,
@@ -70,6 +72,7 @@ class NeoBERTConfig(PretrainedConfig):
         self.rms_norm = rms_norm
         self.norm_eps = norm_eps
         self.hidden_act = _one_of("hidden_act", hidden_act.lower(), ACTIVATIONS)
+        self.init = _one_of("init", init, INITS)
         self.embedding_init_range = embedding_init_range
         self.decoder_init_range = decoder_init_range
         self.classifier_init_range = classifier_init_range

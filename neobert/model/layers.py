@@ -78,7 +78,7 @@ class SwiGLU(nn.Module):
         # Gate and up in one product: the input is read once, and one wide product keeps more of the device
         # busy.
         self.w12 = nn.Linear(hidden_size, 2 * width, bias=False)
-        self.w3 = nn.Linear(width, hidden_size, bias=False)
+        self.w3 = residual_output(width, hidden_size)
         self.liger = load_liger().silu_mul if kernel == "liger" else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class EncoderBlock(GradientCheckpointingLayer):
         super().__init__()
         self.num_heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
-        self.wo = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.wo = residual_output(config.hidden_size, config.hidden_size)
         self.ffn = build_ffn(config)
         self.attention_norm = build_norm(config)
         self.ffn_norm = build_norm(config)
@@ -130,5 +130,14 @@ def build_ffn(config: NeoBERTConfig) -> nn.Module:
     if config.hidden_act == "swiglu":
         return SwiGLU(config.hidden_size, width, config.kernel_backend)
     up = nn.Linear(config.hidden_size, width, bias=False)
-    down = nn.Linear(width, config.hidden_size, bias=False)
-    return nn.Sequential(up, nn.GELU(), down)
+    return nn.Sequential(up, nn.GELU(), residual_output(width, config.hidden_size))
+
+
+def residual_output(in_features: int, out_features: int) -> nn.Linear:
+    """Linear layer whose output is added to the residual stream: `init: scaled` starts it smaller.
+
+    A mark and not a class of its own, because quantization of torch selects layers by their exact class.
+    """
+    layer = nn.Linear(in_features, out_features, bias=False)
+    layer.is_residual_output = True  # type: ignore[assignment]  # a module takes any attribute
+    return layer

@@ -94,6 +94,79 @@ def test_initial_values(make_model, tied):
         assert model.decoder.bias.eq(0).all()
 
 
+def shaped(**changes):
+    """A model whose matrices have enough weights for a standard deviation to be known within 1 %."""
+    shape = {"hidden_size": 128, "intermediate_size": 192, "vocab_size": 1024, "num_attention_heads": 4}
+    return NeoBERTConfig(**{**shape, "num_hidden_layers": 3, "init": "scaled"} | changes)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"hidden_act": "gelu"}, {"tie_word_embeddings": True}, {"rms_norm": False}]
+)
+def test_scaled_weights_are_truncated_normals_with_smaller_residual_outputs(changes):
+    config = shaped(**changes)
+    model = NeoBERTLMHead(config)
+    expected = 0.02 * (1 - 2 * 3 * 0.0044318 / 0.9973002) ** 0.5  # standard deviation of what the cut leaves
+    for name, weight in model.named_parameters():
+        weight = weight.detach()
+        if weight.ndim == 1:
+            assert weight.eq(0 if name.endswith("bias") else 1).all(), name
+            continue
+        divisor = 6**0.5 if name.rsplit(".", 2)[-2] in ("wo", "w3") or ".ffn.2." in name else 1
+        drawn = weight[1:] if "encoder.weight" in name or config.tie_word_embeddings else weight
+        assert float(drawn.std()) * divisor == pytest.approx(expected, rel=0.02), name
+        assert float(drawn.abs().max()) * divisor <= 3 * 0.02 * (1 + 1e-5), name
+        assert abs(float(drawn.mean())) * divisor < 0.0005, name
+        assert float((drawn.abs() * divisor < 0.02).double().mean()) == pytest.approx(0.6845, abs=0.02), name
+
+
+def test_scaled_weights_are_the_seeds_and_the_kernels_change_nothing():
+    states = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        states.append(NeoBERTLMHead(shaped()).state_dict())
+    with torch.device("meta"):
+        late = NeoBERTLMHead(shaped())
+    for seed in (5, 6):
+        torch.manual_seed(seed)
+        materialize(late, "cpu")
+        states.append({name: tensor.clone() for name, tensor in late.state_dict().items()})
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    wo = "model.transformer_encoder.2.wo.weight"
+    assert float(states[2][wo].std()) == pytest.approx(float(states[0][wo].std()), rel=0.02)
+    assert not torch.equal(states[2][wo], states[3][wo])
+
+
+def test_scaled_weights_that_were_loaded_stay(tmp_path):
+    model = NeoBERTLMHead(shaped())
+    model.save_pretrained(tmp_path)
+    loaded = NeoBERTLMHead.from_pretrained(tmp_path)
+    assert loaded.config.init == "scaled"
+    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+    narrow = AutoModelForSequenceClassification.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    wo = narrow.model.transformer_encoder[2].wo.weight
+    assert torch.equal(wo, model.model.transformer_encoder[2].wo.weight.to(torch.bfloat16))
+    torch.manual_seed(0)
+    assert NeoBERT._from_config(shaped(), dtype=torch.bfloat16).encoder.weight.abs().max() < 0.0602
+
+
+def test_published_weights_are_what_they_were():
+    """Uniform draws, module by module in the order of construction, from the model's own generator."""
+    config = shaped(init="published", decoder_init_range=0.03, rope=False, max_position_embeddings=32)
+    with torch.device("meta"):
+        model = NeoBERTLMHead(config)
+    torch.manual_seed(7)
+    materialize(model, "cpu")
+    torch.manual_seed(7)
+    for module in model.modules():  # in the order of their names, as leaves come
+        if isinstance(module, torch.nn.Linear | torch.nn.Embedding):
+            limit = 0.03 if isinstance(module, torch.nn.Linear) else 0.02
+            wanted = torch.empty_like(module.weight).uniform_(-limit, limit)
+            if module is model.model.encoder:
+                wanted[0] = 0
+            assert torch.equal(module.weight, wanted)
+
+
 def test_the_initial_loss_is_that_of_guessing(make_model):
     model = make_model(embedding_init_range=0.02, decoder_init_range=0.02)
     ids = torch.randint(5, 96, (4, 32))
@@ -145,6 +218,7 @@ def test_configuration_round_trip(tmp_path, make_config):
         ({"dim_head": 16}, "dim_head is 16"),
         ({"hidden_act": "relu"}, "swiglu, gelu"),
         ({"pooling": "mean"}, "avg, cls, max"),
+        ({"init": "orthogonal"}, "published, scaled"),
         ({"attn_backend": "flash"}, "flash_attn_varlen"),
         ({"kernel_backend": "auto"}, "torch, liger"),
     ],

@@ -57,6 +57,7 @@ def test_structural_keys_are_named(key, value):
         ("trainer.max_steps", 20),
         ("model.attn_backend", "sdpa"),
         ("model.pretrained_checkpoint", "elsewhere"),
+        ("model.init", "scaled"),
         ("tokenizer.path", "b"),
         ("dataset.path", "b.txt"),
         ("dataset.num_workers", 4),

@@ -91,6 +91,8 @@ ROWS: list[Row] = [
     ("BUD001", FAST, "config.trainer.max_steps", 18899, 18900, "tokens per parameter"),
     ("CFG013", {"config.trainer.gradient_checkpointing_every_n": 2},
      "config.trainer.gradient_checkpointing", False, True, "gradient_checkpointing is false"),
+    ("CFG013", {"config.model.decoder_init_range": 0.05},
+     "config.model.init", "scaled", "published", "model.decoder_init_range has no effect: model.init is"),
     ("CFG013", {"config.model.attn_backend": "torch_varlen"},
      "config.datacollator.pack_sequences", False, True, "padded rows use sdpa"),
     ("CFG013", {"config.dataset.revision": "0ff1ce"},

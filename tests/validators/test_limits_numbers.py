@@ -56,6 +56,15 @@ def test_a_step_of_original_moves_by_its_width(factor: float, count: int) -> Non
     assert len(found("OPT002", run)) == count
 
 
+@pytest.mark.parametrize(("rate", "count"), [(0.0249, 0), (0.0251, 1)])
+def test_a_step_is_measured_against_the_initial_weights_of_the_run(rate: float, count: int) -> None:
+    """0.2 of the rate is 25 % of 0.02, whatever the range that `model.init: scaled` does not read."""
+    run = run_of(
+        "optimizer.name=muon", "model.init=scaled", "model.decoder_init_range=1", f"optimizer.lr={rate}"
+    )
+    assert len(found("OPT002", run)) == count
+
+
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [

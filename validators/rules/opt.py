@@ -59,7 +59,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## What it does
     Computes the share of its initial size by which an update at the peak rate changes a square matrix of the
-    blocks, from the rate, `optimizer.muon_adjust_lr_fn`, `model.hidden_size` and
+    blocks, from the rate, `optimizer.muon_adjust_lr_fn`, `model.hidden_size`, `model.init` and
     `model.decoder_init_range`. Warns above 25 %, and below 0.25 % unless the run starts from a checkpoint.
 
     ## Why is this bad?

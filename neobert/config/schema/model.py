@@ -53,11 +53,18 @@ class ModelConfig:
     tie_word_embeddings: bool = key(
         False, "Share the input embedding with the output layer, which then has no bias."
     )
+    init: Literal["published", "scaled"] = key(
+        "published",
+        "Distribution of the initial weights. published: uniform, in the two init ranges (NeoBERT). scaled: "
+        "normal, standard deviation 0.02, truncated at three of them, and divided by "
+        "sqrt(2 num_hidden_layers) in the outputs of attention and feed-forward (GPT-2).",
+        affects="numerics",
+    )
     embedding_init_range: PositiveFloat = key(
-        0.02, "Embeddings are initialized uniformly in [-range, range]."
+        0.02, "Init published: embeddings are initialized uniformly in [-range, range]."
     )
     decoder_init_range: PositiveFloat = key(
-        0.02, "Linear layers are initialized uniformly in [-range, range]."
+        0.02, "Init published: linear layers are initialized uniformly in [-range, range]."
     )
     attn_backend: AttentionChoice = key(
         "auto",

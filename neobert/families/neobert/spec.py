@@ -13,6 +13,9 @@ from neobert.families.family import Family
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
+SCALED_STD = 0.02
+"""As in `neobert.model.pretrained`, whose file travels in checkpoints and cannot be imported here."""
+
 
 def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
     """Read the shape. `longest_row` fills in max_position_embeddings where the section leaves it null."""
@@ -34,9 +37,15 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         max_positions=positions,
         parameters=_parameters(model, vocab_size, positions),
         decoder_products=vocab_size * model.hidden_size,
-        initial_rms=model.decoder_init_range / math.sqrt(3),  # of a uniform distribution
+        initial_rms=_initial_rms(model),
         kept=_kept(model),
     )
+
+
+def _initial_rms(model: ModelConfig) -> float:
+    if model.init == "scaled":
+        return SCALED_STD
+    return model.decoder_init_range / math.sqrt(3)  # of a uniform distribution
 
 
 def section_of(config: RunConfig) -> ModelConfig:
