@@ -49,7 +49,7 @@ def build_model_config(
 
 
 def _init_ranges(model: ModelConfig) -> dict[str, Any]:
-    """Return the ranges of uniform weights, which `scaled` does not read: CFG004 reports one that is set."""
+    """Return the ranges of uniform weights, which `scaled` does not read (MOD005, CFG004)."""
     if model.init == "scaled":
         return {}
     return {

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from neobert.config import RunConfig
-from neobert.config.schema import ModelConfig
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.tasks import spec_of
@@ -25,8 +24,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in
-    `model.attn_backend` without packing, `model.embedding_init_range` and `model.decoder_init_range` with
-    `model.init: scaled`, `trainer.gradient_checkpointing_every_n` without recomputation,
+    `model.attn_backend` without packing, `trainer.gradient_checkpointing_every_n` without recomputation,
     `trainer.greater_is_better` without `trainer.metric_for_best_model`, `dataset.revision` if the data does
     not come from the Hub, `dataset.validation_split` if `dataset.eval_samples` is set, and keys that the
     task does not read.
@@ -65,10 +63,6 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if requested_kernels(config)[1] not in ("auto", "sdpa", "eager") and not collator.pack_sequences:
         path = "model.attn_backend"
         yield path, "padded rows use sdpa", "set datacollator.pack_sequences to true"
-    if isinstance(config.model, ModelConfig) and config.model.init == "scaled":
-        for name in ("embedding_init_range", "decoder_init_range"):
-            if getattr(config.model, name) != getattr(DEFAULTS.model, name):
-                yield f"model.{name}", "model.init is scaled", "set model.init to published"
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
         yield path, "trainer.gradient_checkpointing is false", "set trainer.gradient_checkpointing to true"

@@ -247,7 +247,8 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Asks the family of `model.type` what it cannot do. An encoder of transformers (`type: hf`) trains on
-    padded rows, with an optimizer that does not split fused matrices, and is not compiled.
+    padded rows, with an optimizer that does not split fused matrices, and is not compiled. NeoBERT's
+    `init: scaled` does not read `model.embedding_init_range` and `model.decoder_init_range`.
 
     ## Why is this bad?
     transformers has no boundaries between packed documents: each would attend to its neighbours, the loss

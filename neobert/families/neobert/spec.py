@@ -6,10 +6,11 @@ L blocks, D hidden, F feed-forward width, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from neobert.config.schema import ModelConfig, RunConfig
-from neobert.families.family import Family
+from neobert.families.family import Family, Unsupported
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
@@ -108,6 +109,17 @@ def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) 
     return Kept(values, statistics, f"a block keeps {kernel.kept}", is_bf16=True)
 
 
+def unsupported(config: RunConfig) -> Iterator[Unsupported]:
+    """Name a range of uniform weights that `init: scaled` does not read."""
+    section, default = section_of(config), ModelConfig()
+    for name in ("embedding_init_range", "decoder_init_range"):
+        if section.init == "scaled" and getattr(section, name) != getattr(default, name):
+            problem = f"model.init scaled does not read model.{name} ({getattr(section, name):g})"
+            yield Unsupported(
+                f"model.{name}", problem, f"remove model.{name}, or set model.init to published"
+            )
+
+
 NEOBERT = Family(
     name="neobert",
     module="neobert.families.neobert.build",
@@ -116,4 +128,5 @@ NEOBERT = Family(
     requested_kernels=lambda model: (model.kernel_backend, model.attn_backend),
     with_kernels=lambda model, blocks: replace(model, kernel_backend=blocks),
     has_numerics_probes=True,
+    unsupported=unsupported,
 )
