@@ -80,7 +80,6 @@ format: setup-dev ## Rewrite the sources in the project's style
 docs: setup-dev ## Regenerate the generated pages and the JSON Schema
 	$(BIN)/python -m validators.pages > docs/rules.md
 	$(BIN)/neobert-launch schema > docs/neobert.schema.json
-	cp neobert/kernel_table.py neobert/model/kernel_table.py
 
 bench: setup-dev ## Start-up time, and useful tokens per second against transformers.Trainer on this CPU
 	$(BIN)/python benchmarks/startup.py

@@ -1,7 +1,7 @@
 """The table of kernels: what each of them needs, and what it does.
 
 The resolver, the planner, the rules and the probes read it; they differ only in how they find out what a
-machine has. Standard library only: `neobert/model/kernel_table.py` is a copy that travels in checkpoints.
+machine has. Standard library only: checkpoint folders hold a copy, next to the files of `neobert/model`.
 """
 
 from __future__ import annotations

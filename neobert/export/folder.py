@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from neobert import kernel_table
 from neobert import model as model_package
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
@@ -23,14 +24,12 @@ from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 OF_THIS_PROJECT = ("__init__.py", "build.py")
-MODELING_FILES = tuple(
-    sorted(
-        file.name
-        for file in Path(model_package.__file__).parent.glob("*.py")
-        if file.name not in OF_THIS_PROJECT
-    )
-)
-"""The files of `neobert/model` that a checkpoint holds; those left out need the rest of the project."""
+MODELING_FILES = {
+    file.name: file
+    for file in sorted(Path(model_package.__file__).parent.glob("*.py"))
+    if file.name not in OF_THIS_PROJECT
+} | {"kernel_table.py": Path(kernel_table.__file__)}
+"""The code that a checkpoint holds, by name; what is left out needs the rest of the project."""
 
 SETTINGS = "tokenizer_config.json"
 TOKENIZER_FILES = (
@@ -63,9 +62,8 @@ def write_hf_folder(
     save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
     if isinstance(model, NeoBERTPreTrainedModel):
-        source = Path(model_package.__file__).parent
-        for name in MODELING_FILES:
-            shutil.copyfile(source / name, folder / name)
+        for name, source in MODELING_FILES.items():
+            shutil.copyfile(source, folder / name)
     for name, content in (tokenizer_files or {}).items():
         (folder / name).write_bytes(content)
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")

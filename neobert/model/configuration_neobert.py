@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import shutil
+from pathlib import Path
 from typing import Any
 
 from transformers import PretrainedConfig
 
-from .kernel_table import ATTENTION, ATTENTION_CHOICES, BLOCKS
+from .kernel_table import ATTENTION, ATTENTION_CHOICES, BLOCKS, AttentionKernel
 
 ATTENTION_BACKENDS = tuple(
     dict.fromkeys([*ATTENTION_CHOICES, *(name for name, kernel in ATTENTION.items() if kernel.loader)])
@@ -84,6 +87,11 @@ class NeoBERTConfig(PretrainedConfig):
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id
         self.tie_word_embeddings = tie_word_embeddings
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """Save as transformers does, and the table of kernels itself, wherever it was imported from."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        shutil.copyfile(inspect.getfile(AttentionKernel), Path(save_directory) / "kernel_table.py")
 
     @property
     def ffn_width(self) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -127,13 +126,13 @@ def choose_block_attention(row_length: int) -> Backend:
 def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
     """Return why an attention kernel cannot run in this project's blocks, or None."""
     environment = this_environment("cuda", torch.bfloat16, BLOCKS[OWN_KERNELS[0]].largest_head)
-    obstacle = kernel.obstacle(environment, _is_missing)  # type: ignore[arg-type]  # copies of one class
+    obstacle = kernel.obstacle(environment, _is_missing)
     if obstacle is not None:
         return BackendError(*obstacle)
     try:
         # A package can be installed and not import, for example after an update of torch.
         if kernel.loader:
-            import_kernel(kernel)  # type: ignore[arg-type]  # copies of one class
+            import_kernel(kernel)
     except BackendError as error:
         return error
     return None
@@ -141,8 +140,7 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
 
 def block_error(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> BackendError | None:
     """Return why this project's kernels of the blocks cannot run a config here, or None."""
-    environment: Any = this_environment(device_type, dtype)  # of a copy of the class
-    obstacle = block_obstacle(BLOCKS[name], config, environment, _is_missing)
+    obstacle = block_obstacle(BLOCKS[name], config, this_environment(device_type, dtype), _is_missing)
     return None if obstacle is None else BackendError(*obstacle)
 
 

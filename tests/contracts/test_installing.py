@@ -31,11 +31,6 @@ def test_the_kernel_that_is_built_against_torch_is_built_in_the_environment_of_t
     assert "--no-build-isolation" in INSTALL["flash"]
 
 
-def test_the_files_that_travel_with_a_checkpoint_have_the_same_table_of_kernels() -> None:
-    source, copy = ROOT / "neobert" / "kernel_table.py", ROOT / "neobert" / "model" / "kernel_table.py"
-    assert copy.read_bytes() == source.read_bytes(), "make docs"
-
-
 def test_no_hint_asks_an_index_for_this_project() -> None:
     files = [file for room in ROOMS for kind in ("*.py", "*.md") for file in (ROOT / room).rglob(kind)]
     assert [str(file) for file in files if "neobert-launch[" in file.read_text("utf-8")] == []

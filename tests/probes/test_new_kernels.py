@@ -7,9 +7,8 @@ import json
 
 import pytest
 
-from neobert import kernel_table
+from neobert.kernel_table import ANY_DTYPE, ATTENTION, AttentionKernel
 from neobert.model import configuration_neobert
-from neobert.model import kernel_table as carried_table
 from neobert.probes.numerics import suite
 from neobert.probes.numerics.suite import run_suite
 from validators.facts_io import record_of
@@ -28,12 +27,11 @@ def add_kernel(monkeypatch):
 
     def add(name):
         loader = f"tests.probes.new_kernels:{name}"
-        for table in (kernel_table, carried_table):
-            entry = table.AttentionKernel(
-                name=name, needs_cuda=False, dtypes=table.ANY_DTYPE, loader=loader, is_varlen=False,
-                program="loop", is_deterministic=True,
-            )  # fmt: skip
-            monkeypatch.setitem(table.ATTENTION, name, entry)
+        entry = AttentionKernel(
+            name=name, needs_cuda=False, dtypes=ANY_DTYPE, loader=loader, is_varlen=False,
+            program="loop", is_deterministic=True,
+        )  # fmt: skip
+        monkeypatch.setitem(ATTENTION, name, entry)
         # These were computed when the modules were imported, as the choices of the schema were.
         for module, names in (
             (suite, "ATTENTION_CHOICES"),

@@ -165,9 +165,7 @@ def _wrong_direction(path: Path, batch: LeakBatch) -> Mutant:
         "causal mask off" if is_causal else "causal mask on",
         "direction",
         batch,
-        lambda path, batch: measure_direction(
-            path, batch, short_documents(batch, choose_victims(batch))[:NUM_DIRECTION_DOCUMENTS]
-        ),
+        _measure_direction_of_some,
         lambda: faulty_attention(reach),
     )
 

@@ -20,58 +20,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import DistStoreError, Store
-
 import neobert
 from neobert.config import digest, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK
 from neobert.gc_policy import collect_rarely
 from neobert.train import leave
-
-DRILL_PATIENCE_S, DRILL_LIMIT_S = 2.0, 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class MonitoredBarrier:
-    """A barrier that names the ranks that did not reach it."""
-
-    store: Store
-    rank: int
-    world_size: int
-
-    def wait(self, name: str, patience_s: float) -> tuple[int, ...]:
-        """Sign under a name and return the ranks that have not signed after `patience_s`."""
-        self.store.set(f"{name}/{self.rank}", "here")
-        return self.absent(name, patience_s)
-
-    def absent(self, name: str, patience_s: float) -> tuple[int, ...]:
-        """Return the ranks that have not signed after `patience_s`, together, not each."""
-        deadline = time.monotonic() + patience_s
-        return tuple(rank for rank in range(self.world_size) if not self._signs(name, rank, deadline))
-
-    def _signs(self, name: str, rank: int, deadline: float) -> bool:
-        left_s = max(0.05, deadline - time.monotonic())
-        try:
-            self.store.wait([f"{name}/{rank}"], timedelta(seconds=left_s))
-        except DistStoreError:
-            return False
-        return True
-
-    def drill(self) -> tuple[tuple[int, ...], float]:
-        """Let the last rank stay away and see whom this one misses; return that and the seconds it took.
-
-        The rank that stays away misses nobody: it waits until the others are done.
-        """
-        last = self.world_size - 1
-        if self.rank == last:
-            self.store.wait([f"drilled/{rank}" for rank in range(last)], timedelta(seconds=DRILL_LIMIT_S))
-            return (), 0.0
-        started = time.monotonic()
-        missed = self.wait("drill", DRILL_PATIENCE_S)
-        self.store.set(f"drilled/{self.rank}", "done")
-        return missed, time.monotonic() - started
-
 
 PATIENCE_S = 25.0
 COLLECTIVE_LIMIT = timedelta(seconds=40)
@@ -121,6 +75,8 @@ def main(arguments: Sequence[str]) -> None:
 def meet(config: RunConfig, report: Report) -> dict[str, Any]:
     """Wait for all ranks; if they are there, drill, exchange known values and compare a small model."""
     import torch.distributed as dist
+
+    from neobert.probes.ranks.collectives import MonitoredBarrier
 
     store, rank, world_size = next(dist.rendezvous("env://"))
     barrier = MonitoredBarrier(dist.PrefixStore("neobert", store), rank, world_size)
