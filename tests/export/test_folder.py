@@ -30,7 +30,7 @@ from neobert.model.configuration_neobert import AUTO_MAP
 
 CARRIED_IMPORTS = {
     "__future__", "collections", "contextlib", "dataclasses", "functools", "importlib", "inspect",
-    "itertools", "pathlib", "shutil", "typing",
+    "itertools", "math", "pathlib", "shutil", "typing",
 }  # fmt: skip
 OUTSIDE_IMPORTS = {"torch", "transformers"}
 
