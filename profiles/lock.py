@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, ProjectError
-from profiles.inherit import SHIPPED, profile_files
-from profiles.pins import read_pins, write_pins
+from profiles.inherit import SHIPPED, profile_files, read_pins, write_pins
 from profiles.registry import digest_of
 
 

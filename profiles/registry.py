@@ -28,10 +28,10 @@ from profiles.inherit import (
     load_layers,
     named_profile,
     profile_files,
+    read_pins,
     with_profile_name,
     without_null_profile,
 )
-from profiles.pins import read_pins
 
 __all__ = [
     "Expectations",

@@ -8,7 +8,7 @@ from typing import Any
 
 from neobert.config import digest, to_dict
 from neobert.config.canonical import flatten
-from neobert.config.effects import without_effects
+from neobert.config.keys import without_effects
 from neobert.config.schema import Effect, RunConfig
 from validators.facts import Facts, MeasuredFor, ProbeRecord
 

@@ -20,7 +20,7 @@ from launcher.terminal.values import UNKNOWN, show_value, to_json
 from neobert.bench.request import Data, Request
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
-from neobert.config.effects import without_effects
+from neobert.config.keys import without_effects
 from neobert.config.schema import Effect
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted

@@ -21,10 +21,9 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
-from validators.finding import CheckResult, Finding, Level, Status
+from validators.finding import CheckResult, Finding, Level, Status, verdict_of
 from validators.planning import plan_run
 from validators.rule import RULES
-from validators.verdict import verdict_of
 
 REPOSITORY_CODE = "CFG010"
 MOST_NAMED = 10

@@ -17,8 +17,8 @@ from launcher.lint import yaml_edits
 from neobert.config import ConfigError, ConfigIssue, all_keys, sections
 from neobert.config.document import LINE_BREAK, load_document
 from neobert.config.key_suggestions import keys_named, suggest_key
+from neobert.config.migrated_files import in_our_words, is_legal, yaml_text
 from neobert.config.migrated_keys import advice_for_key
-from neobert.config.migrated_values import in_our_words, is_legal, yaml_text
 from neobert.config.nodes import Node, find, plain
 from neobert.errors import ProjectError
 from neobert.printable import printable

@@ -58,7 +58,7 @@ def report_of_run(
     run: ResolvedRun, findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Report:
     """The report on one resolved run."""
-    from validators.verdict import verdict_of
+    from validators.finding import verdict_of
 
     found, checked = tuple(findings), tuple(checks)
     exit_code = verdict_of(found, checked, strict=strict).exit_code

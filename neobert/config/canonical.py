@@ -74,7 +74,7 @@ def _dumper() -> type[yaml.SafeDumper]:
     """A dumper that quotes every text which YAML 1.1 or YAML 1.2 would read as something else."""
     import yaml
 
-    from neobert.config.scalars import read_scalar
+    from neobert.config.yaml_reader import read_scalar
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, _: Any) -> bool:

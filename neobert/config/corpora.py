@@ -6,6 +6,16 @@ from dataclasses import replace
 
 from neobert.config.schema import DatasetConfig
 
+# fmt: off
+BUILDER_NAMES = frozenset({
+    "arrow", "audiofolder", "conll", "csv", "eval", "fasta", "fastq", "genbank", "harbor", "hdf5", "iceberg",
+    "imagefolder", "json", "lance", "meshfolder", "mmcif", "niftifolder", "pandas", "parquet", "pdb",
+    "pdffolder", "text", "tsfile", "videofolder", "vortex", "webdataset", "xml",
+})
+# fmt: on
+# fmt: on
+USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
+
 
 def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
     """Return one section per corpus; settings that an entry of the mixture leaves out are the section's."""
@@ -32,3 +42,8 @@ def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
         return (1.0,)
     total = sum(corpus.weight for corpus in dataset.mixture)
     return tuple(corpus.weight / total for corpus in dataset.mixture)
+
+
+def describe_builder(name: str) -> str:
+    """Say what is wrong with a builder as the name of a data set."""
+    return f"dataset.name {name} is a file format of the datasets library, not a data set"

@@ -1,8 +1,8 @@
-"""What the schema says about a key: its type in words, its default, its choices, its description."""
+"""Description of a key in the schema: type in words, default, choices, and the effect of a change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass
 from datetime import date
 from functools import cache
@@ -22,7 +22,7 @@ from neobert.config.annotations import (
     without_null,
 )
 from neobert.config.nodes import Path
-from neobert.config.schema import RunConfig
+from neobert.config.schema import PER_KEY, Effect, RunConfig
 from neobert.plurals import counted
 
 NAMES = {
@@ -186,3 +186,36 @@ def _default(item: Field[Any]) -> Any:
     if item.default is not MISSING:
         return item.default
     return item.default_factory() if item.default_factory is not MISSING else None
+
+
+@cache
+def effect_of(key: str) -> Effect | None:
+    """Return what a change of a key affects: as the key states it, else as its section does.
+
+    A key that another version of the schema had is judged by its section; None where that does not tell.
+    """
+    own = _metadata(key).get("affects") or _metadata(key.partition(".")[0]).get("affects")
+    return None if own == PER_KEY else own
+
+
+@cache
+def keys_affecting(*effects: Effect) -> frozenset[str]:
+    """Return the dotted keys whose change affects one of these."""
+    return frozenset(key for key in all_keys() if effect_of(key) in effects)
+
+
+def is_compared_by_content(key: str) -> bool:
+    """Tell whether the data that a key names is compared on resume, and not the key."""
+    return bool(_metadata(key).get("by_content"))
+
+
+def without_effects(values: dict[str, Any], effects: Iterable[Effect]) -> dict[str, Any]:
+    """Return flat dotted keys and their values, less those whose change affects only these."""
+    left_out = frozenset(effects)
+    return {key: value for key, value in values.items() if effect_of(key) not in left_out}
+
+
+def _metadata(key: str) -> Any:
+    section, _, name = key.rpartition(".")
+    holder = hints_of(RunConfig).get(section) if section else RunConfig
+    return next((item.metadata for item in fields_of(holder) if item.name == name), {})

@@ -1,15 +1,26 @@
-"""Layers of configuration: merging key by key, and paths relative to the run file that gives them."""
+"""Layers of configuration: merging, paths relative to the run file, sections that the task ignores."""
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from neobert.config.annotations import TAG
-from neobert.config.keys import discriminated_sections, path_keys, path_keys_of_lists, replacing_keys
-from neobert.config.nodes import Node, Path, find, join, put
+from neobert.config.canonical import to_plain
+from neobert.config.keys import (
+    describe_field,
+    discriminated_sections,
+    path_keys,
+    path_keys_of_lists,
+    replacing_keys,
+    sections,
+)
+from neobert.config.nodes import Flaw, Node, Path, children, find, join, plain, put
 from neobert.config.schema import RunConfig
+
+TASK = ("task",)
+GIVEN = ("file", "override")
 
 
 def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
@@ -97,3 +108,38 @@ def _from_its_file(value: str, file: str) -> str:
     folder = os.path.dirname(file)
     is_fixed = not value or value.startswith("~") or "://" in value or os.path.isabs(value)
     return value if is_fixed or os.path.normpath(folder or ".") == "." else os.path.join(folder, value)
+
+
+SectionsRead = Mapping[str, Collection[str]]
+"""Task to the sections that it reads."""
+
+
+def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
+    """Yield each section that a run file or an argument sets, and that the task does not read.
+
+    Defaults that are written out do not count, nor does what a profile sets: it may serve several tasks.
+    """
+    task = _task(root)
+    if task not in sections_read:
+        return
+    for name in sections():
+        section = find(root, (name,))
+        if section is None or name in sections_read[task]:
+            continue
+        place = next((node for key, node in children(section) if _is_set(name, key, node)), None)
+        if place is not None:
+            readers = [f"task: {other}" for other, read in sections_read.items() if name in read]
+            choice = f", or write {' or '.join(readers)}" if readers else ""
+            message = f"section {name} is not used by task {task}"
+            yield Flaw("CFG001", (name,), message, f"remove section {name}{choice}", place.key)
+
+
+def _task(root: Node) -> str:
+    node, info = find(root, TASK), describe_field(TASK)
+    assert info is not None
+    return str(info.default if node is None else node.value)
+
+
+def _is_set(section: str, key: str | int, node: Node) -> bool:
+    info = describe_field((section, key))
+    return node.key.kind in GIVEN and (info is None or to_plain(info.default) != plain(node))

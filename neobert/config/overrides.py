@@ -12,8 +12,7 @@ from neobert.config.document import Document
 from neobert.config.errors import ConfigError, ConfigIssue
 from neobert.config.keys import is_bool, type_text
 from neobert.config.nodes import COMMAND_LINE, MAX_DEPTH, Flaw, Node, Origin, UnreadableError, scalar_flaw
-from neobert.config.scalars import read_scalar
-from neobert.config.yaml_reader import read_yaml
+from neobert.config.yaml_reader import read_scalar, read_yaml
 
 DOTTED = rf"[A-Za-z_][\w-]*(?:\.[\w-]+){{0,{MAX_DEPTH // 2}}}"
 ASSIGNMENT = re.compile(rf"(--)?({DOTTED})=(.*)", re.DOTALL)

@@ -13,11 +13,10 @@ from neobert.config.document import Document, Sources
 from neobert.config.errors import ConfigError
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
-from neobert.config.layers import lay_over, relative_to_their_files
+from neobert.config.layers import SectionsRead, lay_over, relative_to_their_files, unread_sections
 from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
 from neobert.config.overrides import Override, as_layer
 from neobert.config.schema import RunConfig
-from neobert.config.task_sections import SectionsRead, unread_sections
 from neobert.config.variables import References, lookalikes, references_in, substitute
 
 T = TypeVar("T")

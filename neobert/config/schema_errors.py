@@ -20,11 +20,11 @@ from neobert.config.annotations import (
 from neobert.config.hydrate import Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, type_text
+from neobert.config.migrated_files import with_value
 from neobert.config.migrated_keys import advice_for_key, advice_for_value
-from neobert.config.migrated_values import with_value
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
-from neobert.config.scalars import read_number
 from neobert.config.schema import RunConfig
+from neobert.config.yaml_reader import read_number
 
 UNKNOWN = "unexpected_keyword_argument"
 MISSING = "missing"

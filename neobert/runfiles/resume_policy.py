@@ -14,7 +14,7 @@ from typing import Any
 
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
-from neobert.config.effects import effect_of, is_compared_by_content
+from neobert.config.keys import effect_of, is_compared_by_content
 from neobert.config.schema import RunConfig
 
 POSITIONS = "model.max_position_embeddings"

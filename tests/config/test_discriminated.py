@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from neobert.config import ConfigError, Document
 from neobert.config.annotations import annotation_at, members_by_tag
 from neobert.config.canonical import to_json, to_plain
-from neobert.config.json_schema import json_schema
+from neobert.config.hydrate import json_schema
 from neobert.config.keys import all_keys, describe_field
 from neobert.config.layers import lay_over
 from neobert.config.overrides import as_layer, parse_overrides

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from neobert.config import RunConfig, all_keys, from_dict, sections, to_dict
-from neobert.config.json_schema import json_schema
+from neobert.config.hydrate import json_schema
 from neobert.config.key_suggestions import describe
 from neobert.errors import ProjectError
 

@@ -9,8 +9,8 @@ import pytest
 from neobert.config import all_keys, sections
 from neobert.config.annotations import annotation_at, choices_of
 from neobert.config.key_suggestions import suggest_key
+from neobert.config.migrated_files import with_value
 from neobert.config.migrated_keys import KEYS, NAMES, SECTIONS, VALUES, advice_for_key, advice_for_value
-from neobert.config.migrated_values import with_value
 
 NAMED = re.compile(rf"\b((?:{'|'.join(sections())})\.[a-z_0-9]+)(?::\s+([a-z_0-9]+)$)?")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.scalars import read_scalar
+from neobert.config.yaml_reader import read_scalar
 
 CORE_SCHEMA = {
     "6e-4": 6e-4,

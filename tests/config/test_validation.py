@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 
 from neobert.config import RunConfig
 from neobert.config.annotations import hints_of
+from neobert.config.hydrate import core_schema
 from neobert.config.schema import Waiver
-from neobert.config.validation import core_schema
 from profiles.about import About, Expectations, ProfileHead, Requirements
 
 BOOKKEEPING = {

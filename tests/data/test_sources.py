@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.builder_names import BUILDER_NAMES
+from neobert.config.corpora import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.corpus import Corpus, open_corpus

@@ -18,9 +18,8 @@ from tests.facts.record import without_names
 from validators.core import judge
 from validators.facts_config import held_to
 from validators.facts_io import facts_from_json, facts_to_json
-from validators.finding import CheckResult, Level, Status
+from validators.finding import CheckResult, Level, Status, verdict_of
 from validators.planning import plan_run
-from validators.verdict import verdict_of
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*.json"))

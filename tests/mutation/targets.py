@@ -17,12 +17,10 @@ JUDGES = tuple(
     ROOT / "validators" / f"{name}.py"
     for name in (
         "core",
-        "verdict",
+        "finding",
         "waivers",
         "numerics_faults",
-        "interconnect",
         "thresholds",
-        "versions",
         "planning",
     )
 )

@@ -32,13 +32,13 @@ from pathlib import Path
 from tests.mutation.targets import ROOT
 from tests.mutation.mutants import mutants_of
 from tests.mutation.transplant import transplant
-from validators import thresholds, verdict
+from validators import finding, thresholds
 from validators.rules import mem
 from validators.finding import Finding, Severity
 from validators.rule import RULES
 
 warning = Finding("X", "x", Severity.WARN, "", "", "")
-blocks, rule = verdict.blocks, RULES["MEM001"]
+blocks, rule = finding.blocks, RULES["MEM001"]
 assert not blocks(warning)
 
 def plant(module, before, after):
@@ -47,7 +47,7 @@ def plant(module, before, after):
     mutant.apply()
     transplant(module, mutant.tree)
 
-plant(verdict, "finding.severity is Severity.FAIL", "finding.severity is not Severity.FAIL")
+plant(finding, "finding.severity is Severity.FAIL", "finding.severity is not Severity.FAIL")
 assert blocks(warning)
 plant(thresholds, "0.9", "0.909")
 assert mem.MEMORY_SHARE == thresholds.MEMORY_SHARE == 0.909

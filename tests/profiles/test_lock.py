@@ -8,7 +8,7 @@ import pytest
 
 from launcher.cli.app import run as command
 from neobert.errors import ProjectError
-from profiles import inherit, lock, pins
+from profiles import inherit, lock
 from profiles.registry import list_profiles, load_profile, resolve_run
 from validators.facts import NO_FACTS
 from validators.planning import plan_run
@@ -19,16 +19,16 @@ from validators.rules.cfg import unpinned_profile
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the lock that a test may change."""
     path = tmp_path / "profiles.lock"
-    path.write_text(pins.LOCK.read_text())
-    monkeypatch.setattr(pins, "LOCK", path)
+    path.write_text(inherit.LOCK.read_text())
+    monkeypatch.setattr(inherit, "LOCK", path)
     return path
 
 
 def test_the_lock_is_current() -> None:
-    assert lock.shipped_hashes() == pins.read_pins(), (
+    assert lock.shipped_hashes() == inherit.read_pins(), (
         "review the change, then run `python -m profiles.lock --write`"
     )
-    assert set(pins.read_pins()) == set(list_profiles())
+    assert set(inherit.read_pins()) == set(list_profiles())
 
 
 def test_check_passes_then_names_what_changed(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,4 +129,4 @@ def test_a_lock_that_is_a_folder_is_damaged(copied: Path) -> None:
     copied.unlink()
     copied.mkdir()
     with pytest.raises(ProjectError, match="cannot be read"):
-        pins.read_pins()
+        inherit.read_pins()

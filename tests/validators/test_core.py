@@ -13,10 +13,9 @@ from profiles.registry import resolve_run
 from tests.validators.judging import FACTS
 from validators.core import findings_of, groups_needed, inapplicable_because, judge, levels_with_rules
 from validators.facts import NO_FACTS, ProbeRecord
-from validators.finding import CheckResult, Finding, Level, Severity, Status
+from validators.finding import CheckResult, Finding, Level, Severity, Status, blocks, verdict_of
 from validators.planning import assumptions_of, plan_run
 from validators.rule import RULES
-from validators.verdict import blocks, verdict_of
 
 TODAY = date(2026, 1, 15)
 LEVELS = tuple(Level)

@@ -12,8 +12,8 @@ from profiles.registry import Requirements, resolve_run
 from validators.facts_io import facts_from_json
 from validators.finding import Severity
 from validators.planning import plan_run
-from validators.remaining_steps import seconds_left
 from validators.rule import RULES
+from validators.rules.bud import seconds_left
 
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 RUN = resolve_run("a100-prod")

@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from profiles.registry import ResolvedRun, resolve_run
 from tests.validators.sound import PRODUCTION, sound_facts, sound_runs
 from validators.core import judge
-from validators.finding import CheckResult, Finding, Level, Status
+from validators.finding import CheckResult, Finding, Level, Status, verdict_of
 from validators.planning import plan_run
 from validators.rule import RULES
-from validators.verdict import verdict_of
 
 Judged = tuple[list[Finding], list[CheckResult]]
 

@@ -27,7 +27,7 @@ import json, sys
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.planning import plan_run
-from validators.verdict import verdict_of
+from validators.finding import verdict_of
 
 run = resolve_run("a100-prod", overrides=json.loads(sys.argv[1]))
 findings, checks = judge(run, plan_run(run))

@@ -15,9 +15,9 @@ from tests.validators.judging import (
     with_facts,
 )
 from validators.finding import Severity
-from validators.interconnect import PCIE_LANE_BYTES_PER_S
 from validators.rule import RULES, CannotTellError
 from validators.rules.dst import _most_common
+from validators.rules.gpu_speed import PCIE_LANE_BYTES_PER_S
 
 TWO = run_of("distributed.nproc_per_node=2")
 

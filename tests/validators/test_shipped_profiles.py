@@ -6,9 +6,8 @@ import pytest
 
 from profiles.registry import list_profiles, load_profile, resolve_run
 from validators.core import judge
-from validators.finding import Status
+from validators.finding import Status, verdict_of
 from validators.planning import plan_run
-from validators.verdict import verdict_of
 
 PRODUCTION = [name for name in list_profiles() if load_profile(name).kind == "production"]
 

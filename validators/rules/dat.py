@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts

@@ -10,8 +10,8 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.interconnect import slowest_link
 from validators.rule import CannotTellError, Violations, rule
+from validators.rules.gpu_speed import slowest_link
 
 if TYPE_CHECKING:
     from validators.facts_run import CollectiveFacts, DistributedFacts, ParameterFacts

@@ -1,8 +1,8 @@
-"""GPU: speed and correctness of the devices, compared with the data sheet and known products."""
+"""GPU: speed, links and correctness of the devices, compared with the data sheet and known products."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from neobert.errors import ProjectError
@@ -11,12 +11,12 @@ from neobert.plan.hardware import Card
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.interconnect import pcie_bytes_per_s
 from validators.rule import CannotTellError, Violations, rule
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuHealthFacts
     from validators.facts_num import DeviceFacts
+
 
 PATH = "distributed.nproc_per_node"
 LEAST_GEMM_SHARE, USUAL_GEMM_SHARE = 0.6, 0.75
@@ -25,6 +25,8 @@ LEAST_HOST_SHARE = 0.5
 LEAST_OF_FASTEST = 0.9
 TERA, GIGA = 1e12, 1e9
 SLOW = "check other processes, clocks and power limit: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"
+NVLINK_BYTES_PER_S = 25e9
+PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
 
 
 def _used(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
@@ -174,3 +176,26 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(
                 PATH, message, "choose another GPU with CUDA_VISIBLE_DEVICES, and replace this one"
             )
+
+
+def slowest_link(devices: Sequence[GpuHealthFacts]) -> tuple[str, float] | None:
+    """Return the name and bytes/s (one way) of the slowest link; None if any is not described."""
+    links = [_link(device) for device in devices]
+    known = [link for link in links if link is not None]
+    return min(known, key=lambda link: link[1]) if known and len(known) == len(links) else None
+
+
+def _link(gpu: GpuHealthFacts) -> tuple[str, float] | None:
+    if gpu.num_nvlinks:
+        return f"{gpu.num_nvlinks} NVLinks", gpu.num_nvlinks * NVLINK_BYTES_PER_S
+    bytes_per_s = pcie_bytes_per_s(gpu)
+    if bytes_per_s is not None:
+        return f"{gpu.pcie_width} lanes of PCIe {gpu.pcie_generation_max}", bytes_per_s
+    return None
+
+
+def pcie_bytes_per_s(gpu: GpuHealthFacts) -> float | None:
+    """Return the one-way bytes/s of the lanes in use, at the best generation; None if not described."""
+    if gpu.pcie_generation_max in PCIE_LANE_BYTES_PER_S and gpu.pcie_width:
+        return gpu.pcie_width * PCIE_LANE_BYTES_PER_S[gpu.pcie_generation_max]
+    return None

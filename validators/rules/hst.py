@@ -12,10 +12,10 @@ from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining_steps import remaining_part, seconds_left
 from validators.rule import CannotTellError, Violations, rule
+from validators.rules.bud import remaining_part, seconds_left
+from validators.rules.hst_machine import is_older, release
 from validators.thresholds import MEMORY_SHARE
-from validators.versions import is_older, release
 
 if TYPE_CHECKING:
     from validators.facts_host import TrackerFacts

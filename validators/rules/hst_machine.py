@@ -1,19 +1,21 @@
-"""HST: driver and clock of the machine."""
+"""HST: driver, its version, and clock of the machine."""
 
 from __future__ import annotations
+
+import re
 
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.versions import is_older, release
 
 OLDEST_DRIVER = {13: "580.65.06", 12: "525.60.13", 11: "450.80.02"}
 """Oldest Linux driver per major version of CUDA, from the CUDA release notes."""
 CLOCK_TOLERANCE_S = 60.0
 FIRST_PLAUSIBLE_YEAR = 2024
 SET_CLOCK = "set the clock: timedatectl set-ntp true, or ask the administrator"
+NUMBER = re.compile(r"\d+")
 
 
 @rule("HST011", "old-driver", severity=Severity.FAIL, level=Level.GPU, needs=("gpus", "software"))
@@ -94,3 +96,25 @@ def implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if run.config.distributed.nnodes > 1 and host.is_clock_synchronized is False:
         message = f"the clock of {host.hostname} is not synchronized, but the run has several nodes"
         yield Violation("distributed.nnodes", message, SET_CLOCK)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the release numbers: `2.13.0+cpu` is (2, 13, 0), and `2.13.0rc1` is (2, 13, 0) too."""
+    parts: list[int] = []
+    for part in version.partition("+")[0].split("."):
+        leading = NUMBER.match(part)
+        if leading is None:
+            break
+        parts.append(int(leading[0]))
+    return tuple(parts)
+
+
+def is_older(version: str, oldest: str) -> bool:
+    """Return whether `version` precedes `oldest`; missing numbers count as 0."""
+    have, need = release(version), release(oldest)
+    width = max(len(have), len(need))
+    return _padded(have, width) < _padded(need, width)
+
+
+def _padded(numbers: tuple[int, ...], width: int) -> tuple[int, ...]:
+    return numbers + (0,) * (width - len(numbers))

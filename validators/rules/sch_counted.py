@@ -1,4 +1,4 @@
-"""SCH: scheduler steps and loss normalization of the rehearsal."""
+"""SCH: scheduler steps and loss normalization of the rehearsal, and the rate after a resume."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
+from validators.rules.ckp_host import why_not_resumed
 
 SAME_RATE = 1e-6
+SAME_RESUMED_RATE = 0.01
+"""Relative. A smaller change has no visible effect on a loss curve."""
 MOST_DIFFERENCE = 0.05
 """Relative. Rounding in bf16 causes a tenth of it, dividing by the wrong count several times as much."""
 
@@ -88,4 +91,51 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
             f"the joint gradient of {first:,} and {second:,} targets differs by {difference:.1%} from their "
             f"weighted mean (limit {MOST_DIFFERENCE:.0%})",
             "divide the summed loss by the targets of the whole step, over microbatches and ranks",
+        )
+
+
+@rule(
+    "SCH005",
+    "resumed-at-another-rate",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("resume",),
+    inapplicable=why_not_resumed,
+)
+def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A learning rate that jumps when the run resumes.
+
+    ## What it does
+    Compares the learning rate of the first resumed step under the schedule of the checkpoint
+    and under the schedule of this run. Warns about a difference above 1 %.
+
+    ## Why is this bad?
+    A schedule that follows `trainer.max_steps` changes at every step when that key is raised. A run that had
+    decayed to its floor resumes at many times that rate, without a warm-up: the loss rises, and the gain of
+    the decay is lost.
+
+    ## Example
+    ```text
+    max_steps raised from 700 to 1,400, resumed at step 700: learning rate 6.0e-05 -> 3.3e-04
+    ```
+
+    ## Use instead
+    ```yaml
+    model:
+      pretrained_checkpoint: runs/first/checkpoints/700   # a new run with its own warm-up
+    ```
+    """
+    resume = facts.resume
+    assert resume is not None
+    if not resume.is_verified or resume.learning_rate is None:
+        return
+    before = resume.learning_rate
+    now = learning_rate_at(resume.step, run.config.optimizer.lr, plan.schedule)
+    if not isclose(before, now, rel_tol=SAME_RESUMED_RATE):
+        yield Violation(
+            "trainer.resume_from_checkpoint",
+            f"the learning rate of step {resume.step + 1:,} changes from {before:.3g} (the checkpoint's "
+            f"schedule) to {now:.3g} (this run's, with decay to step {plan.schedule.decay_end:,})",
+            "restore trainer.max_steps, the scheduler section and optimizer.lr of the checkpoint, or set "
+            "model.pretrained_checkpoint to start a new run from its weights",
         )

@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from neobert.config.builder_names import BUILDER_NAMES, USE_PATH, describe_builder
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.columns import CANDIDATES, TEXT_SETTING
