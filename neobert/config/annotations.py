@@ -41,7 +41,7 @@ def without_null(annotation: Any) -> Any:
 
 
 def is_union(annotation: Any) -> bool:
-    """Tell whether an annotation is a union, null included."""
+    """Return whether an annotation is a union, null included."""
     return get_origin(annotation) in (Union, types.UnionType)
 
 
@@ -53,7 +53,7 @@ def members_of(annotation: Any) -> tuple[type[Any], ...]:
 
 
 def is_section(annotation: Any) -> bool:
-    """Tell whether an annotation is a mapping with keys of its own."""
+    """Return whether an annotation is a mapping with its own keys."""
     return bool(members_of(annotation))
 
 
@@ -69,7 +69,7 @@ def members_by_tag(section: Any) -> dict[str, Any]:
 
 
 def chosen_tag(section: Any, values: object) -> str:
-    """Return the tag that these plain values of a discriminated section choose; it may be no legal one."""
+    """Return the tag that these plain values of a discriminated section choose; it may be invalid."""
     given = values.get(TAG, NOT_GIVEN) if isinstance(values, Mapping) else NOT_GIVEN
     return next(iter(members_by_tag(section))) if given is NOT_GIVEN else str(given)
 
@@ -96,7 +96,7 @@ def fields_of(section: Any) -> Iterable[Field[Any]]:
 
 
 def annotation_at(path: Path, root: Any = RunConfig) -> Any:
-    """Return the annotation of a key, or of an item of its list; None where the schema has no such place."""
+    """Return the annotation of a key, or of an item of its list; None if the schema does not define it."""
     annotation: Any = root
     for part in path:
         annotation, _ = unwrap(annotation)

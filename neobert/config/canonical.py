@@ -1,4 +1,4 @@
-"""The one serialisation of a configuration, for logs, checkpoints, receipts and hashes."""
+"""Canonical form of a configuration, for logs, checkpoints, receipts and hashes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:
-    """Plain values with sorted keys: lists for tuples, ISO 8601 for dates."""
+    """Convert to plain values with sorted keys: lists for tuples, ISO 8601 for dates."""
     result: dict[str, Any] = to_plain(config)
     return result
 
 
 def to_plain(value: Any) -> Any:
-    """The same for any part of a configuration."""
+    """Convert any part of a configuration as `to_dict` does."""
     if is_dataclass(value):
         names = sorted(field.name for field in fields(value))
         return {name: to_plain(getattr(value, name)) for name in names}
@@ -44,26 +44,26 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """Canonical JSON: sorted, ASCII, no blanks."""
+    """Return canonical JSON: sorted, ASCII, no blanks."""
     return json.dumps(
         to_plain(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
     )
 
 
 def sha256(value: Any) -> str:
-    """SHA-256 of the canonical JSON, in hex."""
+    """Return the SHA-256 of the canonical JSON, in hex."""
     from hashlib import sha256 as sha256_of
 
     return sha256_of(to_json(value).encode("ascii")).hexdigest()
 
 
 def digest(config: RunConfig) -> str:
-    """SHA-256 of the configuration: equal for equal configurations, on every machine."""
+    """Return the SHA-256 of the configuration: equal for equal configurations, on every machine."""
     return sha256(config)
 
 
 def dump_yaml(config: RunConfig) -> str:
-    """YAML that loads to an equal configuration."""
+    """Return YAML that loads to an equal configuration."""
     import yaml
 
     text: str = yaml.dump(to_dict(config), Dumper=_dumper(), sort_keys=True, allow_unicode=True, width=100)
@@ -71,7 +71,7 @@ def dump_yaml(config: RunConfig) -> str:
 
 
 def _dumper() -> type[yaml.SafeDumper]:
-    """A dumper that quotes every text which YAML 1.1 or YAML 1.2 would read as something else."""
+    """Return a dumper that quotes every text that YAML 1.1 or 1.2 would not read as text."""
     import yaml
 
     from neobert.config.yaml_reader import read_scalar

@@ -45,5 +45,5 @@ def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
 
 
 def describe_builder(name: str) -> str:
-    """Say what is wrong with a builder as the name of a data set."""
+    """Return the problem of a file format that is given as the name of a data set."""
     return f"dataset.name {name} is a file format of the datasets library, not a data set"

@@ -1,4 +1,4 @@
-"""A file of configuration: read once, bounded, with the place of every value."""
+"""Config files, read with a size limit and the place of every value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UTF16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A tree of values, the lines it was read from, and what is wrong with it already."""
+    """Tree of values, the lines that it was read from, and the problems found while reading."""
 
     file: str
     kind: OriginKind
@@ -31,7 +31,7 @@ class Document:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Document:
-        """A document without places, for values that come from JSON or from code."""
+        """Build a document without places, for values that come from JSON or from code."""
         flaws: list[Flaw] = []
         root = build(mapping, lambda _: (DEFAULT, DEFAULT), flaws)
         return cls("", "default", root, (), tuple(flaws))
@@ -50,7 +50,7 @@ def load_document(path: str | Path, kind: OriginKind = "file") -> Document:
 
 
 def split_lines(text: str) -> tuple[str, ...]:
-    """Lines as YAML counts them."""
+    """Split text into lines as YAML counts them."""
     return tuple(LINE_BREAK.split(text))
 
 
@@ -114,19 +114,19 @@ def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> C
 
 
 def _shown(text: str) -> str:
-    """Cut and clean a message: names and values come from files, and may hold anything of any length."""
+    """Shorten and clean a message: names and values in it come from files."""
     shown = printable(text[: LONGEST_MESSAGE + 1])
     return shown if len(shown) <= LONGEST_MESSAGE else shown[:LONGEST_MESSAGE] + "..."
 
 
 class Sources:
-    """The lines of every file and argument, for messages that quote them."""
+    """Lines of every file and argument, for messages that quote them."""
 
     def __init__(self, documents: Mapping[str, tuple[str, ...]]) -> None:
         self.lines = documents
 
     def issue(self, flaw: Flaw) -> ConfigIssue:
-        """The flaw with the line that it stands in."""
+        """Return the flaw with its source line."""
         origin = flaw.origin
         lines = self.lines.get(origin.file, ())
         source_line = lines[origin.line - 1] if 0 < origin.line <= len(lines) else ""

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem at once, each with its place, as compilers print them."""
+"""Config errors: all problems at once, each with its source line, as compilers print them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN_WIDTH = 96
 
 @dataclass(frozen=True, slots=True)
 class ConfigIssue:
-    """One problem. Lines and columns count from 1 (0: unknown); the column is the value's or the key's."""
+    """One problem. Lines and columns count from 1 (0: unknown); the column is the value's or key's."""
 
     code: str
     path: str
@@ -28,7 +28,7 @@ class ConfigIssue:
 
     @property
     def place(self) -> str:
-        """`file:line:column`, as far as it is known."""
+        """`file:line:column`, without the parts that are unknown."""
         parts = [self.file] + [str(number) for number in (self.line, self.column) if number]
         return ":".join(parts)
 
@@ -45,7 +45,7 @@ class ConfigIssue:
 class ConfigError(ProjectError):
     """All problems of a configuration.
 
-    It exits with 2 where a file could not be read as a config or an override is at fault, else with 1.
+    Exit code 2 if a file cannot be read as a config or an override is wrong, otherwise 1.
     """
 
     def __init__(self, issues: Sequence[ConfigIssue]) -> None:
@@ -72,7 +72,7 @@ def _is_usage(issue: ConfigIssue) -> bool:
 
 
 def _excerpt(source_line: str, line: int, column: int) -> list[str]:
-    """The source line, cut to a window around the column, and a caret under it."""
+    """Return the source line, cut to a window around the column, and a caret under the column."""
     start = max(0, column - SHOWN_WIDTH // 2) if len(source_line) > SHOWN_WIDTH else 0
     window = source_line[start : start + SHOWN_WIDTH]
     text = printable(window, keep="\t")
@@ -84,7 +84,7 @@ def _excerpt(source_line: str, line: int, column: int) -> list[str]:
 
 
 def _padding(text: str) -> str:
-    """Blanks as wide as the text is on a terminal."""
+    """Return blanks as wide as the text is on a terminal."""
     import unicodedata
 
     return "".join(

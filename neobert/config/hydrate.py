@@ -57,7 +57,7 @@ class Problem:
 
 
 class HydrationError(Exception):
-    """All that the schema refuses in one tree."""
+    """All values of one tree that the schema rejects."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__(f"{len(problems)} problems")
@@ -66,7 +66,7 @@ class HydrationError(Exception):
 
 @cache
 def validator(kind: Any) -> SchemaValidator:
-    """The validator of a dataclass, built on first use."""
+    """Return the validator of a dataclass, built on first use."""
     from pydantic_core import SchemaValidator
 
     schema: Any = core_schema(kind)
@@ -74,7 +74,7 @@ def validator(kind: Any) -> SchemaValidator:
 
 
 def hydrate(kind: type[T], values: Any) -> T:
-    """Build the dataclass from plain values, strictly. Raises HydrationError with all that is wrong."""
+    """Build the dataclass from plain values, strictly. Raises HydrationError with all problems."""
     from pydantic_core import ValidationError
 
     schema: Any = kind
@@ -94,7 +94,7 @@ def _problem(item: Any, kind: type[Any]) -> Problem:
 
 
 def _without_tags(location: Path, kind: type[Any]) -> Path:
-    """pydantic names the chosen member of a union between a section and its key, and a file does not."""
+    """Remove the names of union members, which pydantic adds between a section and its key."""
     path: Path = ()
     rest = list(location)
     while rest:
@@ -105,7 +105,7 @@ def _without_tags(location: Path, kind: type[Any]) -> Path:
 
 
 def core_schema(annotation: Any) -> CoreSchema:
-    """The schema of an annotation: of a dataclass with all that it holds, of a bounded number, of a list."""
+    """Return the core schema of an annotation, with those of all fields for a dataclass."""
     bare, is_optional = unwrap(annotation)
     if is_optional:
         return {"type": "nullable", "schema": core_schema(without_null(annotation))}
@@ -124,7 +124,7 @@ def core_schema(annotation: Any) -> CoreSchema:
 
 
 def _tagged_union(section: Any) -> CoreSchema:
-    """The schema of a discriminated section. A section that gives no `type` is of the first one."""
+    """Return the schema of a discriminated section. A section without `type` is of the first type."""
     return {
         "type": "tagged-union",
         "discriminator": lambda values: chosen_tag(section, values),
@@ -176,7 +176,7 @@ def _bounds(metadata: tuple[Any, ...]) -> CoreSchema:
 
 
 def json_schema(root: Any = RunConfig) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of run files and profiles."""
+    """Return the JSON Schema (2020-12) of run files and profiles."""
     from pydantic import TypeAdapter
 
     schema = TypeAdapter(root).json_schema()

@@ -1,4 +1,4 @@
-"""Keys by name, and suggestions for other names: over all sections, as keys are often misplaced."""
+"""Keys by name, and suggestions for unknown names, over all sections: keys are often misplaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHER_SECTIONS = {"training": "trainer", "optim": "optimizer", "data": "dataset"
 
 
 def closest(name: str, candidates: list[str]) -> str:
-    """The candidate that is nearest in spelling, or an empty text."""
+    """Return the candidate that is nearest in spelling; empty if none is close."""
     from difflib import get_close_matches
 
     found = get_close_matches(name.replace("-", "_").lower(), candidates, n=1, cutoff=CLOSE)
@@ -20,7 +20,7 @@ def closest(name: str, candidates: list[str]) -> str:
 
 
 def suggest_key(path: str) -> str:
-    """The key that was meant: the same name elsewhere, then a close one here, then a close one anywhere."""
+    """Return the probable key: the same name elsewhere, else a close one here, else a close one anywhere."""
     if path in OTHER_SECTIONS:
         return OTHER_SECTIONS[path]
     section, _, name = path.rpartition(".")
@@ -41,13 +41,13 @@ def suggest_key(path: str) -> str:
 
 
 def advice_for_near_name(name: str) -> str:
-    """Say what to write instead of a name that is nearly one of another trainer's, or an empty text."""
+    """Return the replacement of a name that is close to one of another trainer; empty if there is none."""
     near = closest(name, list(NAMES))
     return f"{near} of other trainers: {NAMES[near]}" if near else ""
 
 
 def describe(key: str) -> KeyInfo:
-    """What the schema says about a key or a section. Raises ProjectError (CFG001) with what was meant."""
+    """Describe a key or a section. Raises ProjectError (CFG001) with a suggestion for an unknown one."""
     path = tuple(key.split("."))
     info = describe_field(path)
     if info is not None:
@@ -59,5 +59,5 @@ def describe(key: str) -> KeyInfo:
 
 
 def keys_named(name: str) -> list[str]:
-    """The keys of all sections that have this name behind their last dot."""
+    """Return the keys of all sections whose last part is this name."""
     return [key for key in all_keys() if key.rpartition(".")[2] == name]

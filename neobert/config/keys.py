@@ -38,11 +38,11 @@ BOUNDS = ((Gt, "gt", "above"), (Ge, "ge", "of at least"), (Lt, "lt", "below"), (
 
 @dataclass(frozen=True, slots=True)
 class KeyInfo:
-    """A key of the schema.
+    """Key of the schema.
 
     Attributes:
-        default: the value that a file which leaves the key out gets.
-        tags: in a section of several types, the types that have this key; empty where all do.
+        default: value in a file that omits the key.
+        tags: in a section of several types, the types that have this key; empty if all have it.
     """
 
     path: str
@@ -55,7 +55,7 @@ class KeyInfo:
 
 @cache
 def all_keys(root: Any = RunConfig) -> tuple[str, ...]:
-    """Dotted names of every key, in the schema's order. Sections are not keys."""
+    """Return the dotted names of all keys, in the schema's order. Sections are not keys."""
     return tuple(_keys(root, ""))
 
 
@@ -69,20 +69,20 @@ def _keys(kind: Any, prefix: str) -> Iterator[str]:
 
 @cache
 def sections(root: Any = RunConfig) -> tuple[str, ...]:
-    """Names of the sections."""
+    """Return the names of the sections."""
     return tuple(name for name, hint in hints_of(root).items() if is_section(hint))
 
 
 @cache
 def path_keys() -> Mapping[Path, tuple[str, ...]]:
-    """Keys that hold a path, each with its values that are words and no paths."""
+    """Return the keys that hold a path, each with its values that are not paths."""
     marked = ((path, found.metadata) for path, found in _fields_of_sections())
     return {path: about.get("words", ()) for path, about in marked if about.get("is_path")}
 
 
 @cache
 def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
-    """Keys that hold a list, each with the keys of its items that hold a path."""
+    """Return the keys that hold a list, each with the keys of its items that hold a path."""
     lists = ((path, unwrap(annotation_at((*path, 0)))[0]) for path, _ in _fields_of_sections())
     held = {
         path: tuple(item.name for item in fields_of(kind) if item.metadata.get("is_path"))
@@ -94,7 +94,7 @@ def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
 
 @cache
 def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
-    """Keys that, given in a nearer layer, take the place of others of a farther one."""
+    """Return the keys that, set in a layer, remove other keys of the layers below."""
     return {
         path: tuple((*path[:-1], name) for name in found.metadata["replaces"])
         for path, found in _fields_of_sections()
@@ -109,7 +109,7 @@ def _fields_of_sections() -> Iterator[tuple[Path, Field[Any]]]:
 
 @cache
 def discriminated_sections(root: Any = RunConfig) -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """Top-level sections of several types: the names of the keys of each type."""
+    """Return the key names of each type, for the sections of several types."""
     return {
         name: {tag: frozenset(hints_of(member)) for tag, member in tags.items()}
         for name, hint in hints_of(root).items()
@@ -118,12 +118,12 @@ def discriminated_sections(root: Any = RunConfig) -> Mapping[str, Mapping[str, f
 
 
 def is_bool(path: Path) -> bool:
-    """Whether a key is a switch."""
+    """Return whether a key is a boolean."""
     return unwrap(annotation_at(path))[0] is bool
 
 
 def type_text(annotation: Any) -> str:
-    """The type in words: `an integer above 0`, `one of bf16, fp32, no`."""
+    """Describe the type: `an integer above 0`, `one of bf16, fp32, no`."""
     if is_union(annotation) and unwrap(annotation)[1]:
         return f"{type_text(without_null(annotation))}, or null"
     if get_origin(annotation) is Annotated:
@@ -162,7 +162,7 @@ def _bounds_text(bounds: list[Any]) -> str:
 
 
 def describe_field(path: Path, root: type[Any] = RunConfig) -> KeyInfo | None:
-    """What the schema says about a key or a section, or None where it has no such key."""
+    """Describe a key or a section; None if the schema does not define it."""
     holder = unwrap(annotation_at(path[:-1], root))[0]
     if not path or not is_section(holder):
         return None
@@ -190,9 +190,9 @@ def _default(item: Field[Any]) -> Any:
 
 @cache
 def effect_of(key: str) -> Effect | None:
-    """Return what a change of a key affects: as the key states it, else as its section does.
+    """Return the effect of a change of a key, from the key's metadata or else its section's.
 
-    A key that another version of the schema had is judged by its section; None where that does not tell.
+    A key of another version of the schema has the effect of its section; None if that is per key.
     """
     own = _metadata(key).get("affects") or _metadata(key.partition(".")[0]).get("affects")
     return None if own == PER_KEY else own
@@ -200,17 +200,17 @@ def effect_of(key: str) -> Effect | None:
 
 @cache
 def keys_affecting(*effects: Effect) -> frozenset[str]:
-    """Return the dotted keys whose change affects one of these."""
+    """Return the dotted keys whose change has one of these effects."""
     return frozenset(key for key in all_keys() if effect_of(key) in effects)
 
 
 def is_compared_by_content(key: str) -> bool:
-    """Tell whether the data that a key names is compared on resume, and not the key."""
+    """Return whether a resume compares the data that a key names, instead of its value."""
     return bool(_metadata(key).get("by_content"))
 
 
 def without_effects(values: dict[str, Any], effects: Iterable[Effect]) -> dict[str, Any]:
-    """Return flat dotted keys and their values, less those whose change affects only these."""
+    """Return flat dotted keys and values, without those whose change has one of these effects."""
     left_out = frozenset(effects)
     return {key: value for key, value in values.items() if effect_of(key) not in left_out}
 

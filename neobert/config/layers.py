@@ -24,22 +24,22 @@ GIVEN = ("file", "override")
 
 
 def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
-    """Lay a nearer layer over what is there; what its keys replace is removed, unless it gives that too.
+    """Merge a layer over the layers below; keys that it replaces are removed, unless it sets them too.
 
     A layer that changes the `type` of a section removes the keys that only other types of it have.
     """
     for section, types in discriminated_sections(schema).items():
         base = _of_type(base, _type_in(over, section), section, types)
     for path, replaced in replacing_keys().items():
-        if _gives(over, path):
+        if _sets(over, path):
             for other in replaced:
-                if _gives(base, other) and find(over, other) is None:
+                if _sets(base, other) and find(over, other) is None:
                     base = put(base, other, None)
     return merge(base, over)
 
 
 def _of_type(base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]) -> Node:
-    """Remove the section's keys that belong to other types, where the layer below was of another type."""
+    """Remove the section's keys that belong to other types, if the layer below has another type."""
     below = _type_in(base, section) or next(iter(types))
     held = find(base, (section,))
     if chosen not in types or below == chosen or held is None or not isinstance(held.value, dict):
@@ -55,28 +55,29 @@ def _type_in(layer: Node, section: str) -> str:
     return str(node.value) if node is not None else ""
 
 
-def _gives(layer: Node, path: Path) -> bool:
+def _sets(layer: Node, path: Path) -> bool:
+    """Return whether the layer has a value other than null and the empty list, which replace nothing."""
     node = find(layer, path)
-    return node is not None and node.value is not None
+    return node is not None and node.value not in (None, ())
 
 
 def merge(base: Node, over: Node) -> Node:
-    """Lay one tree over another. Every value keeps the place it came from."""
+    """Merge one tree over another. Every value keeps its place."""
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
         return over
     entries = dict(base.value)
     for name, child in over.value.items():
         entries[name] = merge(entries[name], child) if name in entries else child
-    # An override opens no section of its own where a file did: findings point at the file's.
+    # Findings about a section that an override extends point at the file.
     held_by = base if over.origin.kind == "override" else over
     return Node(entries, held_by.origin, held_by.key)
 
 
 def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
-    """Rewrite the paths of run files so that they hold from the working directory.
+    """Make the paths of run files relative to the working directory.
 
-    A path that exists only from the working directory stays as it is, which earlier versions read it as; its
-    key is returned too. Profiles and the command line are relative to the working directory.
+    A path that exists only relative to the working directory stays, as in earlier versions; its key is
+    returned too. Paths of profiles and of the command line are relative to the working directory.
     """
     outdated = []
     for path, node, value in _paths_in(root):
@@ -115,9 +116,9 @@ SectionsRead = Mapping[str, Collection[str]]
 
 
 def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
-    """Yield each section that a run file or an argument sets, and that the task does not read.
+    """Yield each section that a run file or an argument sets, but that the task does not read.
 
-    Defaults that are written out do not count, nor does what a profile sets: it may serve several tasks.
+    Values equal to the default do not count, nor do those of a profile, which may serve several tasks.
     """
     task = _task(root)
     if task not in sections_read:

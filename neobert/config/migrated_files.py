@@ -1,7 +1,6 @@
-"""A file in another trainer's terms, as far as it can be read: its values under the names they have here.
+"""Files of other trainers, translated into this schema: keys, values and places.
 
-Nothing runs on what this makes of a file. It lets the rules judge what somebody meant, beside the names that
-have to be changed first.
+The result is never run. It lets the rules judge the intended run, in addition to listing the keys to rename.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"
 OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
 UNSAID: dict[str, Scalar] = {"trainer.save_steps": 0}
-"""What a file with a loop of another name leaves out, and what the trainer it was written for makes of it."""
+"""Values of keys that such a file omits, in the trainer that it was written for."""
 ATTENTION: dict[Scalar, str | int] = {
     True: "flash_attn_varlen",
     False: "sdpa",
@@ -54,7 +53,7 @@ LONGEST_SHOWN = 60
 
 
 def carried(document: Document) -> Document | None:
-    """The document in this schema's names, each value at its place; None where none is carried over."""
+    """Return the document with this schema's keys, each value at its place; None if no key is translated."""
     own = {path: node for path, node in _leaves(document.root) if _is_own(path)}
     foreign = dict(_translated(document.root))
     if not foreign:
@@ -64,7 +63,7 @@ def carried(document: Document) -> Document | None:
 
 
 def without(document: Document, refused: Iterable[Path]) -> Document:
-    """The document without the values that some paths are in; sections stay, and so does all of a profile."""
+    """Return the document without the values at these paths. Sections stay, and profiles are unchanged."""
     if document.kind == "profile":
         return document
     above = {path[:length] for path in refused for length in range(1, len(path) + 1)}
@@ -92,7 +91,7 @@ def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
 
 
 def _targets(path: Path) -> tuple[str, ...]:
-    """Keys that take the value: by the table of renamed keys, or of the same name in another section."""
+    """Return the keys that take the value: from the table of renamed keys, or by the same name elsewhere."""
     name, advice = str(path[-1]), advice_for_key(path)
     if name in OTHER_UNITS:
         return ()
@@ -107,7 +106,7 @@ def _targets(path: Path) -> tuple[str, ...]:
 
 @cache
 def _names() -> frozenset[str]:
-    """Last parts of all keys; spelling is compared for these only, as a file may have thousands of others."""
+    """Return the last parts of all keys. Only these are compared, as a file may have thousands of others."""
     return frozenset(key.rpartition(".")[2] for key in all_keys())
 
 
@@ -117,7 +116,7 @@ def _translated_value(target: str, node: Node) -> Node:
 
 
 def _unsaid(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
-    """A profile's safeguards were not meant by a file that has a section of its own for the loop."""
+    """Return omitted values: a file with another section for the loop does not mean the profile's."""
     steps = known.get(("trainer", "max_steps"))
     if steps is None or not isinstance(root.value, dict):
         return {}
@@ -132,7 +131,7 @@ def _unsaid(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
 
 
 def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
-    """A tree of the leaves; each section stands where it stood, or where its first value does."""
+    """Build a tree of the leaves; a section without a place gets that of its first value."""
     entries: dict[str, Node] = {}
     for path, node in leaves.items():
         place, holder = entries, root
@@ -166,7 +165,7 @@ def is_legal(target: str, value: Any) -> bool:
 
 
 def with_value(advice: str, value: object) -> str:
-    """Add to `write KEY` the value to write there, or the choices if the value has no counterpart."""
+    """Add the value to `write KEY`, or the choices if the value has no counterpart."""
     written = PLAIN.fullmatch(advice)
     if not written or isinstance(value, dict | tuple):
         return advice

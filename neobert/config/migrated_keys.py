@@ -1,4 +1,4 @@
-"""Names of other trainers, of their older versions and of what is not offered, with what to write instead."""
+"""Keys and values of other trainers and of earlier versions, with their replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree that every source of configuration is read into: plain values, each with its place."""
+"""Tree of plain values with their places, common to all sources of configuration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_DEPTH = 48
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value was written. Lines and columns count from 1; 0 where there is none.
+    """Place of a value. Lines and columns count from 1; 0: unknown.
 
     For an override the file is `<command line>` and the line is the position of the argument.
     """
@@ -37,7 +37,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A value, the place of the value, and the place of its key (its own place where it has no key)."""
+    """Value with its place and that of its key (its own place if it has no key)."""
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     origin: Origin
@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A value that no schema accepts. Readers collect flaws, so that a person meets all of them at once."""
+    """Invalid value. Readers collect flaws, so that all are reported at once."""
 
     code: str
     path: Path
@@ -56,7 +56,7 @@ class Flaw:
 
 
 class UnreadableError(Exception):
-    """The text is no config. Lines and columns count from 1; 0 where the fault has no place."""
+    """Text that is not a config. Lines and columns count from 1; 0: unknown."""
 
     def __init__(
         self, message: str, hint: str = "", line: int = 0, column: int = 0, code: str = "CFG011"
@@ -69,12 +69,12 @@ Locate = Callable[[Path], tuple[Origin, Origin]]
 
 
 def join(path: Path) -> str:
-    """The dotted spelling of a path."""
+    """Return a path as dotted text."""
     return ".".join(str(part) for part in path)
 
 
 def plain(node: Node) -> Any:
-    """Strip the places: dicts, lists and scalars, as JSON has them."""
+    """Return dicts, lists and scalars, without places."""
     if isinstance(node.value, dict):
         return {name: plain(child) for name, child in node.value.items()}
     if isinstance(node.value, tuple):
@@ -83,7 +83,7 @@ def plain(node: Node) -> Any:
 
 
 def children(node: Node) -> Iterator[tuple[str | int, Node]]:
-    """Name or position, and child."""
+    """Yield name or position, and child."""
     if isinstance(node.value, dict):
         yield from node.value.items()
     elif isinstance(node.value, tuple):
@@ -91,14 +91,14 @@ def children(node: Node) -> Iterator[tuple[str | int, Node]]:
 
 
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
-    """Every node below, parents first."""
+    """Yield every node below with its path, parents first."""
     for name, child in children(node):
         yield (*path, name), child
         yield from walk(child, (*path, name))
 
 
 def find(node: Node, path: Path) -> Node | None:
-    """The node at a path, or None."""
+    """Return the node at a path, or None."""
     for part in path:
         if isinstance(node.value, dict) and part in node.value:
             node = node.value[str(part)]
@@ -110,7 +110,7 @@ def find(node: Node, path: Path) -> Node | None:
 
 
 def put(node: Node, path: Path, child: Node | None) -> Node:
-    """A tree with the node at a path replaced, or removed for None; what holds it exists."""
+    """Return a tree with the node at a path replaced, or removed if None. Its parent must exist."""
     if isinstance(node.value, tuple):
         index, items = int(path[0]), list(node.value)
         items[index] = put(items[index], path[1:], child)
@@ -127,7 +127,7 @@ def put(node: Node, path: Path, child: Node | None) -> Node:
 
 
 def nearest(node: Node, path: Path) -> Node:
-    """The node at a path, or the closest one above it that was written."""
+    """Return the node at a path, or its closest parent that exists."""
     while path:
         found = find(node, path)
         if found is not None:
@@ -137,7 +137,7 @@ def nearest(node: Node, path: Path) -> Node:
 
 
 def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
-    """Values and levels that a tree unfolds to. Shared subtrees are measured once and counted each time."""
+    """Return the numbers of values and levels of a tree. Shared subtrees count each time."""
     if node not in known:
         size, depth = 1, 0
         for _, child in children(node):
@@ -148,7 +148,7 @@ def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
 
 
 def scalar_flaw(value: object) -> tuple[str, str] | None:
-    """What makes a scalar unusable in any key, as a message and a hint."""
+    """Return message and hint for a scalar that is invalid for every key, or None."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is not a finite number", "write a finite number, or remove the line"
     if isinstance(value, int) and abs(value) > LARGEST_INT:
@@ -159,7 +159,7 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
 
 
 def _unicode_flaw() -> tuple[str, str]:
-    """Surrogates stand for bytes that Python could not decode: of an argument, in the locale's encoding."""
+    """Return message and hint for surrogates: bytes of an argument that Python could not decode."""
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
         return "the text is not valid Unicode", "write it in UTF-8"
@@ -170,7 +170,7 @@ def _unicode_flaw() -> tuple[str, str]:
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
-    """Turn plain values (of TOML, JSON or code) into a tree; what no config can hold becomes a flaw."""
+    """Convert plain values (of TOML, JSON or code) to a tree; invalid ones become flaws."""
     origin, key = locate(path)
     if len(path) > MAX_DEPTH:
         flaws.append(
@@ -205,5 +205,5 @@ def _build_entries(
 
 
 def key_flaw(shown: str, path: Path, origin: Origin) -> Flaw:
-    """A key that is not text."""
+    """Return the flaw of a key that is not text."""
     return Flaw("CFG003", path, f"key {shown} is not text", "write the key as text", origin)

@@ -1,6 +1,6 @@
-"""The table of optimizers: what the schema, the plan and the rules know of each without torch.
+"""Table of optimizers, for the schema, the plan and the rules. Light: no torch.
 
-Each names the module of `neobert.optim` that builds it.
+Each entry names the module of `neobert.optim` that builds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class OptimizerKind:
     """An entry of the table.
 
     Attributes:
-        summary: what the key's description says of it; empty for the default.
+        summary: its part of the key's description; empty for the default.
         module: module of `neobert.optim` with `build(config, model)`.
         keys: keys of the section `optimizer` that it reads.
         matrix_moments: fp32 numbers kept per weight of the blocks' matrices.

@@ -1,4 +1,4 @@
-"""Overrides from the command line. Each is a layer with one key: merging, places and types are shared."""
+"""Overrides from the command line. Each is a layer with one key."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SWITCHES = frozenset({"true", "false", "yes", "no", "on", "off", "null", "1", "0
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One key that the command line sets.
+    """Key that is set on the command line.
 
     Attributes:
         path: dotted key.
         text: the value as typed.
         argument: the argument as typed, for messages.
         position: position of the argument, from 1.
-        column: column of the value in `argument`, from 1; of the flag where it has no value.
+        column: column of the value in `argument`, from 1; that of the flag if it has no value.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Override:
 
 
 def parse_overrides(tokens: Sequence[str]) -> tuple[Override, ...]:
-    """Read `a.b=v`, `--a.b=v`, `--a.b v`, and `--a.b` for a switch. Raises ConfigError with exit code 2."""
+    """Parse `a.b=v`, `--a.b=v`, `--a.b v`, and `--a.b` for a boolean. Raises ConfigError with exit code 2."""
     overrides: list[Override] = []
     issues: list[ConfigIssue] = []
     index = 0
@@ -72,7 +72,7 @@ def _takes_value(path: str, following: Sequence[str]) -> bool:
 
 
 def _needs_value(path: str) -> bool:
-    """Whether a key is no switch. An unknown key passes, and is named as unknown later."""
+    """Return whether a key is not a boolean. An unknown key passes; it is reported later."""
     annotation = annotation_at(tuple(path.split(".")))
     return annotation is not None and not is_bool(tuple(path.split(".")))
 
@@ -90,13 +90,13 @@ def _no_value(token: str, path: str, position: int) -> ConfigIssue:
 
 
 def text_override(path: str, text: str) -> str:
-    """The assignment of a text, quoted where it would be read as something else: `40`, `true`, `[a]/b`."""
+    """Return the assignment of a text, quoted if it would not be read as text: `40`, `true`, `[a]/b`."""
     is_plain = not text or (read_scalar(text.strip()) == text and not text.startswith(QUOTED_OR_FLOW))
     return f"{path}={text if is_plain else json.dumps(text, ensure_ascii=False)}"
 
 
 def as_layer(override: Override) -> Document:
-    """The override as a document with one key."""
+    """Return the override as a document with one key."""
     path = tuple(override.path.split("."))
     origin = Origin("override", COMMAND_LINE, override.position, override.column)
     start = override.argument.find(override.path) + 1
@@ -122,7 +122,7 @@ def _read_value(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
 
 
 def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
-    """A quoted text, a list or a mapping, as YAML writes them on one line."""
+    """Read a quoted text, a list or a mapping in YAML's flow style."""
     try:
         root, flaws = read_yaml(override.text, COMMAND_LINE, "override")
     except UnreadableError as error:

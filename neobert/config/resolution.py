@@ -1,4 +1,4 @@
-"""The one path: layers -> overrides -> variables -> strict hydration, with the origin of every value."""
+"""Resolution: layers -> overrides -> variables -> strict hydration, with the origin of every value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EMPTY = Node({}, DEFAULT, DEFAULT)
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses every change. It pickles, copies and serialises as a dict does."""
+    """Read-only dict, which can be pickled, copied and serialised like a dict."""
 
     __slots__ = ()
 
@@ -44,10 +44,10 @@ class FrozenDict(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A configuration, where each of its values was written, its digest, and the variables it names.
+    """Configuration with the origin of each value, its digest, and the variables that it uses.
 
     Attributes:
-        outdated_paths: keys of run files whose path exists only from the working directory.
+        outdated_paths: keys of run files whose path exists only relative to the working directory.
     """
 
     config: RunConfig
@@ -62,9 +62,9 @@ def resolve(
     overrides: Sequence[Override] = (),
     sections_read: SectionsRead = MappingProxyType({}),
 ) -> Resolution:
-    """Lay the documents over each other, then the overrides, and build the configuration.
+    """Merge the documents, then the overrides, and build the configuration.
 
-    `sections_read` names for each task the sections that it reads; setting another one is an error.
+    `sections_read`: sections that each task reads; setting another one is an error.
     Raises ConfigError with every problem of every layer.
     """
     documents = [*layers, *map(as_layer, overrides)]
@@ -83,7 +83,7 @@ def resolve(
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:
-    """Hydrate a tree. Raises ConfigError with the flaws known already and all that hydration finds."""
+    """Hydrate a tree. Raises ConfigError with these flaws and those of hydration."""
     found = list(flaws)
     value: T | None = None
     try:
@@ -98,12 +98,12 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
                 found += flaws_of(problem, root, kind)
         found += _unexplained(len(error.problems) - MOST_EXPLAINED, root)
     if found or value is None:
-        raise ConfigError([sources.issue(flaw) for flaw in _told_once(_by_place(found))])
+        raise ConfigError([sources.issue(flaw) for flaw in _variables_once(_by_place(found))])
     return value
 
 
 def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
-    """Resolve layers in another trainer's terms, less what the schema refuses; None where none is."""
+    """Resolve layers of another trainer, without values that the schema rejects; None if none is of one."""
     from neobert.config.migrated_files import carried, without
 
     translated = [carried(document) for document in layers]
@@ -132,7 +132,7 @@ def from_dict(mapping: Mapping[str, Any]) -> RunConfig:
 
 
 def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
-    """A configuration with one key changed, checked as strictly as any other. Raises ConfigError."""
+    """Return a configuration with one key changed, fully validated. Raises ConfigError."""
     changed: Any = value
     for name in reversed(path.split(".")):
         changed = {name: changed}
@@ -140,7 +140,7 @@ def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
 
 
 def sources_of(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:
-    """The lines that messages quote: of the files, and of the arguments by position."""
+    """Return the lines that messages quote: those of the files, and the arguments by position."""
     lines = {document.file: document.lines for document in layers if document.lines}
     if overrides:
         last = max(override.position for override in overrides)
@@ -159,17 +159,17 @@ def _by_place(flaws: list[Flaw]) -> list[Flaw]:
     )
 
 
-def _told_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
-    """What is wrong with a variable is one problem, wherever the variable is used."""
-    told: set[str] = set()
+def _variables_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
+    """Yield the flaws; that of a variable only once, for all of its uses."""
+    reported: set[str] = set()
     for flaw in flaws:
-        if flaw.code != UNRESOLVED_VARIABLE or flaw.message not in told:
+        if flaw.code != UNRESOLVED_VARIABLE or flaw.message not in reported:
             yield flaw
-        told.add(flaw.message)
+        reported.add(flaw.message)
 
 
 def _origins(root: Node) -> Mapping[str, Origin]:
-    """Every key of the schema; and every section, item and variable that was written."""
+    """Return the origin of every key, and of every section, item and variable that was written."""
     origins = dict.fromkeys(all_keys(), DEFAULT)
     for path, node in walk(root):
         origins[join(path)] = node.key if isinstance(node.value, dict) else node.origin

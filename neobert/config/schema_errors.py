@@ -1,4 +1,4 @@
-"""Words for what the schema refuses: what the key expects, what it got, and the edit that mends it."""
+"""Messages for values that the schema rejects: expected and actual value, and the edit that fixes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LONGEST_SHOWN = 60
 
 
 def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
-    """Say what is wrong, at the place where it was written."""
+    """Yield message, hint and place of a problem."""
     if problem.kind == UNKNOWN:
         yield from _unknown(problem.path, root, schema)
     elif problem.kind == MISSING:
@@ -63,7 +63,7 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
 
 
 def _of_another_type(path: Path, tags: tuple[str, ...], root: Node, schema: type[Any]) -> Flaw:
-    """A key that the section has only where its `type` is another one."""
+    """Return the flaw of a key that only other types of the section have."""
     above, section = path[:-1], join(path[:-1])
     chosen = _chosen_tag(above, root, schema)
     is_default = find(root, (*above, TAG)) is None
@@ -80,7 +80,7 @@ def _chosen_tag(section: Path, root: Node, schema: type[Any]) -> str:
 
 
 def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
-    """Keys of an unknown section that have a place elsewhere than in the section that was meant."""
+    """Yield keys of an unknown section that belong to a section other than the suggested one."""
     meant = suggest_key(join(path))
     for name, _ in children(nearest(root, path)):
         section, _, key = suggest_key(str(name)).rpartition(".")
@@ -134,13 +134,13 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
 
 
 def _description(path: Path, schema: type[Any]) -> str:
-    """What the schema says of a key: there stands why its values end where they do."""
+    """Return the description of a key, which gives the reason for its bounds."""
     info = describe_field(path, schema)
     return info.description if info else ""
 
 
 def show(value: object) -> str:
-    """A value as a person would call it."""
+    """Describe a value in a message."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

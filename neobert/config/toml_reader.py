@@ -1,6 +1,6 @@
-"""TOML through the standard library. It keeps no places, so lines are found by a scan of the source.
+"""TOML through tomllib, which keeps no places: lines are found by scanning the source.
 
-The scan knows headers, dotted and quoted keys, and multi-line strings and arrays. A key inside an inline
+The scan recognizes headers, dotted and quoted keys, and multi-line strings and arrays. A key inside an inline
 table or a list is placed at the key that holds it.
 """
 
@@ -51,7 +51,7 @@ def _unreadable(message: str) -> UnreadableError:
 
 
 def _scan(text: str) -> Places:
-    """Line, column of the key and column of the value, for every key that starts a line."""
+    """Return line, column of the key and column of the value, for every key that starts a line."""
     places: Places = {}
     table: Path = ()
     counts: dict[Path, int] = {}
@@ -76,7 +76,7 @@ def _scan(text: str) -> Places:
 
 
 def _note(places: Places, path: Path, place: tuple[int, int, int], depth: int) -> None:
-    """Place a key, and the tables that its dots open."""
+    """Record the place of a key and of the tables that its dots open."""
     for length in range(depth + 1, len(path)):
         places.setdefault(path[:length], place)
     places[path] = place
@@ -95,7 +95,7 @@ def _names(dotted: str) -> tuple[str, ...]:
 
 
 def _opened(rest: str) -> str:
-    """The delimiter of a multi-line string that starts here and does not end here."""
+    """Return the delimiter of a multi-line string that starts here and does not end here."""
     for delimiter in DELIMITERS:
         if rest.startswith(delimiter) and delimiter not in rest[3:]:
             return delimiter
@@ -103,6 +103,6 @@ def _opened(rest: str) -> str:
 
 
 def _brackets(line: str) -> int:
-    """Brackets left open by a line, strings and comments aside."""
+    """Return the number of brackets that a line leaves open, outside strings and comments."""
     bare = re.sub(r"""#.*|"(?:\\.|[^"\\])*"|'[^']*'""", "", line)
     return bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}")

@@ -1,8 +1,8 @@
 """Variables: values named once under `variables:`.
 
-`$variables.a.b` as a whole value keeps its type; `{$variables.a}` and `${variables.a}` stand inside text.
-Variables of the shell and misspelt references are not replaced. A value that looks like one is an error: a
-path with it would name a folder called `$HOME`.
+`$variables.a.b` as a whole value keeps its type; `{$variables.a}` and `${variables.a}` are used inside text.
+Shell variables and misspelled references are not replaced but rejected: they would create a folder named
+`$HOME`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_COMPARED = 10_000
 LOOKALIKE = re.compile(r"(?:^|/)\{?\$\{?([A-Za-z_]\w*)")
 MISSPELT = ("variable", "variables", "var", "vars")
 FREE_TEXT = ("waivers", "dataset.text_column")
-"""A reason is prose, and a column of text made from XML is called `$text` at times."""
+"""A reason is prose, and a column converted from XML may be named `$text`."""
 
 
 class _UnresolvedError(Exception):
@@ -33,7 +33,7 @@ class _UnresolvedError(Exception):
 
 
 def substitute(root: Node) -> tuple[Node, list[Flaw]]:
-    """Replace every reference. What cannot be resolved is left out and noted at its place."""
+    """Replace every reference. One that cannot be resolved becomes null and a flaw."""
     flaws = _bad_names(root)
     if not any(_is_reference(node) for _, node in walk(root)):
         return root, flaws
@@ -49,13 +49,13 @@ References = Mapping[str, tuple[str, ...]]
 
 
 def references_in(root: Node) -> References:
-    """Dotted key to the variables that its value names, before any of them is replaced."""
+    """Return dotted key to the variables in its value, before substitution."""
     named = ((path, node) for path, node in walk(root) if _is_reference(node))
     return {join(path): tuple(REFERENCE.findall(str(node.value))) for path, node in named}
 
 
 def keys_reached(name: str, references: References) -> tuple[str, ...]:
-    """Dotted keys, sorted, whose values a variable goes into, also by way of others. Empty name: any."""
+    """Return the sorted dotted keys that use a variable, also through others. Empty name: any variable."""
     reached: set[str] = set()
     changed = [name]
     while changed:
@@ -67,7 +67,7 @@ def keys_reached(name: str, references: References) -> tuple[str, ...]:
 
 
 def _touches(name: str, other: str) -> bool:
-    """Whether one of two variables is the other, or holds it."""
+    """Return whether one of two variables is or contains the other."""
     return not name or f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
 
@@ -100,7 +100,7 @@ class _Resolver:
         self.num_characters = 0
 
     def resolve_node(self, node: Node, path: Path) -> Node:
-        """The node with its references replaced; a flaw is noted where that fails."""
+        """Return the node with its references replaced; record a flaw if that fails."""
         if isinstance(node.value, dict):
             entries = {name: self.resolve_node(child, (*path, name)) for name, child in node.value.items()}
             return Node(entries, node.origin, node.key)
@@ -116,7 +116,7 @@ class _Resolver:
             return Node(None, node.origin, node.key)
 
     def expand(self, node: Node, stack: tuple[str, ...]) -> Node:
-        """The node with its references replaced, down to the leaves of what they name."""
+        """Return the node with its references replaced, down to the leaves of the variables."""
         if isinstance(node.value, dict):
             entries = {name: self.expand(child, stack) for name, child in node.value.items()}
             return Node(entries, node.origin, node.key)
@@ -153,7 +153,7 @@ class _Resolver:
         return self.known[name]
 
     def definition(self, name: str, stack: tuple[str, ...]) -> Node:
-        """What the variable is given as, also below a variable that is itself a reference."""
+        """Return the definition of a variable, also inside a variable that is itself a reference."""
         found = find(self.root, ("variables", *name.split(".")))
         parent, _, last = name.rpartition(".")
         if found is None and parent and find(self.root, ("variables", parent.split(".")[0])):

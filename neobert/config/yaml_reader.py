@@ -1,4 +1,4 @@
-"""YAML 1.2 on PyYAML's C parser, event by event: every value keeps its place, and nothing is unbounded.
+"""YAML 1.2 on PyYAML's C parser, event by event, with the place of every value and limits on size.
 
 Plain scalars follow the core schema: `6e-4` and `1e-5` are numbers; `no`, `on`, `1:30`, `1_000` and dates are
 text; octal is `0o17`.
@@ -40,7 +40,7 @@ MOST_DIGITS = 4000
 
 
 def read_scalar(text: str) -> Scalar:
-    """Read a plain scalar. Infinities and NaN come back as floats: the caller says where they stand."""
+    """Read a plain scalar. Infinities and NaN are returned as floats, for the caller to reject."""
     if text in NULLS:
         return None
     if text in BOOLS:
@@ -50,7 +50,7 @@ def read_scalar(text: str) -> Scalar:
 
 
 def read_number(text: str) -> int | float | None:
-    """Read a number, or None where the text is none."""
+    """Read a number; None if the text is not one."""
     if DECIMAL.fullmatch(text):
         return int(text) if len(text) < MOST_DIGITS else LARGEST_INT + 1
     if FLOAT.fullmatch(text):
@@ -65,7 +65,7 @@ def read_number(text: str) -> int | float | None:
 
 
 def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:
-    """Read one document; None where there is none. Raises UnreadableError."""
+    """Read one document; None if there is none. Raises UnreadableError."""
     import yaml
 
     try:
@@ -78,7 +78,7 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
             f"YAML: {error.problem}", _syntax_hint(str(error.problem)), line, column
         ) from None
     except yaml.reader.ReaderError as error:
-        # The C parser counts bytes here: the character itself says where it stands.
+        # The C parser counts bytes here, so the character is searched for.
         line, column = _position(text, text.find(chr(error.character)))
         message = f"the character U+{error.character:04X} is not allowed"
         raise UnreadableError(
@@ -100,7 +100,7 @@ def _position(text: str, index: int) -> tuple[int, int]:
 
 
 class _Reader:
-    """Builds the tree from the parser's events, with a bound on depth and on the number of values."""
+    """Builder of the tree from the parser's events, with limits on depth and number of values."""
 
     def __init__(self, text: str, file: str, kind: OriginKind) -> None:
         import yaml

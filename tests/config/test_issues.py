@@ -239,8 +239,8 @@ def test_the_same_problem_is_said_once() -> None:
 @pytest.mark.parametrize(
     ("key", "most", "too_much", "reason"),
     [
-        ("guard.max_lost_minutes", "240", "240.1", "takes a waiver of CKP002"),
-        ("guard.receipt_ttl_hours", "168", "1e300", "after a week"),
+        ("guard.max_lost_minutes", "240", "240.1", "requires a waiver of CKP002"),
+        ("guard.receipt_ttl_hours", "168", "1e300", "at most a week"),
         ("watchdog.step_limit_s", "604800", "604801", "at most a week"),
         ("watchdog.start_limit_s", "604800", "1e300", "at most a week"),
         ("watchdog.compile_limit_s", "604800", "1e300", "at most a week"),
@@ -250,7 +250,7 @@ def test_the_same_problem_is_said_once() -> None:
         ("watchdog.learned_floor_s", "604800", "1e300", "at most a week"),
         ("watchdog.grace_s", "3600", "3601", "Grace period"),
         ("watchdog.max_restarts", "100", "101", "Restarts from the newest checkpoint"),
-        ("watchdog.heartbeat_interval_s", "600", "601", "no stall is seen sooner"),
+        ("watchdog.heartbeat_interval_s", "600", "601", "hangs are not detected sooner"),
     ],
 )
 def test_no_key_switches_the_guard_off(

@@ -1,9 +1,8 @@
-"""The schema: one frozen, slotted dataclass per section. It holds what was requested, and nothing derived.
+"""Schema: one frozen, slotted dataclass per section. It holds requested values, never derived ones.
 
-Every key's description stands next to it, and the JSON Schema, `explain` and the reference pages are
-generated from here. So is what a change of a key affects: which changes a resume allows, what a measurement
-holds for, and which differences `bench` names. Bounds and closed sets are checked at hydration; what couples
-keys is a rule.
+The JSON Schema, `explain` and the reference pages are generated from the keys' descriptions. The effect of a
+change of a key decides whether a resume allows it, whether measurements still apply, and whether `bench`
+lists it. Bounds and closed sets are checked at hydration; relations between keys are checked by rules.
 """
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)

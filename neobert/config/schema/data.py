@@ -1,4 +1,4 @@
-"""The data: tokenizer, text, and how it becomes microbatches."""
+"""Data: tokenizer, text, and its packing or padding into microbatches."""
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
@@ -48,18 +48,18 @@ class MixtureCorpus:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    weight: PositiveFloat = key(1.0, "Its share of the tokens, relative to the other corpora's weights.")
+    weight: PositiveFloat = key(1.0, "Share of the tokens, relative to the weights of the other corpora.")
     path: str | None = key(None, "As dataset.path.", is_path=True)
     name: str | None = key(None, "As dataset.name.")
     config: str | None = key(None, "As dataset.config.")
     revision: str | None = key(None, "As dataset.revision.")
-    train_split: str | None = key(None, "As dataset.train_split, which null takes.")
-    text_column: str | None = key(None, "As dataset.text_column, which null takes.")
+    train_split: str | None = key(None, "As dataset.train_split; null: the value of that key.")
+    text_column: str | None = key(None, "As dataset.text_column; null: the value of that key.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetConfig:
-    """The text: a path, a `datasets` name, the corpus that every Python carries, or a mixture of these."""
+    """Text: a path, a `datasets` name, the documentation of CPython, or a mixture of these."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
@@ -79,8 +79,8 @@ class DatasetConfig:
     )
     mixture: tuple[MixtureCorpus, ...] = key(
         (),
-        "Corpora that are trained on together, instead of path or name: a list of path or name, and weight. "
-        "Each gets its weight's share of the tokens; one that ends is read again in another order.",
+        "Corpora to mix, instead of path or name: a list of path or name, and weight. Each provides its "
+        "weight's share of the tokens; one that ends is repeated in another order.",
         replaces=("name", "config", "revision", "path"),
         by_content=True,
     )
@@ -101,10 +101,11 @@ class DatasetConfig:
     )
     text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
     column_names: tuple[NonEmpty, ...] | None = key(
-        None, "Columns of CSV and TSV files that have no header line; null: their first line names them."
+        None, "Columns of CSV and TSV files without a header line; null: the first line is the header."
     )
     tsv_quotes: bool = key(
-        True, "Fields of TSV files may be quoted as in CSV; false: a quote is a character, as in GLUE."
+        True,
+        "Allow quoted fields in TSV files, as in CSV; false: quotes are ordinary characters, as in GLUE.",
     )
     max_seq_length: PositiveInt = key(1024, "Maximum sequence length in tokens, including special tokens.")
     min_length: PositiveInt = key(

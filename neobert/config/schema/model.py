@@ -7,13 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from neobert.config.schema.fields import (
-    STRICT,
-    NonEmpty,
-    PositiveFloat,
-    PositiveInt,
-    key,
-)
+from neobert.config.schema.fields import STRICT, NonEmpty, PositiveFloat, PositiveInt, key
 from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES
 
 if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names

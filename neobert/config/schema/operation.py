@@ -27,12 +27,12 @@ class DistributedConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    nproc_per_node: PositiveInt = key(1, "Processes per node, one a device.")
+    nproc_per_node: PositiveInt = key(1, "Processes per node, one per device.")
     nnodes: PositiveInt = key(1, "Nodes.")
     mode: Literal["replicated", "fsdp2"] = key(
         "replicated",
-        "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 leaves "
-        "each its part of parameters, gradients and optimizer state.",
+        "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 shards "
+        "parameters, gradients and optimizer state.",
     )
 
 
@@ -42,11 +42,11 @@ class WandbConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    enabled: bool = key(False, "Report to Weights & Biases, as wandb among the trackers does.")
+    enabled: bool = key(False, "Report to Weights & Biases, like wandb in trackers.")
     project: str = key("neobert", "Project.")
     entity: str | None = key(None, "Team or user.")
     name: str | None = key(None, "Run name; null: the run directory's name.")
-    mode: Literal["online", "offline"] = key("online", "offline writes locally, to be synchronised later.")
+    mode: Literal["online", "offline"] = key("online", "offline: write locally, for a later upload.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +65,20 @@ class GuardConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     max_lost_minutes: Annotated[float, Gt(0), Le(240)] = key(
-        60.0, "Most work, in minutes, that a crash may cost; to lose more than 240 takes a waiver of CKP002."
+        60.0, "Maximum work lost on a crash, in minutes; more than 240 requires a waiver of CKP002."
     )
-    walltime_limit_hours: PositiveFloat | None = key(None, "The run must end within this; null: no limit.")
-    price_per_gpu_hour: NonNegativeFloat | None = key(None, "For the cost in the plan, in any currency.")
+    walltime_limit_hours: PositiveFloat | None = key(None, "Time limit of the run, in hours; null: none.")
+    price_per_gpu_hour: NonNegativeFloat | None = key(
+        None, "Price for the cost in the plan, in any currency."
+    )
     receipt_ttl_hours: Annotated[float, Gt(0), Le(168)] = key(
-        24.0, "Age at which a preflight receipt is stale; after a week a machine is another one."
+        24.0, "Validity of a preflight receipt, in hours; at most a week."
     )
     loss_spike_factor: Annotated[float, Gt(1)] | None = key(
-        10.0, "A step's loss of this many times the recent mean is a spike; null: none is."
+        10.0, "Loss of a step, relative to the recent mean, that counts as a spike; null: disabled."
     )
     on_loss_spike: Literal["stop", "warn"] = key(
-        "stop", "stop: before the optimizer has seen it; warn: write its batches down and go on."
+        "stop", "stop: end the run before the optimizer step; warn: record the batches and continue."
     )
     on_degradation: Literal["stop", "warn"] = key(
         "stop",
@@ -87,16 +89,17 @@ class GuardConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogConfig:
-    """What the launcher takes for a stall, and what it does then.
+    """Detection of hangs, and the reaction to them.
 
-    A limit is of silence: of the time in which no rank gets any further. It holds until the run has shown
-    how long the phase takes; ten times the longest that was seen is then enough, within these limits. None is
-    above a week: a longer one would be no limit at all.
+    A timeout is the time without progress of any rank. It applies until the run has shown how long a phase
+    takes; ten times the longest observed duration is used from then on, within these limits.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    start_limit_s: Silence = key(1800.0, "Before the first step: processes, data, model; at most a week.")
+    start_limit_s: Silence = key(
+        1800.0, "Timeout of the start, before the first step: processes, data, model; at most a week."
+    )
     compile_limit_s: Silence = key(
         3600.0, "Timeout of the first steps of a session, which compile; at most a week."
     )
@@ -112,16 +115,16 @@ class WatchdogConfig:
         3, "Restarts from the newest checkpoint without a newer one; 0: no restarts."
     )
     heartbeat_interval_s: Annotated[float, Gt(0), Le(600)] = key(
-        10.0, "Longest time between two heartbeats of a rank; no stall is seen sooner."
+        10.0, "Maximum time between two heartbeats of a rank, in seconds; hangs are not detected sooner."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiver:
-    """A finding that somebody answers for, until a day."""
+    """Accepted finding, with a reason and an expiry date."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     code: Annotated[str, MinLen(1)] = field(metadata={"description": "Code of the rule that is waived."})
-    reason: Annotated[str, MinLen(10)] = field(metadata={"description": "Why, in a sentence."})
-    expires: date = field(metadata={"description": "Last day on which the waiver holds."})
+    reason: Annotated[str, MinLen(10)] = field(metadata={"description": "Reason, in a sentence."})
+    expires: date = field(metadata={"description": "Last day on which the waiver is valid."})

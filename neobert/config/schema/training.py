@@ -36,8 +36,8 @@ else:  # type checkers reject a computed Literal
 class OptimizerConfig:
     """The optimizer. Norms, biases and embeddings never decay.
 
-    Under muon and muonclip the matrices of the blocks are Muon's; the decoder, embeddings, norms and biases
-    stay AdamW's, in the same optimizer and on the same schedule.
+    With muon and muonclip, Muon updates the matrices of the blocks; AdamW updates the decoder, embeddings,
+    norms and biases, in the same optimizer and on the same schedule.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
@@ -115,7 +115,7 @@ class TrainerConfig:
     max_steps: PositiveInt = key(1000, "Number of optimizer steps.", affects="numerics")
     max_epochs: PositiveFloat | None = key(
         None,
-        "Passes over the training data that end the run before max_steps; null: max_steps alone.",
+        "Epochs after which the run ends, if before max_steps; null: max_steps alone.",
         affects="numerics",
     )
     per_device_train_batch_size: PositiveInt = key(
@@ -170,19 +170,19 @@ class TrainerConfig:
     )
     early_stopping_patience: PositiveInt | None = key(
         None,
-        "Evaluations without a better metric_for_best_model after which the run ends; null: none end it.",
+        "Evaluations without improvement of metric_for_best_model after which the run ends; null: disabled.",
         affects="numerics",
     )
     metric_for_best_model: (
         Literal["eval/loss", "eval/accuracy", "eval/f1", "eval/mcc", "eval/pearson", "eval/spearman"] | None
     ) = key(
         None,
-        "Evaluation by which the best checkpoint is kept and linked as checkpoints/best; null: none is.",
+        "Metric that selects the best checkpoint, linked as checkpoints/best; null: no best checkpoint.",
         affects="cadence",
     )
     greater_is_better: bool | None = key(
         None,
-        "Whether more of metric_for_best_model is better; null: of all but eval/loss it is.",
+        "Maximize metric_for_best_model; null: true for all metrics but eval/loss.",
         affects="cadence",
     )
     eval_steps: NonNegativeInt = key(
