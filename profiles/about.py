@@ -1,7 +1,5 @@
 """Description of a profile: kind, required hardware and expected performance."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 

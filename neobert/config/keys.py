@@ -83,13 +83,17 @@ def path_keys() -> Mapping[Path, tuple[str, ...]]:
 @cache
 def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
     """Return the keys that hold a list, each with the keys of its items that hold a path."""
-    lists = ((path, unwrap(annotation_at((*path, 0)))[0]) for path, _ in _fields_of_sections())
-    held = {
-        path: tuple(item.name for item in fields_of(kind) if item.metadata.get("is_path"))
+    lists = (
+        ((name, key), get_args(unwrap(hint)[0])[0])
+        for name, kind in hints_of(RunConfig).items()
+        for key, hint in hints_of(kind).items()
+        if get_origin(unwrap(hint)[0]) is tuple
+    )
+    held = (
+        (path, [item.name for item in fields_of(kind) if item.metadata.get("is_path")])
         for path, kind in lists
-        if is_section(kind)
-    }
-    return {path: names for path, names in held.items() if names}
+    )
+    return {path: tuple(names) for path, names in held if names}
 
 
 @cache

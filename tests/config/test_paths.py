@@ -86,3 +86,10 @@ def test_a_mixture_and_a_path_replace_each_other_in_a_nearer_layer() -> None:
     layers = [load_document("far.yaml", "profile"), load_document("near.yaml", "file")]
     dataset = resolve(layers, parse_overrides([])).config.dataset  # type: ignore[arg-type]
     assert (dataset.path, dataset.revision, len(dataset.mixture)) == (None, None, 2)
+
+
+def test_an_empty_mixture_replaces_nothing() -> None:
+    Path("far.yaml").write_text("dataset: {path: text}\n", encoding="utf-8")
+    Path("near.yaml").write_text("dataset: {mixture: []}\n", encoding="utf-8")
+    layers = [load_document("far.yaml", "profile"), load_document("near.yaml", "file")]
+    assert resolve(layers, parse_overrides([])).config.dataset.path == "text"  # type: ignore[arg-type]

@@ -7,8 +7,6 @@ lists it. Bounds and closed sets are checked at hydration; relations between key
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """Declarations of keys and sections: bounds, descriptions, and the effect of a change."""
 
-from __future__ import annotations
-
 from dataclasses import field, fields
 from typing import Annotated, Any, Literal, get_args
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
