@@ -78,7 +78,7 @@ def _explain(
 @app.command("schema", rich_help_panel="Config", epilog=f"Example: {PROGRAM} schema > neobert.schema.json")
 def _schema() -> None:
     """Print the JSON Schema of run files, for editors."""
-    from neobert.config.json_schema import json_schema
+    from neobert.config.hydrate import json_schema
 
     console.write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
 

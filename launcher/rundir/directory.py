@@ -19,7 +19,7 @@ from launcher.rundir.records import Record, read_json, read_outcome
 from launcher.terminal import console
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
-from neobert.config.effects import without_effects
+from neobert.config.keys import without_effects
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify

@@ -86,7 +86,7 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("neobert.config.json_schema.json_schema", fail)
+    monkeypatch.setattr("neobert.config.hydrate.json_schema", fail)
     assert app.run(["schema"]) == 3
     err = capsys.readouterr().err
     assert "neobert-launch failed: ZeroDivisionError: a fault" in err
