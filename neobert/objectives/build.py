@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.kernel_table import ATTENTION
@@ -31,20 +32,20 @@ def build_objective(
 def _choose(
     config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, device_type: str
 ) -> MaskedLMObjective:
-    trainer = config.trainer
-    capacity = _capacity(config, device_type, trainer.per_device_train_batch_size)
-    eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size)
+    trainer, rates = config.trainer, masking_rates(config.datacollator)
+    capacity = _capacity(config, device_type, trainer.per_device_train_batch_size, rates.largest)
+    eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size, rates.evaluation)
     if kernels.replace_blocks and capacity is not None:
         return KernelObjective(model, kernels, capacity, eval_capacity)
     return MaskedLMObjective(model, trainer.masked_logits_only_loss, capacity, eval_capacity)
 
 
-def _capacity(config: RunConfig, device_type: str, rows: int) -> int | None:
+def _capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:
     """Return the rows of the decoder on a GPU's packed path; a CPU gains nothing from shapes that stay."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None
     row_length = config.datacollator.max_length or config.dataset.max_seq_length
-    return target_capacity(rows * row_length, config.datacollator.mlm_probability)
+    return target_capacity(rows * row_length, probability)
 
 
 def _compile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from neobert.config.schedules import learning_rate_at, schedule_of
 from neobert.config.schema import SchedulerConfig
-from neobert.plan.schedule import learning_rate_at, schedule_of
 
 
 def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: int) -> LambdaLR:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from neobert.config.schedules import Schedule, learning_rate_at, schedule_of
 from neobert.config.schema import RunConfig
 from neobert.families.table import shape_of
 from neobert.plan.derived import Derived, Measured, Values
@@ -14,7 +15,6 @@ from neobert.plan.memory import plan_memory
 from neobert.plan.pace import plan_pace
 from neobert.plan.plan import Plan
 from neobert.plan.saves import plan_saves
-from neobert.plan.schedule import Schedule, learning_rate_at, schedule_of
 from neobert.plan.size import plan_batch, plan_size
 from neobert.plan.vocabulary import configured_size, plan_vocabulary
 from neobert.tasks import metrics_of, spec_of

@@ -30,8 +30,8 @@ def rows_per_chunk(num_rows: int, vocab_size: int) -> int:
 
 
 def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
-    """Return the expected rows that the head scores in a microbatch of so many tokens."""
-    return math.ceil(spec_of(config).head(config, shape).scored(num_tokens, MEAN_DOCUMENT_TOKENS))
+    """Return the expected rows that the head scores in a microbatch of so many tokens, at the most."""
+    return math.ceil(spec_of(config).head(config, shape).most_scored(num_tokens, MEAN_DOCUMENT_TOKENS))
 
 
 def logits_bytes(

@@ -10,6 +10,7 @@ from neobert.plan.flops import attainable_flops, flops_per_token, peak_at_precis
 from neobert.plan.hardware import Assumptions
 from neobert.plan.units import SECONDS_PER_HOUR
 from neobert.plurals import counted
+from neobert.tasks import spec_of
 
 
 def plan_pace(
@@ -47,11 +48,11 @@ def plan_pace(
 def _flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> Derived[float]:
     is_packed = config.datacollator.pack_sequences
     segment = segment_tokens(config, max_length, is_packed=is_packed)
+    scored = spec_of(config).head(config, shape).scored_positions
     kind = "the assumed mean document" if is_packed else "a padded row"
     return Derived(
         flops_per_token(config, shape, segment),
-        f"6 x {shape.parameters.linear:,} + the decoder on predicted positions + attention over {segment}, "
-        f"{kind}",
+        f"6 x {shape.parameters.linear:,} + the decoder on {scored} + attention over {segment}, {kind}",
     )
 
 

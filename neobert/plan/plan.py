@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+from neobert.config.schedules import Schedule
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived
 from neobert.plan.hardware import Assumptions
-from neobert.plan.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

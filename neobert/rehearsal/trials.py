@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from neobert.config.schedules import moments
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
@@ -47,7 +48,9 @@ def aside(trainer: Trainer) -> Iterator[None]:
 
 def first_batches(trainer: Trainer, count: int) -> list[Any]:
     """Read the microbatches that the run reads next, and leave them to it."""
-    with closing(trainer.task.batches(trainer.progress.cursor)) as batches:
+    progress = trainer.progress
+    steps_ahead = moments(trainer.config, trainer.max_steps, progress.step)
+    with closing(trainer.task.batches(progress.cursor, steps_ahead)) as batches:
         return [next(batches) for _ in range(count)]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from neobert.config.schedules import Moment
 from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.microbatch import Microbatch
@@ -39,8 +40,8 @@ class RankData:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", shape_of(self.config, self.vocab_size))
 
-    def batches(self, cursor: Cursor) -> TrainStream:
-        """Yield this rank's training microbatches from a cursor on."""
+    def batches(self, cursor: Cursor, moments: Iterator[Moment]) -> TrainStream:
+        """Yield this rank's training microbatches from a cursor on, for the given steps."""
         return TrainStream(
             self.prepared,
             self.config,
@@ -49,6 +50,7 @@ class RankData:
             world_size=self.world.size,
             cursor=cursor,
             on_sign=self.on_sign,
+            moments=moments,
         )
 
     def evaluation(self) -> EvalStream:

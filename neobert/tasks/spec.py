@@ -41,8 +41,10 @@ class Head:
         parameters: of the head, beyond those that it shares with the encoder.
         weights: multiplied per scored position; forward and backward cost 6 FLOPs each.
         width: logits per scored position.
-        scored_share: scored positions per token, or per document, in (0, 1].
+        scored_share: scored positions per token, or per document, in (0, 1]; the mean of the run.
         is_per_document: whether documents are scored, and not tokens.
+        most_scored_share: share of the step that scores most; None: all score `scored_share`.
+        scored_positions: what is scored, in words.
     """
 
     parameters: int
@@ -50,10 +52,20 @@ class Head:
     width: int
     scored_share: float
     is_per_document: bool = False
+    most_scored_share: float | None = None
+    scored_positions: str = "predicted positions"
 
     def scored(self, num_tokens: float, document_tokens: float) -> float:
         """Return the expected scored positions of so many tokens in documents of this mean length."""
-        return self.scored_share * (num_tokens / document_tokens if self.is_per_document else num_tokens)
+        return self.scored_share * self._units(num_tokens, document_tokens)
+
+    def most_scored(self, num_tokens: float, document_tokens: float) -> float:
+        """Return the same for the step that scores most."""
+        share = self.scored_share if self.most_scored_share is None else self.most_scored_share
+        return share * self._units(num_tokens, document_tokens)
+
+    def _units(self, num_tokens: float, document_tokens: float) -> float:
+        return num_tokens / document_tokens if self.is_per_document else num_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

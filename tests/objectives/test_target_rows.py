@@ -6,7 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neobert.config import from_dict
+from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.objectives.build import build_objective
 from neobert.objectives.objective import MULTIPLE, rows_for, target_capacity
+from neobert.objectives.step_kernels import StepKernels
 
 TOKENS = st.integers(1, 300_000)
 
@@ -35,3 +39,14 @@ def test_the_measured_shape():
 def test_draws_stay_inside():
     draws = np.random.default_rng(0).binomial(4096, 0.2, size=20_000)
     assert draws.max() <= target_capacity(4096, 0.2) < 1.4 * draws.mean()
+
+
+def test_training_has_room_for_its_largest_rate_and_evaluation_for_its_own():
+    rates = {"mlm_probability": 0.15, "mlm_probability_final": 0.4, "mlm_probability_eval": 0.1}
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = from_dict({"datacollator": rates, "model": shape | {"intermediate_size": 24}})
+    model = NeoBERTLMHead(build_model_config(config.model, 128, 0, "sdpa"))
+    objective = build_objective(config, model, StepKernels("torch", "sdpa", "sdpa", ""), "cuda")
+    tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
+    assert objective.capacity == target_capacity(tokens, 0.4)
+    assert objective.eval_capacity == target_capacity(tokens, 0.1)

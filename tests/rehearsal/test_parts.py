@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import digest, replace, to_dict
+from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
@@ -25,6 +26,7 @@ from neobert.rehearsal.trials import adversarial_lengths, full_of_text, thinned
 from neobert.tasks.pretraining.task import with_most_targets
 
 CONFIG = RunConfig()
+RATES = masking_rates(CONFIG.datacollator)
 
 
 @given(st.integers(7, 100_000))
@@ -83,7 +85,7 @@ def packed(num_tokens: int, slots: int, longest: int) -> Microbatch:
 
 def worst_case(batch: Microbatch, rows: int, capacity: int | None) -> Microbatch:
     objective = SimpleNamespace(capacity=capacity, eval_capacity=None)
-    return with_most_targets(objective, 0.2, full_of_text(batch, rows), is_training=True)
+    return with_most_targets(objective, RATES, full_of_text(batch, rows), is_training=True)
 
 
 @pytest.mark.parametrize(("capacity", "num_targets"), [(64, 64), (None, most_targets(256, 0.2))])

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from neobert.config.schedules import learning_rate_at
 from neobert.plan import Plan
-from neobert.plan.schedule import learning_rate_at
 from profiles.registry import ResolvedRun, list_profiles, load_profile
 from validators.facts import Facts
 from validators.facts_io import facts_from_json

@@ -91,6 +91,8 @@ ROWS: list[Row] = [
     ("BUD001", FAST, "config.trainer.max_steps", 18899, 18900, "tokens per parameter"),
     ("CFG013", {"config.trainer.gradient_checkpointing_every_n": 2},
      "config.trainer.gradient_checkpointing", False, True, "gradient_checkpointing is false"),
+    ("CFG013", {"config.datacollator.mlm_probability_over": "decay"},
+     "config.datacollator.mlm_probability_final", None, 0.15, "the masking rate stays the same"),
     ("CFG013", {"config.model.attn_backend": "torch_varlen"},
      "config.datacollator.pack_sequences", False, True, "padded rows use sdpa"),
     ("CFG013", {"config.dataset.revision": "0ff1ce"},

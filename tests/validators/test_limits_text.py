@@ -87,6 +87,12 @@ def test_tokens_to_predict_and_tokens_to_read(share: float, severities: list[Any
     assert [one.severity for one in said] == severities
 
 
+def test_every_masking_rate_is_judged_by_its_own_key() -> None:
+    run = run_of("datacollator.mlm_probability_final=0.01", "datacollator.mlm_probability_eval=0.96")
+    keys = [one.path for one in found("DAT016", run)]
+    assert keys == ["datacollator.mlm_probability_final", "datacollator.mlm_probability_eval"]
+
+
 def test_targets_are_counted_in_what_a_device_takes_at_a_time() -> None:
     tiny = ("dataset.max_seq_length=4", "trainer.per_device_train_batch_size=1")
     assert found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.25")) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
@@ -197,7 +198,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     tokens = _tokens(run.config, plan, facts)
     if tokens is None:
         return
-    targets = tokens * run.config.datacollator.mlm_probability
+    targets = tokens * masking_rates(run.config.datacollator).evaluation
     if targets < FEWEST_TARGETS:
         message = (
             f"an evaluation of about {targets:,.0f} targets is mostly noise (at least {FEWEST_TARGETS:,})"

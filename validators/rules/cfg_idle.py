@@ -35,11 +35,11 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key without effect, because of another key.
 
     ## What it does
-    Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in
-    `model.attn_backend` without packing, `trainer.gradient_checkpointing_every_n` without recomputation,
-    `trainer.greater_is_better` without `trainer.metric_for_best_model`, `dataset.revision` if the data does
-    not come from the Hub, `dataset.validation_split` if `dataset.eval_samples` is set, and keys that the
-    task does not read.
+    Reports `datacollator.pad_to_multiple_of` with packing, `datacollator.mlm_probability_over` without
+    `mlm_probability_final`, a packed-attention kernel in `model.attn_backend` without packing,
+    `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
+    `trainer.metric_for_best_model`, `dataset.revision` if the data does not come from the Hub,
+    `dataset.validation_split` if `dataset.eval_samples` is set, and keys that the task does not read.
 
     ## Why is this bad?
     The author of the key believes that it works, and interprets the results that way.
@@ -72,6 +72,9 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"
         yield path, "packed documents are not padded", "set datacollator.pack_sequences to false"
+    if collator.mlm_probability_over != "run" and collator.mlm_probability_final is None:
+        path = "datacollator.mlm_probability_over"
+        yield path, "the masking rate stays the same", "set datacollator.mlm_probability_final"
     if requested_kernels(config)[1] not in ("auto", "sdpa", "eager") and not collator.pack_sequences:
         path = "model.attn_backend"
         yield path, "padded rows use sdpa", "set datacollator.pack_sequences to true"

@@ -213,8 +213,8 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     """A masking rate that leaves almost no text to read, or almost nothing to predict.
 
     ## What it does
-    Fails if `datacollator.mlm_probability` is 0.95 or more, or if a microbatch has less than one masked token
-    on average. Warns outside 0.05 to 0.6.
+    Fails if `datacollator.mlm_probability`, `mlm_probability_final` or `mlm_probability_eval` is 0.95 or
+    more, or if a microbatch has less than one masked token on average. Warns outside 0.05 to 0.6.
 
     ## Why is this bad?
     A model that sees only masks learns how often each token occurs: its loss falls, then plateaus. One that
@@ -233,7 +233,14 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       mlm_probability: 0.2
     ```
     """
-    share, tokens = run.config.datacollator.mlm_probability, plan.tokens_per_microbatch.value
+    collator, tokens = run.config.datacollator, plan.tokens_per_microbatch.value
+    for key in ("mlm_probability", "mlm_probability_final", "mlm_probability_eval"):
+        share = getattr(collator, key)
+        if share is not None:
+            yield from _of_the_share(f"datacollator.{key}", share, tokens)
+
+
+def _of_the_share(key: str, share: float, tokens: int) -> Violations:
     targets, weight = share * tokens, None
     if share >= HARDLY_ANY_TEXT:
         problem = "the input holds almost no text"
@@ -244,5 +251,4 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     else:
         return
     message = f"{share:.3%} of the tokens are masked: {problem}"
-    hint = "set datacollator.mlm_probability between 0.15 and 0.4, the usual range"
-    yield Violation("datacollator.mlm_probability", message, hint, weight)
+    yield Violation(key, message, f"set {key} between 0.15 and 0.4, the usual range", weight)

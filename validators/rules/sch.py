@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neobert.config.schedules import Schedule
 from neobert.config.schema import TrainerConfig
 from neobert.plan import Plan
-from neobert.plan.schedule import Schedule
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

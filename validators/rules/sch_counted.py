@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isclose
 
+from neobert.config.schedules import learning_rate_at
 from neobert.plan import Plan
-from neobert.plan.schedule import learning_rate_at
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

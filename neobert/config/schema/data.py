@@ -147,6 +147,18 @@ class DataCollatorConfig:
     mlm_probability: Annotated[float, Gt(0), Le(1)] = key(
         0.2, "Fraction of tokens that are masked and predicted."
     )
+    mlm_probability_final: Annotated[float, Gt(0), Le(1)] | None = key(
+        None,
+        "Fraction masked at the end: the fraction moves to it from mlm_probability in a straight line "
+        "(arXiv:2305.15096: 0.3 to 0.15); null: mlm_probability throughout.",
+    )
+    mlm_probability_over: Literal["run", "decay"] = key(
+        "run",
+        "Steps over which the fraction moves to mlm_probability_final: the whole schedule, or its decay.",
+    )
+    mlm_probability_eval: Annotated[float, Gt(0), Le(1)] | None = key(
+        None, "Fraction masked in every evaluation; null: mlm_probability.", affects="cadence"
+    )
     mask_all: bool = key(
         False, "Replace every selected token by the mask token; false: 80% mask, 10% random, 10% unchanged."
     )

@@ -10,11 +10,12 @@ mask, 10 % a random token, 10 % stay.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.config.schedules import MaskingRates, Moment
 from neobert.data.batches.stateless_random import mix, stream_key
 from neobert.data.batches.targets import IGNORED, Segments, Targets
 
@@ -38,6 +39,7 @@ class MaskingRule:
         mask_id: token id of the mask.
         random_ids: int64 [n], what the random 10 % are drawn from.
         is_maskable: bool [V], false for special and inert tokens.
+        rates: the probability at each step; None: always the same.
     """
 
     probability: float
@@ -45,11 +47,16 @@ class MaskingRule:
     mask_id: int
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
+    rates: MaskingRates | None = None
 
     @property
     def labels_tokens(self) -> bool:
         """Tokens are labelled."""
         return True
+
+    def at(self, moment: Moment | None) -> MaskingRule:
+        """Return the masking of a step or, for None, of an evaluation."""
+        return self if self.rates is None else replace(self, probability=self.rates.at(moment))
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Mask the tokens that a hash of seed, epoch, sample and position chooses."""

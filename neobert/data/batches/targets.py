@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.config.schedules import Moment
 from neobert.data.store.token_store import TokenStore
 
 IGNORED = -100
@@ -68,6 +69,9 @@ class TargetRule(Protocol):
     @property
     def labels_tokens(self) -> bool:
         """Return whether labels are per token, not per segment."""
+
+    def at(self, moment: Moment | None) -> TargetRule:
+        """Return the rule of an optimizer step's microbatches; None: of an evaluation's."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Label some segments; there may be none."""

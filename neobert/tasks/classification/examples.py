@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.config.schedules import Moment
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import Segments, Targets
@@ -172,6 +173,10 @@ class RowLabels:
     def labels_tokens(self) -> bool:
         """Segments are labelled."""
         return False
+
+    def at(self, moment: Moment | None) -> RowLabels:  # noqa: ARG002
+        """Labels are the same in every step."""
+        return self
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
         """Return the tokens as they are, and the label of each segment."""

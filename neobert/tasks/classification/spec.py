@@ -58,6 +58,9 @@ CLASSIFICATION = TaskSpec(
     own_sections=frozenset({"classification"}),
     unread={
         "datacollator.mlm_probability": NO_MASKS,
+        "datacollator.mlm_probability_final": NO_MASKS,
+        "datacollator.mlm_probability_over": NO_MASKS,
+        "datacollator.mlm_probability_eval": NO_MASKS,
         "datacollator.mask_all": NO_MASKS,
         "trainer.masked_logits_only_loss": NO_MASKS,
         "dataset.min_length": "every labelled text counts, however short",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.shape import segment_length
@@ -43,6 +44,7 @@ class Documents:
             tokenizer.mask_id,
             tokenizer.random_ids,
             tokenizer.is_maskable,
+            masking_rates(collator),
         )
 
     def check(self, label: str, counts: Counts) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from neobert.config.schedules import MaskingRates, masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, describe_loader
@@ -55,6 +56,7 @@ def build(
         log.warning("no evaluation: the text has no split for it, and none of it is held out")
     is_stream = isinstance(prepared.train, DocumentStream)
     log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
+    rates = masking_rates(config.datacollator)
     data = PretrainingData(config, prepared, world, vocab_size, on_sign)
     return Task(
         model=model,
@@ -63,7 +65,7 @@ def build(
         evaluation=None if prepared.eval is None else data.evaluation,
         metrics=partial(MaskedTokenMetrics, world.device),
         inputs=data.inputs,
-        worst_case=partial(with_most_targets, objective, config.datacollator.mlm_probability),
+        worst_case=partial(with_most_targets, objective, rates),
         probe=partial(attention_answers, labels_tokens=True),
         describe=describe,
         flops=data.flops,
@@ -77,7 +79,7 @@ def build(
         },
         attention_kernel=built.attention,
         num_classes=vocab_size,
-        targets_per_token=config.datacollator.mlm_probability,
+        targets_per_token=min(rates.first, rates.last),
         read_retries=data.read_retries,
         overlaps_exchange=built.overlaps_exchange,
     )
@@ -99,7 +101,7 @@ class PretrainingData(RankData):
 
 
 def with_most_targets(
-    objective: Objective, probability: float, batch: Microbatch, is_training: bool
+    objective: Objective, rates: MaskingRates, batch: Microbatch, is_training: bool
 ) -> Microbatch:
     """Give a microbatch as many targets as the decoder has rows for, else as masking may choose.
 
@@ -107,6 +109,7 @@ def with_most_targets(
     """
     ids = batch.input_ids.flatten()
     capacity = objective.capacity if is_training else objective.eval_capacity
+    probability = rates.largest if is_training else rates.evaluation
     labels = torch.full_like(ids, IGNORED)
     places = torch.linspace(0, ids.numel() - 1, capacity or most_targets(ids.numel(), probability)).long()
     labels[places] = ids[places]

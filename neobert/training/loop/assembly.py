@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
@@ -106,7 +107,7 @@ def build_trainer(
         module=module,
         optimizer=optimizer,
         scheduler=build_scheduler(optimizer, config.scheduler, max_steps),
-        batches=task.batches(progress.cursor),
+        batches=task.batches(progress.cursor, moments(config, max_steps, progress.step)),
         state=TrainState(progress=progress),
         signals=signals,
         stopwatch=Stopwatch(world.device, BREAKDOWN if config.trainer.timing_breakdown else ALWAYS),

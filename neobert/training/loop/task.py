@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from neobert.config.schedules import Moment
 from neobert.data.batches.windows import Cursor
 from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
@@ -113,7 +114,7 @@ class Task:
     Attributes:
         model: the module that checkpoints hold.
         objective: model and loss.
-        batches: the training microbatches from a cursor on.
+        batches: the training microbatches from a cursor on; the second argument yields the step of each.
         evaluation: the evaluation's microbatches, in a fixed order with fixed targets; None without any.
         metrics: makes the metrics of one evaluation, empty.
         inputs: a microbatch as the objective's arguments, on a device.
@@ -138,7 +139,7 @@ class Task:
 
     model: PreTrainedModel
     objective: Objective
-    batches: Callable[[Cursor], Batches]
+    batches: Callable[[Cursor, Iterator[Moment]], Batches]
     evaluation: Callable[[], Iterable[Any]] | None
     metrics: Callable[[], Metrics]
     inputs: Callable[[Any, torch.device], dict[str, Any]]

@@ -1,0 +1,136 @@
+"""Learning rate and masking rate as pure functions of the step, which is all that a resume needs.
+
+Rules judge them, the plan prints them, and the trainer calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, repeat
+
+from neobert.config.decays import DECAYS
+from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig
+
+WARMUP_START = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule in optimizer steps, with percentages and defaults resolved.
+
+    Attributes:
+        warmup_steps: step at which the peak is reached.
+        decay_start: step at which the plateau ends.
+        decay_end: step at which the floor is reached.
+        floor: share of the peak from `decay_end` on.
+    """
+
+    name: str
+    warmup_steps: int
+    decay_start: int
+    decay_end: int
+    floor: float
+
+
+def schedule_of(scheduler: SchedulerConfig, max_steps: int) -> Schedule:
+    """Resolve percentages and defaults; what does not fit together is left as it is, for a rule to name."""
+    total = scheduler.total_steps or max_steps
+    warmup = _steps(scheduler.warmup_percent, scheduler.warmup_steps, total)
+    decay = _steps(scheduler.decay_percent, scheduler.decay_steps, total)
+    return Schedule(
+        name=scheduler.name,
+        warmup_steps=warmup or 0,
+        decay_start=warmup or 0 if decay is None else total - decay,
+        decay_end=total,
+        floor=scheduler.final_lr_ratio,
+    )
+
+
+def learning_rate_at(step: int, peak: float, schedule: Schedule) -> float:
+    """Return the learning rate of optimizer step `step`, counted from 0."""
+    return peak * multiplier_at(step, schedule)
+
+
+def multiplier_at(step: int, schedule: Schedule) -> float:
+    """Return the share of the peak at `step`: linear from 1e-4 to 1, then 1, the decay, the floor."""
+    if step < schedule.warmup_steps:
+        return WARMUP_START + (1 - WARMUP_START) * step / schedule.warmup_steps
+    if step < schedule.decay_start:
+        return 1.0
+    if step >= schedule.decay_end:
+        return schedule.floor
+    progress = (step - schedule.decay_start) / (schedule.decay_end - schedule.decay_start)
+    return schedule.floor + (1 - schedule.floor) * DECAYS[schedule.name](progress)
+
+
+def _steps(percent: float | None, steps: int | None, total: int) -> int | None:
+    return steps if percent is None else round(total * percent / 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An optimizer step, counted from 0, and the schedule of its run."""
+
+    step: int
+    schedule: Schedule
+
+
+def moments(config: RunConfig, max_steps: int, first_step: int) -> Iterator[Moment]:
+    """Yield the moment of each microbatch of a rank, without end, from a step on."""
+    schedule = schedule_of(config.scheduler, max_steps)
+    for step in count(first_step):
+        yield from repeat(Moment(step, schedule), config.trainer.gradient_accumulation_steps)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskingRates:
+    """Shares of the tokens that are masked: from `first` to `last` in a straight line, and in evaluations.
+
+    Attributes:
+        is_over_decay: the line lies over the decay of the learning rate, not over the whole schedule.
+    """
+
+    first: float
+    last: float
+    evaluation: float
+    is_over_decay: bool
+
+    @property
+    def largest(self) -> float:
+        """Largest rate of any training step."""
+        return max(self.first, self.last)
+
+    def at(self, moment: Moment | None) -> float:
+        """Return the rate of a training step; None: of an evaluation."""
+        if moment is None:
+            return self.evaluation
+        start, end = self._line(moment.schedule)
+        done = 1.0 if moment.step >= end else max(0, moment.step - start) / (end - start)
+        return self.first + (self.last - self.first) * done
+
+    def mean(self, schedule: Schedule, max_steps: int) -> float:
+        """Return the mean rate of a run of `max_steps`."""
+        start, end = self._line(schedule)
+        on_line = max(0, min(end, max_steps) - start)
+        past = max(0, max_steps - max(end, start))
+        done = (on_line**2 / (2 * max(1, end - start)) + past) / max_steps
+        return self.first + (self.last - self.first) * done
+
+    def _line(self, schedule: Schedule) -> tuple[int, int]:
+        return (schedule.decay_start if self.is_over_decay else 0), schedule.decay_end
+
+
+def masking_rates(collator: DataCollatorConfig) -> MaskingRates:
+    """Resolve the masking rates of a run; without a final one the rate stays."""
+    first, last, evaluation = (
+        collator.mlm_probability,
+        collator.mlm_probability_final,
+        collator.mlm_probability_eval,
+    )
+    return MaskingRates(
+        first=first,
+        last=first if last is None else last,
+        evaluation=first if evaluation is None else evaluation,
+        is_over_decay=collator.mlm_probability_over == "decay",
+    )

@@ -1,0 +1,59 @@
+"""Schedules of the recipe: killed in the middle of each and resumed, a run is the uninterrupted one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neobert.training.loop import steps
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "masks over the decay": {
+        "model": {"init": "scaled"},
+        "scheduler": {"decay_steps": 6},
+        "datacollator": {
+            "mlm_probability": 0.5,
+            "mlm_probability_final": 0.1,
+            "mlm_probability_over": "decay",
+            "mlm_probability_eval": 0.15,
+        },
+    },
+}
+
+
+class Killed(BaseException):
+    """A kill as no handler sees it coming."""
+
+
+@pytest.fixture
+def killed_before(run, monkeypatch):
+    """Run a session that is killed before the n-th optimizer step of this session."""
+
+    def run_and_kill(run_dir, number):
+        real, calls = steps.run_step, iter(range(10**6))
+
+        def strike(trainer):
+            if next(calls) == number:
+                raise Killed
+            real(trainer)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(steps, "run_step", strike)
+            with pytest.raises(Killed):
+                run(run_dir)
+
+    return run_and_kill
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run, killed_before, exact):
+    recipe = RECIPES[name] | {"trainer": {"save_steps": 3, "logging_steps": 1}}
+    whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
+    assert run(whole) == 0
+    killed_before(killed, 8)  # saved at 6, in the middle of the decay
+    assert exact(killed) != exact(whole)
+    assert run(killed) == 0
+    assert exact(killed) == exact(whole)
+    losses = [line["train/loss"] for line in exact(whole) if "train/loss" in line]
+    assert len(set(losses)) == 12
