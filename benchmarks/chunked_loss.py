@@ -24,7 +24,7 @@ from measurement import write_measurement
 
 from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.objectives.masked_lm import summed_loss
-from neobert.plan.logits import rows_per_chunk
+from neobert.plan.memory import rows_per_chunk
 
 REPEATS = 5
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from neobert.plan.slowdowns import reasons_now
+from neobert.plan.hardware import reasons_now
 
 MIB = 2**20
 RETIREMENT_CAUSES = ("MULTIPLE_SINGLE_BIT_ECC_ERRORS", "DOUBLE_BIT_ECC_ERROR")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from neobert.kernels.pointwise import power_of_two
-from neobert.plan.logits import OWN_ROWS_PER_CHUNK
+from neobert.plan.memory import OWN_ROWS_PER_CHUNK
 
 NO_PADDING = -1
 

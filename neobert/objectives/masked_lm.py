@@ -17,7 +17,7 @@ from neobert.kernels.vocabulary import embedding, linear_cross_entropy
 from neobert.model import NeoBERTLMHead
 from neobert.model.attention import recording
 from neobert.objectives.objective import ModuleWork, Objective, compiled, rows_for
-from neobert.plan.logits import rows_per_chunk
+from neobert.plan.memory import rows_per_chunk
 
 
 class Score(NamedTuple):

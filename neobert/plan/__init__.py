@@ -1,10 +1,9 @@
 """Plan: values derived from a config, each with its reason. Pure, without torch."""
 
 from neobert.config.schedules import Schedule, learning_rate_at, multiplier_at, schedule_of
-from neobert.plan.build import build_plan
+from neobert.plan.build import Plan, build_plan
 from neobert.plan.derived import Derived, Measured
 from neobert.plan.hardware import CARDS, Assumptions, assumptions_for, find_card
-from neobert.plan.plan import Plan
 from neobert.plan.vocabulary import VOCAB_MULTIPLE, round_up
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A value and the sentence that says where it comes from."""
+"""Derived values with their reasons, measurements, and the units that the plan counts in."""
 
 from __future__ import annotations
 
@@ -33,3 +33,14 @@ class Measured:
     step_time_s: float | None
     memory_mib: float | None
     source: str
+
+
+BYTES_PER_MIB = 2**20
+MIB_PER_GIB = 1024
+SECONDS_PER_MINUTE = 60
+SECONDS_PER_HOUR = 3600
+
+
+def mib(num_bytes: float) -> float:
+    """Convert bytes to MiB."""
+    return num_bytes / BYTES_PER_MIB

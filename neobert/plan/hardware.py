@@ -1,4 +1,4 @@
-"""Peak performance of devices: dense matrix FLOP/s, memory bandwidth, memory size.
+"""Peak performance of devices: dense matrix FLOP/s, memory bandwidth, memory size; reasons for lower clocks.
 
 GPU figures are the vendor's data-sheet values without sparsity. The CPU's are an assumption per core: eight
 single-precision lanes, two fused multiply-adds a cycle, 2.5 GHz, and the bandwidth of two memory channels.
@@ -7,9 +7,10 @@ single-precision lanes, two fused multiply-adds a cycle, 2.5 GHz, and the bandwi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan.units import MIB_PER_GIB
+from neobert.plan.derived import MIB_PER_GIB
 from neobert.plan.vocabulary import TokenizerSize
 
 TERA = 1e12
@@ -18,6 +19,16 @@ GIGA = 1e9
 CPU_FLOPS_PER_CORE = 8 * 2 * 2 * 2.5 * GIGA
 CPU_BYTES_PER_S = 20 * GIGA
 CPU_CORES = 2
+
+SLOWDOWNS = {
+    0x0000000000000004: "sw_power_cap",
+    0x0000000000000008: "hw_slowdown",
+    0x0000000000000010: "sync_boost",
+    0x0000000000000020: "sw_thermal_slowdown",
+    0x0000000000000040: "hw_thermal_slowdown",
+    0x0000000000000080: "hw_power_brake_slowdown",
+}
+"""Reasons for lower clocks by NVML's bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +148,10 @@ def _cpu(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
         source=f"{cores} cores assumed at {CPU_FLOPS_PER_CORE / GIGA:.0f} GFLOP/s each, "
         f"{CPU_BYTES_PER_S / GIGA:.0f}e9 bytes/s; expected share of the peak {mfu:.0%}",
     )
+
+
+def reasons_now(nvml: Any, handle: Any) -> list[str]:
+    """Name the reasons for lower clocks now. Bindings before 12.535 have the function under its old name."""
+    newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
+    return [name for bit, name in SLOWDOWNS.items() if bits & bit]

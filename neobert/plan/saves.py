@@ -6,9 +6,8 @@ import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
-from neobert.plan.derived import Derived, Values
-from neobert.plan.moments import optimizer_values
-from neobert.plan.units import SECONDS_PER_MINUTE, mib
+from neobert.plan.derived import SECONDS_PER_MINUTE, Derived, Values, mib
+from neobert.plan.memory import optimizer_values
 from neobert.plurals import counted
 
 FOLDER_MIB = 4.0

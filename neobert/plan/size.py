@@ -1,15 +1,20 @@
-"""Size of the model and its batches."""
+"""Size of the model and its batches, and their floating-point work.
+
+D hidden, T tokens.
+"""
 
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Values
-from neobert.plan.flops import ridge_width, segment_tokens
 from neobert.plan.hardware import Assumptions
 from neobert.plurals import counted
+from neobert.tasks import spec_of
 
 PACKED_FILL = 0.99
+MEAN_DOCUMENT_TOKENS = 217
+RIDGE_FACTOR = 4 / 3
 
 
 def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
@@ -65,3 +70,39 @@ def _fill(config: RunConfig, length: int) -> Derived[float]:
         return Derived(PACKED_FILL, "share of a packed microbatch that is text")
     document = segment_tokens(config, length, is_packed=True)
     return Derived(document / length, f"documents of about {document} tokens, padded to {length}")
+
+
+def segment_tokens(config: RunConfig, max_length: int, *, is_packed: bool) -> int:
+    """Return the length over which a token attends: the padded row, or the assumed mean document."""
+    if not is_packed:
+        return max_length
+    return min(max(MEAN_DOCUMENT_TOKENS, config.dataset.min_length), max_length)
+
+
+def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float:
+    """Return training FLOPs per token, forward and backward, in segments of `segment` tokens."""
+    head = spec_of(config).head(config, shape)
+    scored = 6 * head.weights * head.scored(1, segment)
+    return 6 * shape.parameters.linear + scored + shape.attention_flops([segment]) / segment
+
+
+def ridge_width(assumptions: Assumptions) -> float:
+    """Return the width at which the qkv product is as bound by memory as by compute.
+
+    T x D times D x 3D does 6 T D^2 FLOPs on 8 T D bytes in bf16, which is 0.75 D per byte; the ridge is where
+    that meets peak over bandwidth.
+    """
+    return RIDGE_FACTOR * assumptions.peak_flops_per_device / assumptions.hbm_bytes_per_s
+
+
+def attainable_flops(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> float:
+    """Return the peak at the run's precision, lowered in proportion for a model narrower than the ridge."""
+    narrowness = min(1.0, shape.hidden_size / ridge_width(assumptions))
+    return peak_at_precision(config, assumptions) * narrowness
+
+
+def peak_at_precision(config: RunConfig, assumptions: Assumptions) -> float:
+    """Return the dense peak for the precision that the run computes in, FLOP/s."""
+    if config.trainer.mixed_precision == "bf16":
+        return assumptions.peak_flops_per_device
+    return assumptions.tf32_flops_per_device if config.trainer.tf32 else assumptions.fp32_flops_per_device

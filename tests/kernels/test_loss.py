@@ -13,8 +13,8 @@ from neobert.kernels import vocabulary as loss_module
 from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, masked_lm
-from neobert.plan import logits as plan_logits
-from neobert.plan.logits import CHUNK_VALUES, WHOLE_VALUES, rows_per_chunk
+from neobert.plan import memory as plan_memory
+from neobert.plan.memory import CHUNK_VALUES, WHOLE_VALUES, rows_per_chunk
 
 VOCAB, HIDDEN = 37, 8
 
@@ -91,8 +91,8 @@ class Largest(TorchDispatchMode):
 @pytest.fixture
 def objective(monkeypatch):
     """An objective whose decoder scores 128 rows at a time, as if its vocabulary were large."""
-    monkeypatch.setattr(plan_logits, "WHOLE_VALUES", 0)
-    monkeypatch.setattr(plan_logits, "CHUNK_VALUES", 128 * VOCAB)
+    monkeypatch.setattr(plan_memory, "WHOLE_VALUES", 0)
+    monkeypatch.setattr(plan_memory, "CHUNK_VALUES", 128 * VOCAB)
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     return MaskedLMObjective(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape)), False)
@@ -112,7 +112,7 @@ def test_no_more_than_a_chunk_of_logits_exists_at_once(objective, monkeypatch, s
         if step == "forward":
             result.backward()
     assert largest.rows == 128
-    monkeypatch.setattr(plan_logits, "WHOLE_VALUES", WHOLE_VALUES)
+    monkeypatch.setattr(plan_memory, "WHOLE_VALUES", WHOLE_VALUES)
     with Largest() as largest:
         whole = getattr(objective, step)(**run())
     assert largest.rows == 300

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from neobert.config.schema import DatasetConfig, RunConfig, TrainerConfig
 from neobert.plan import build_plan
-from neobert.plan.evaluation import evaluations_after, num_evaluations
 from neobert.plan.hardware import assumptions_for
+from neobert.plan.pace import evaluations_after, num_evaluations
 from neobert.training.loop.hooks import Hook
 
 A100 = assumptions_for("A100", None, 0.35)

@@ -4,7 +4,7 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.plan import CARDS, assumptions_for, find_card
-from neobert.plan.flops import ridge_width
+from neobert.plan.size import ridge_width
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
 from neobert.families.table import shape_of
 from neobert.plan import assumptions_for, build_plan
-from neobert.plan.moments import optimizer_values
+from neobert.plan.memory import optimizer_values
 
 torch = pytest.importorskip("torch")
 

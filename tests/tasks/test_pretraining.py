@@ -12,7 +12,7 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
-from neobert.plan.flops import flops_per_token
+from neobert.plan.size import flops_per_token
 from neobert.tasks.pretraining.task import PretrainingData, describe, segment_lengths, vocabulary_rows
 
 VOCAB = 256

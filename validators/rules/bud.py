@@ -8,7 +8,7 @@ from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.plan.evaluation import evaluation_s, evaluation_tokens
+from neobert.plan.pace import evaluation_s, evaluation_tokens
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from neobert.bench.device import gpu_uuid
-from neobert.plan.slowdowns import reasons_now
+from neobert.plan.hardware import reasons_now
 
 DURATION_S = 4.0
 WARM_UP_S = 1.0

@@ -15,8 +15,8 @@ from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.parallel import World, use_all_cores
-from neobert.plan.flops import peak_at_precision
 from neobert.plan.hardware import assumptions_for
+from neobert.plan.size import peak_at_precision
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.outcome import Status, clear_outcome, has_outcome, write_outcome

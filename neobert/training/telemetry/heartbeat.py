@@ -13,7 +13,7 @@ from typing import Any
 
 from neobert.clock import boot_id, since_boot_s
 from neobert.model.attention import summarize
-from neobert.plan.evaluation import evaluations_after
+from neobert.plan.pace import evaluations_after
 from neobert.runfiles.phases import PhaseTracker
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
