@@ -22,8 +22,7 @@ from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, Pro
 from neobert.gc_policy import collect_rarely
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
-from neobert.runfiles.location import CHECKPOINTS
-from neobert.runfiles.stack_dumps import dump_on_request, stacks_path
+from neobert.runfiles.run_dir import CHECKPOINTS, dump_on_request, stacks_path
 from neobert.training.loop.signals import Signals
 
 log = logging.getLogger("neobert.train")

@@ -15,8 +15,7 @@ from launcher.terminal.values import show_count, show_duration, show_number, to_
 from neobert.clock import boot_id, since_boot_s
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.runfiles.location import MANIFEST
-from neobert.runfiles.outcome import FILE_NAME as OUTCOME
+from neobert.runfiles.run_dir import MANIFEST, OUTCOME
 
 DIED = "died while in "
 BETWEEN = "  "

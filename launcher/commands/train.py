@@ -51,7 +51,7 @@ from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.table import initial_weights
 from neobert.printable import printable
-from neobert.runfiles.location import CHECKPOINTS, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 

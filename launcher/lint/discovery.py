@@ -15,7 +15,7 @@ from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.key_suggestions import closest
 from neobert.config.migrated_keys import NAMES, SECTIONS
-from neobert.runfiles.location import CHECKPOINTS, MANIFEST, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, RESOLVED
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"

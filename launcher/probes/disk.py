@@ -17,7 +17,7 @@ from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
 from launcher.rundir.records import read_json
 from neobert.config.canonical import sha256
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
-from neobert.runfiles.location import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS
 from validators.facts import FOREIGN_TREE
 from validators.facts_host import DiskFacts, OutputFacts
 

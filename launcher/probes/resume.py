@@ -17,8 +17,8 @@ from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usab
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
-from neobert.runfiles.location import CHECKPOINTS
 from neobert.runfiles.resume_policy import structural_differences
+from neobert.runfiles.run_dir import CHECKPOINTS
 from validators.facts_host import ResumeFacts
 
 SAVED_CONFIG = Path(STATE_DIR, CONFIG)

@@ -14,8 +14,7 @@ from pathlib import Path
 import psutil
 
 from launcher.process import trainer_process
-from neobert.runfiles.stack_dumps import SIGNAL as DUMP_SIGNAL
-from neobert.runfiles.stack_dumps import stacks_path
+from neobert.runfiles.run_dir import DUMP_SIGNAL, stacks_path
 
 REAPING_S = 2.0
 _living: set[subprocess.Popen[bytes]] = set()

@@ -17,8 +17,8 @@ from launcher.rundir.records import Record, last_beat
 from launcher.rundir.stalls import Stall
 from neobert.clock import since_boot_s
 from neobert.config.schema import WatchdogConfig
-from neobert.runfiles.location import current_path
-from neobert.runfiles.stop_times import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
+from neobert.runfiles.phases import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
+from neobert.runfiles.run_dir import current_path
 from profiles.registry import ResolvedRun
 
 # torchrun's report of each rank that had ended when it looked, at the end of its log.

@@ -21,8 +21,7 @@ from launcher.rundir.directory import LOGS, after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.runfiles.location import MANIFEST, RESOLVED
-from neobert.runfiles.outcome import FILE_NAME as OUTCOME
+from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
 from profiles.registry import ResolvedRun
 
 GIVEN = "config.yaml"

@@ -11,8 +11,8 @@ from launcher.process.termination import signal_name
 from launcher.rundir.stalls import Stall
 from neobert.errors import EXIT_DO_NOT_REQUEUE, EXIT_TRAINING_FAILED, ProjectError
 from neobert.plurals import counted
-from neobert.runfiles.location import CODE as MOVED
 from neobert.runfiles.phases import COLLECTIVE, DATA_WAIT, SAVE, START
+from neobert.runfiles.run_dir import CODE as MOVED
 
 # Causes outside the run, which may be gone at the next attempt: a disk, a network, host memory.
 PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)

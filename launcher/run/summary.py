@@ -32,7 +32,7 @@ from neobert.errors import (
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.location import CHECKPOINTS, HALT, MANIFEST, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, RESOLVED
 from neobert.tasks import TASKS
 
 TAIL_BYTES = 8192

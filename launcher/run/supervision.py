@@ -44,8 +44,7 @@ from neobert.errors import (
 from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import latest
-from neobert.runfiles.location import CHECKPOINTS, RESOLVED
-from neobert.runfiles.outcome import FILE_NAME as OUTCOME
+from neobert.runfiles.run_dir import CHECKPOINTS, OUTCOME, RESOLVED
 
 LOOKS_A_BEAT = 4
 UNKILLABLE_S = 10.0

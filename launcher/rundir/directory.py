@@ -23,7 +23,7 @@ from neobert.config.keys import without_effects
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
-from neobert.runfiles.location import CHECKPOINTS, HALT, MANIFEST, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
 

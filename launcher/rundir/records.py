@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from neobert.runfiles.outcome import FILE_NAME as OUTCOME
+from neobert.runfiles.run_dir import OUTCOME
 
 Record = dict[str, Any]
 LAST_LINES_BYTES = 64 * 1024

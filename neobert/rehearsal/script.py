@@ -15,7 +15,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, utc_now, write_receipt
-from neobert.runfiles.location import RESOLVED
+from neobert.runfiles.run_dir import RESOLVED
 
 FOLDER = "run"
 MOST_COMPARED = 4

@@ -1,4 +1,4 @@
-"""Phases of a process: cheap marks of progress, which the heartbeat repeats.
+"""Phases of a process, and the times at which a run must stop.
 
 A mark shows progress, not life: the thread that repeats heartbeats sets none.
 """
@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from neobert.clock import since_boot_s
+
 START, COMPILE, STEP = "start", "compile", "train"
 DATA_WAIT, COLLECTIVE = "data_wait", "collective"
 EVALUATION, SAVE = "eval", "save"
@@ -18,6 +20,10 @@ FIRST_STEPS = 3
 # A save that has not been seen yet is taken to last a minute; time for three of them is left.
 UNSEEN_SAVE_S = 60.0
 LEADS = 3
+# Times at which a run must stop, set by the launcher for the trainer. A time of day follows the wall clock; a
+# time since boot is immune to changes of that clock.
+STOP_BY_ENV, STOP_SINCE_BOOT_ENV = "NEOBERT_STOP_BY", "NEOBERT_STOP_SINCE_BOOT"
+STOP_CLOCKS: dict[str, Callable[[], float]] = {STOP_BY_ENV: time.time, STOP_SINCE_BOOT_ENV: since_boot_s}
 
 
 class Mark(NamedTuple):

@@ -16,7 +16,7 @@ from neobert.errors import ProjectError
 from neobert.receipt import read_receipt, write_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify
-from neobert.runfiles.stop_times import STOP_BY_ENV
+from neobert.runfiles.phases import STOP_BY_ENV
 
 TRAIN_FIELDS = [
     "step",

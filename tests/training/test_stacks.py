@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 
-from neobert.runfiles.stack_dumps import stacks_path
+from neobert.runfiles.run_dir import stacks_path
 
 PROGRAM = """
 import re, sys, pathlib
-from neobert.runfiles.stack_dumps import dump_on_request
+from neobert.runfiles.run_dir import dump_on_request
 path = pathlib.Path(sys.argv[1])
 dump_on_request(path)
 def backtrack():

@@ -24,7 +24,7 @@ from pathlib import Path
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import Manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError, broken
-from neobert.runfiles.location import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS
 
 LATEST = "latest"
 BEST = "best"

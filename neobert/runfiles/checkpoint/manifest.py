@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.entries import entries, refuse_link_out, refuse_strays
-from neobert.runfiles.checkpoint.refusal import broken
+from neobert.runfiles.checkpoint.refusal import broken, entries, refuse_link_out, refuse_strays
 
 log = logging.getLogger(__name__)
 

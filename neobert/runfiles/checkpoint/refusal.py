@@ -1,12 +1,19 @@
-"""Errors for a checkpoint that a run cannot resume from."""
+"""Errors of a checkpoint that a run cannot resume from, and of entries that do not belong in its folder."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from neobert.errors import ProjectError
+from neobert.plurals import listed
+from neobert.printable import printable
 
 CODE = "CKP007"
+MOST_NAMED = 3
+STRAY_HINT = "move that out of the checkpoint folder, which may hold only what the run has saved"
+LINK_HINT = "copy the checkpoint with what its links lead to (cp -rL), and resume from the copy"
 
 
 class StrayEntryError(ProjectError):
@@ -16,3 +23,35 @@ class StrayEntryError(ProjectError):
 def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
     """Build the error for a checkpoint that cannot be resumed from."""
     return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
+
+
+def entries(folder: Path, below: str = "") -> Iterator[str]:
+    """Yield the POSIX names of all entries at any depth. Folders that links lead to are not entered."""
+    with os.scandir(folder / below) as found:
+        for entry in found:
+            name = f"{below}{entry.name}"
+            yield name
+            if entry.is_dir(follow_symlinks=False):
+                yield from entries(folder, f"{name}/")
+
+
+def refuse_link_out(folder: Path, name: str) -> None:
+    """Raise `ProjectError` CKP007 where a file of the checkpoint is a link that leads out of its folder."""
+    path = folder / name
+    if os.path.islink(path) and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        message = f"{printable(name)} is a symbolic link that leads out of the checkpoint"
+        raise broken(folder, message, LINK_HINT)
+
+
+def refuse_strays(folder: Path, present: Collection[str], expected: Collection[str]) -> None:
+    """Raise `StrayEntryError` naming the entries that are neither expected files nor folders of such."""
+    known = {parent for name in expected for parent in (name, *_parents(name))}
+    strays = set(present) - known
+    if strays:
+        topmost = sorted(name for name in strays if strays.isdisjoint(_parents(name)))
+        message = f"its manifest does not name {printable(listed(topmost, MOST_NAMED))}"
+        raise StrayEntryError(CODE, message, STRAY_HINT, str(folder))
+
+
+def _parents(name: str) -> list[str]:
+    return [name[:end] for end, character in enumerate(name) if character == "/"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neobert.config.schema import RunConfig
-from neobert.runfiles.location import HALT, current_path, deleted_error, moved_error
+from neobert.runfiles.run_dir import HALT, current_path, deleted_error, moved_error
 from neobert.tasks import known_metrics
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer

@@ -25,9 +25,8 @@ from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
-from neobert.runfiles.location import CHECKPOINTS
-from neobert.runfiles.phases import PhaseTracker
-from neobert.runfiles.stop_times import STOP_CLOCKS
+from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
+from neobert.runfiles.run_dir import CHECKPOINTS
 from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (

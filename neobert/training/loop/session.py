@@ -19,8 +19,8 @@ from neobert.plan.hardware import assumptions_for
 from neobert.plan.size import peak_at_precision
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
-from neobert.runfiles.outcome import Status, clear_outcome, has_outcome, write_outcome
 from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, PhaseTracker
+from neobert.runfiles.run_dir import Status, clear_outcome, has_outcome, write_outcome
 from neobert.trackers.background import open_trackers
 from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after

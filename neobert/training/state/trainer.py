@@ -12,8 +12,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.schema import RunConfig
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
-from neobert.runfiles.location import CHECKPOINTS
 from neobert.runfiles.phases import PhaseTracker
+from neobert.runfiles.run_dir import CHECKPOINTS
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.task import Batches, Task

@@ -1,14 +1,19 @@
-"""The run directory: names of its files, and its open descriptor, by which a move or deletion is noticed.
+"""The run directory: names of its files, the outcome of a session, stack dumps, and moves or deletion.
 
 Imports no torch: the launcher and the trainer both read it.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
+from neobert.atomic_write import write_atomically
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 CODE = "TRN002"
@@ -17,13 +22,16 @@ MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
 # A file of this name in the run directory ends the run, and keeps the next one from starting.
 HALT = ".HALT"
+OUTCOME = "outcome.json"
+Status = Literal["finished", "preempted", "interrupted", "failed"]
+DUMP_SIGNAL = signal.SIGUSR2
 
 
 def current_path(path: Path, descriptor: int) -> Path | None:
     """Return where an open directory is now; None if it was deleted or left this file system.
 
     Args:
-        path: where it was opened. A file system that cannot tell is taken to have it there still.
+        path: where it was opened, which is returned where the file system gives no answer.
     """
     if _is_at(path, descriptor):
         return path
@@ -54,7 +62,7 @@ def moved_error(path: Path, moved: Path, step: int) -> ProjectError:
 
 
 def deleted_error(path: Path, step: int) -> ProjectError:
-    """Build the error of a run that has nowhere left to save."""
+    """Build the error of a run whose directory was deleted."""
     return ProjectError(
         code=CODE,
         message="the run directory was deleted, or moved to another file system, during training; "
@@ -63,3 +71,33 @@ def deleted_error(path: Path, step: int) -> ProjectError:
         place=str(path),
         exit_code=EXIT_TRAINING_FAILED,
     )
+
+
+def clear_outcome(run_dir: Path) -> None:
+    """Remove the outcome of an earlier session."""
+    (run_dir / OUTCOME).unlink(missing_ok=True)
+
+
+def has_outcome(run_dir: Path) -> bool:
+    """Return whether this session, on any rank, has written its outcome."""
+    return (run_dir / OUTCOME).exists()
+
+
+def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, message: str = "") -> None:
+    """Write the result of the session atomically."""
+    content = {"status": status, "exit_code": exit_code, "step": step, "message": message}
+    write_atomically(run_dir / OUTCOME, json.dumps(content).encode() + b"\n")
+
+
+def stacks_path(run_dir: Path, rank: int) -> Path:
+    """Return the file of a rank's stack dumps."""
+    return run_dir / "logs" / f"rank_{rank}.stacks"
+
+
+def dump_on_request(path: Path) -> None:
+    """Append the Python stacks of all threads to a file at every SIGUSR2.
+
+    The handler is written in C and needs no GIL, so it answers while the process hangs.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    faulthandler.register(DUMP_SIGNAL, path.open("ab", buffering=0), all_threads=True)
