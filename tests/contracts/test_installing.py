@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from neobert.install_hints import INSTALL as KERNELS
+from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.trackers.table import TRACKERS
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
+KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 INSTALL = KERNELS | {name: tracker.install for name, tracker in TRACKERS.items()}
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
 

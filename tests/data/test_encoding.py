@@ -15,16 +15,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.rows import characters
-from neobert.data.tokenize import encoding, long_texts
-from neobert.data.tokenize.encoding import (
-    Counts,
-    Encoded,
-    SegmentEncoder,
-    encode_all,
-    segment_encoder,
-    token_dtype,
-)
-from neobert.data.tokenize.encoding_pool import encode_in_processes
+from neobert.data.tokenize import encoding, encoding_pool, long_texts
+from neobert.data.tokenize.encoding import Counts, Encoded, SegmentEncoder, segment_encoder, token_dtype
+from neobert.data.tokenize.encoding_pool import encode_all, encode_in_processes
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from tests.data.conftest import WORDS, rows_of, sentences, write_jsonl
@@ -290,7 +283,7 @@ def test_books_are_encoded_a_few_at_a_time(bundle, monkeypatch):
         return real(self, rows)
 
     monkeypatch.setattr(SegmentEncoder, "encode", watched)
-    monkeypatch.setattr(encoding, "BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr(encoding_pool, "BATCH_CHARACTERS", 1000)
     texts = [" ".join(sentences(80)), "", *sentences(200, longest=6)]
     encoded = list(encode_all(rows_of(texts), encoder(bundle), 1, "books"))
     assert max(sizes) < 1000 + max(map(len, texts))

@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import DatasetConfig
-from neobert.data.sources import lines, parquet_rows, table_rows
-from neobert.data.sources.compression import COMPRESSIONS
+from neobert.data.sources import lines, table_rows
 from neobert.data.sources.corpus import open_corpus
-from neobert.data.sources.json_array import array_objects
-from neobert.data.sources.text_files import column_of
+from neobert.data.sources.table_rows import array_objects
+from neobert.data.sources.text_files import COMPRESSIONS, column_of
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
 from tests.data.test_text_files import put, read, refused
@@ -198,13 +197,13 @@ def opening_error(path: Path) -> ProjectError:
 def test_rows_of_parquet_are_read_by_their_size(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(parquet_rows, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(table_rows, "MOST_BYTES", 10_000)
     texts = ["x" * 3000, *("y" * 10 for _ in range(50))]
     path = tmp_path / "a.parquet"
     pq.write_table(
         pa.table({"text": texts}), path, row_group_size=10, compression="none", use_dictionary=False
     )
-    assert parquet_rows._batch_rows(pq.ParquetFile(path).metadata) < 51
+    assert table_rows._batch_rows(pq.ParquetFile(path).metadata) < 51
     assert read(path) == texts
 
 

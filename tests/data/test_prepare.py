@@ -399,10 +399,10 @@ import sys, time
 from pathlib import Path
 from neobert.data.store import build
 from neobert.data.store.prepare import prepare
-from neobert.data.tokenize import encoding
+from neobert.data.tokenize import encoding_pool
 from tests.data.conftest import configurator
 
-encoding.BATCH_DOCUMENTS = 10
+encoding_pool.BATCH_DOCUMENTS = 10
 whole = build.SplitWriter.append
 build.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(0.1))
 prepare(configurator(*map(Path, sys.argv[1:]))())

@@ -14,7 +14,8 @@ from neobert.config.corpora import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.corpus import Corpus, open_corpus
-from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
+from neobert.data.sources.parts import HashShare, Part
+from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of, rows_of, sentences, write_jsonl

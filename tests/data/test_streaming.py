@@ -13,7 +13,7 @@ import pytest
 from neobert.config.schema import DatasetConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import readers, retries
-from neobert.data.sources.hub_datasets import StreamSource, hub_splits
+from neobert.data.sources.hub import StreamSource, hub_splits
 from neobert.data.sources.readers import IndexedSource
 from neobert.data.sources.retries import PatientReader, is_transient
 from neobert.data.store.prepare import prepare
@@ -242,7 +242,7 @@ def test_a_stream_must_know_what_it_evaluates(
 
 
 def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configure, tmp_path, monkeypatch):
-    monkeypatch.setattr("neobert.data.tokenize.encoding.BATCH_DOCUMENTS", 10)
+    monkeypatch.setattr("neobert.data.tokenize.encoding_pool.BATCH_DOCUMENTS", 10)
     write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
     write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
     config = configure(
@@ -253,7 +253,7 @@ def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configu
 
 def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Configure, tmp_path, monkeypatch):
     """A run whose evaluation was too large for the memory goes on with a smaller one."""
-    monkeypatch.setattr("neobert.data.tokenize.encoding.BATCH_DOCUMENTS", 10)
+    monkeypatch.setattr("neobert.data.tokenize.encoding_pool.BATCH_DOCUMENTS", 10)
     write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
     write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
     place = {"dataset__streaming": True, "dataset__path": str(tmp_path / "data")}

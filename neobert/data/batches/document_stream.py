@@ -18,7 +18,8 @@ from neobert.data.sources.readers import State, TextSource
 from neobert.data.sources.retries import PatientReader
 from neobert.data.sources.rows import Row
 from neobert.data.store.token_store import LengthStatistics, TokenStore
-from neobert.data.tokenize.encoding import Counts, Encoded, Encoder, encode_all
+from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
+from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 

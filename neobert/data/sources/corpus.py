@@ -12,14 +12,13 @@ from typing import Any
 from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
-from neobert.data.sources.columns import CANDIDATES, TEXT_SETTING
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
-from neobert.data.sources.hub_datasets import hub_splits, is_saved_dataset, saved_splits
-from neobert.data.sources.joined import Joined
+from neobert.data.sources.hub import hub_splits, is_saved_dataset, saved_splits
 from neobert.data.sources.local_files import local_splits
-from neobert.data.sources.readers import HashShare, IndexedSource, Part, TextSource
+from neobert.data.sources.parts import HashShare, Joined, Part
+from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.retries import PatientReader
-from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
+from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row, RowFormat
 from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
 

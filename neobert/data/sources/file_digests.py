@@ -13,14 +13,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from neobert.data.sources.text_files import digest_of_ends
-from neobert.data.sources.unreadable import unreadable
+from neobert.data.sources.unreadable import unopened
 
 DescribeFile = Callable[[Path], list[Any]]
 FOLDER = ".digests"
 # An edit within the resolution of a file system's times would go unseen. The coarsest is 2 s.
 SETTLED_S = 2.0
 _WORTH_A_LINE_BYTES = 1 << 30
+_END_BYTES = 2**16
 log = logging.getLogger(__name__)
 
 
@@ -28,6 +28,17 @@ def described_by_ends(path: Path) -> list[Any]:
     """Return size, time of change and a hash of both ends: all that is read of a stream before it trains."""
     state = path.stat()
     return [state.st_size, state.st_mtime_ns, digest_of_ends(path)]
+
+
+def digest_of_ends(path: Path) -> str:
+    """Hash the first and the last 64 KiB of a file. Raises DAT001 where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_END_BYTES)
+            file.seek(max(len(head), os.fstat(file.fileno()).st_size - _END_BYTES))
+            return _blake(head + file.read()).hexdigest()
+    except OSError as error:
+        raise unopened(path, error) from error
 
 
 class FileDigests:
@@ -47,8 +58,7 @@ class FileDigests:
             state = _state_of(path)
             digest = self._remembered(path, state) or self._read(path, state)
         except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise unreadable(path, message, "check path and permissions") from error
+            raise unopened(path, error) from error
         return [state[0], digest]
 
     def _remembered(self, path: Path, state: list[int]) -> str | None:
@@ -85,5 +95,5 @@ def _state_of(path: Path) -> list[int]:
     return [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
 
 
-def _blake(data: bytes = b"") -> Any:
+def _blake(data: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(data, digest_size=16)

@@ -1,16 +1,35 @@
-"""The hub from a machine that may not reach it: found out in one attempt, not in the client's dozen."""
+"""Data sets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream.
+
+One connection attempt decides whether the hub can be reached: its client alone would retry a dozen times.
+"""
 
 from __future__ import annotations
 
+import copy
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from huggingface_hub import constants
 
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.readers import IndexedSource, Reader, State, TextSource
+from neobert.data.sources.rows import Row, RowFormat
+from neobert.errors import ProjectError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+
+Result = TypeVar("Result")
+CUT_OFF = "no connection to the hub: name a file or folder in dataset.path, and set dataset.name to null"
+CHECK_STREAM = "check dataset.name, dataset.config and the connection"
 CONNECT_TIMEOUT_S = 5.0
 PORTS = {"http": 80, "https": 443}
 
@@ -30,7 +49,7 @@ def is_out_of_reach() -> bool:
 
 @contextmanager
 def quiet_client() -> Iterator[None]:
-    """Leave out what the hub's client says of its attempts: the error behind them says it once."""
+    """Silence the hub client's messages about its attempts; the error that follows reports the cause once."""
     client = logging.getLogger("huggingface_hub")
     level = client.level
     client.setLevel(logging.ERROR)
@@ -38,3 +57,128 @@ def quiet_client() -> Iterator[None]:
         yield
     finally:
         client.setLevel(level)
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Tell whether `save_to_disk` wrote the folder."""
+    is_single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
+    return is_single or (path / "dataset_dict.json").is_file()
+
+
+def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
+    """Open what `save_to_disk` wrote; a data set without splits is training text."""
+    from datasets import DatasetDict, load_from_disk
+
+    loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
+    splits = dict(loaded) if isinstance(loaded, DatasetDict) else {"train": loaded}
+    return {str(name): partial(_indexed, split, f"{path} ({name})", rows) for name, split in splits.items()}
+
+
+def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
+    """Open a data set by name, as a stream where `dataset.streaming` asks for one."""
+    import datasets
+
+    name = str(config.name)
+    place = f"{name}/{config.config}" if config.config else name
+    place = f"{place}@{config.revision}" if config.revision else place
+    is_cut_off = not Path(name).exists() and is_out_of_reach()
+    hint = CUT_OFF if is_cut_off else "check dataset.name, dataset.config and dataset.revision"
+    with quiet_client(), _offline(is_cut_off):
+        loaded: Any = _attempt(
+            lambda: datasets.load_dataset(
+                name, config.config, revision=config.revision, streaming=config.streaming
+            ),
+            place,
+            hint,
+        )
+    make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
+    return {str(split): partial(make, data, f"{place} ({split})", rows) for split, data in loaded.items()}
+
+
+@contextmanager
+def _offline(is_cut_off: bool) -> Iterator[None]:
+    """Make `datasets` use only its cache; it reads the switch at each load."""
+    from datasets import config as datasets_config
+
+    before = datasets_config.HF_HUB_OFFLINE
+    datasets_config.HF_HUB_OFFLINE = before or is_cut_off
+    try:
+        yield
+    finally:
+        datasets_config.HF_HUB_OFFLINE = before
+
+
+def _indexed(data: Dataset, label: str, rows: RowFormat) -> TextSource:
+    columns = rows.columns(data.column_names, label)
+    column = ", ".join(columns.values())
+
+    def fetch(start: int, stop: int) -> list[Row]:
+        values = data[start:stop]
+        cells = zip(*(values[name] for name in columns.values()), strict=True)
+        return [rows.row(dict(zip(columns.values(), each, strict=True)), columns, label) for each in cells]
+
+    return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], rows, column)
+
+
+def _streamed(data: IterableDataset, label: str, rows: RowFormat) -> TextSource:
+    names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
+    return StreamSource(label, data, rows, rows.columns(names, label))
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """A `datasets` stream. It cannot be counted; its position is the library's own state."""
+
+    label: str
+    data: IterableDataset
+    rows: RowFormat
+    columns: Mapping[str, str]
+
+    @property
+    def column(self) -> str:
+        """Names of the columns that are read."""
+        return ", ".join(self.columns.values())
+
+    def open(self, state: State | None = None) -> Reader:
+        """Start reading on a view of the stream, so that readers do not move each other."""
+        stream = self.data.with_format(None)
+        if state is not None:
+            stream.load_state_dict(copy.deepcopy(state))
+        return _StreamReader(self, stream)
+
+    def count(self) -> None:
+        """Give no count."""
+
+    def identity(self) -> Any:
+        """Name the stream and its column; its content is not known beforehand."""
+        return [self.label, self.column]
+
+
+class _StreamReader(Reader):
+    def __init__(self, source: StreamSource, stream: IterableDataset) -> None:
+        self._source, self._stream, self._rows = source, stream, iter(stream)
+
+    def __next__(self) -> Row:
+        values, source = next(self._rows), self._source
+        given = {name: values.get(name) for name in source.columns.values()}
+        return source.rows.row(given, source.columns, source.label)
+
+    def state(self) -> State:
+        state: State = self._stream.state_dict()
+        return state
+
+
+def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
+    """Run a call into `datasets`; what it raises for a bad name, folder or connection becomes DAT001."""
+    from datasets.exceptions import DatasetsError
+
+    try:
+        return action()
+    except (OSError, ValueError, DatasetsError, RuntimeError, NotImplementedError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ProjectError(
+            "DAT001",
+            f"the data set cannot be opened: {lines[0]}",
+            hint,
+            place,
+        ) from error

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from neobert.data.sources.compression import COMPRESSIONS
 from neobert.data.sources.file_digests import DescribeFile
 from neobert.data.sources.readers import FileSource, TextSource
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.splits import ALIASES
-from neobert.data.sources.text_files import KINDS, TEXT, kind_of, suffix_of
+from neobert.data.sources.text_files import COMPRESSIONS, KINDS, TEXT, kind_of, suffix_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
 from neobert.errors import ProjectError
 from neobert.plurals import counted

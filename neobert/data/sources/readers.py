@@ -1,21 +1,20 @@
-"""Sources of rows: a fixed order, read from any place on.
+"""Sources of rows in a fixed order, which can be read from any document on.
 
-A reader's state says where its next document is, as plain JSON; a source opened with it goes on from there.
+A source that is opened with a reader's state continues at the reader's next document.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
 from neobert.data.sources.rows import Row, RowFormat, characters
-from neobert.data.sources.splits import SplitSlice
 from neobert.data.sources.text_files import column_of, read_rows
 
 State = dict[str, Any]
@@ -23,13 +22,12 @@ _FIRST_FETCH, _MOST_FETCHED = 16, 1024
 _FETCH_CHARACTERS = 1 << 23
 
 
-class Reader(Protocol):
+class Reader(Iterator[Row], ABC):
     """An iterator over rows that knows where it is."""
 
-    def __iter__(self) -> Iterator[Row]: ...
-    def __next__(self) -> Row: ...
+    @abstractmethod
     def state(self) -> State:
-        """Say where the next document is."""
+        """Return where the next document is, as plain JSON."""
 
 
 class TextSource(Protocol):
@@ -90,7 +88,7 @@ class FileSource:
         return [[path.relative_to(self.root).as_posix(), *self.describe(path)] for path in self.files]
 
 
-class _FileReader:
+class _FileReader(Reader):
     def __init__(self, source: FileSource, state: State) -> None:
         self._source = source
         self._file, self._document = state["file"], state["document"]
@@ -100,9 +98,6 @@ class _FileReader:
         if self._file >= len(self._source.files):
             return iter(())
         return islice(read_rows(self._source.files[self._file], self._source.rows), skip, None)
-
-    def __iter__(self) -> Iterator[Row]:
-        return self
 
     def __next__(self) -> Row:
         while self._file < len(self._source.files):
@@ -137,15 +132,12 @@ class IndexedSource:
         return self.size()
 
 
-class _IndexedReader:
+class _IndexedReader(Reader):
     def __init__(self, source: IndexedSource, place: int) -> None:
         self._source, self._place = source, place
         self._start = place
         self._chunk: Sequence[Row] = ()
         self._num_fetched = _FIRST_FETCH
-
-    def __iter__(self) -> Iterator[Row]:
-        return self
 
     def __next__(self) -> Row:
         if self._place >= self._source.size():
@@ -164,137 +156,3 @@ class _IndexedReader:
 
     def state(self) -> State:
         return {"document": self._place}
-
-
-@dataclass(frozen=True)
-class Part:
-    """A slice of a source. What needs the source's length is resolved when documents are asked for."""
-
-    source: TextSource
-    wanted: SplitSlice
-
-    @property
-    def label(self) -> str:
-        """Name with the bounds."""
-        return f"{self.source.label}{self.wanted.bounds()}"
-
-    @property
-    def rows(self) -> RowFormat:
-        """The source's fields."""
-        return self.source.rows
-
-    @property
-    def column(self) -> str | None:
-        """The source's columns."""
-        return self.source.column
-
-    @cached_property
-    def _bounds(self) -> tuple[int, int | None]:
-        return self.wanted.resolve(self.source.count() if self.wanted.needs_total else None)
-
-    @property
-    def start(self) -> int:
-        """Number of the first document."""
-        return self._bounds[0]
-
-    @property
-    def stop(self) -> int | None:
-        """Number behind the last document; None: the source's end."""
-        return self._bounds[1]
-
-    def open(self, state: State | None = None) -> Reader:
-        """Start reading; what comes before the part is read and skipped once."""
-        return _PartReader(self, state)
-
-    def count(self) -> int | None:
-        """Count from the whole source's count."""
-        total = self.source.count()
-        if total is None:
-            return None
-        return max(0, (total if self.stop is None else min(self.stop, total)) - self.start)
-
-    def identity(self) -> Any:
-        """Describe the source and the bounds."""
-        return {"of": self.source.identity(), "slice": self.wanted.bounds()}
-
-
-class _PartReader:
-    def __init__(self, part: Part, state: State | None) -> None:
-        self._part = part
-        self._inner = part.source.open(state["inner"] if state else None)
-        self._place = state["place"] if state else 0
-
-    def __iter__(self) -> Iterator[Row]:
-        return self
-
-    def __next__(self) -> Row:
-        while self._place < self._part.start:
-            next(self._inner)
-            self._place += 1
-        if self._part.stop is not None and self._place >= self._part.stop:
-            raise StopIteration
-        document = next(self._inner)
-        self._place += 1
-        return document
-
-    def state(self) -> State:
-        return {"inner": self._inner.state(), "place": self._place}
-
-
-@dataclass(frozen=True)
-class HashShare:
-    """The share of a source whose text hashes below `share`, or the rest of it.
-
-    A function of the text alone: no seed, no order, and copies of a document always fall on the same side.
-    """
-
-    source: TextSource
-    share: float
-    is_evaluation: bool
-
-    @property
-    def label(self) -> str:
-        """Name with the share."""
-        return f"{self.source.label} ({'' if self.is_evaluation else 'all but '}{self.share:.2%} by hash)"
-
-    @property
-    def rows(self) -> RowFormat:
-        """The source's fields."""
-        return self.source.rows
-
-    @property
-    def column(self) -> str | None:
-        """The source's columns."""
-        return self.source.column
-
-    def open(self, state: State | None = None) -> Reader:
-        """Start reading."""
-        return _ShareReader(self, self.source.open(state))
-
-    def count(self) -> int | None:
-        """Give no count: only the texts would tell."""
-        return None
-
-    def identity(self) -> Any:
-        """Describe the source, the share and the side."""
-        return {"of": self.source.identity(), "share": self.share, "is_evaluation": self.is_evaluation}
-
-    def takes(self, row: Row) -> bool:
-        """Decide whether a row is on this side."""
-        text = self.source.rows.key(row)
-        word = int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-        return (word < self.share * 2**64) == self.is_evaluation
-
-
-class _ShareReader:
-    def __init__(self, share: HashShare, inner: Reader) -> None:
-        self._share, self._inner = share, inner
-
-    def __iter__(self) -> Iterator[Row]:
-        return self
-
-    def __next__(self) -> Row:
-        return next(row for row in self._inner if self._share.takes(row))
-
-    def state(self) -> State:
-        return self._inner.state()

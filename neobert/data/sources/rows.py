@@ -1,13 +1,62 @@
-"""Rows: the values that a task reads of each example, under names of the task's own."""
+"""Rows: the values that a task reads of each example, and the columns that hold them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
-from neobert.data.sources.columns import choose_column, text_of
 from neobert.errors import ProjectError
+
+CANDIDATES = ("text", "sentence", "content")
+TEXT_SETTING = "dataset.text_column"
+
+
+def choose_column(
+    columns: Iterable[str],
+    wanted: str | None,
+    place: str,
+    setting: str = TEXT_SETTING,
+    candidates: tuple[str, ...] = CANDIDATES,
+) -> str:
+    """Return the column to read: `wanted`, else the only one of `candidates`.
+
+    Raises DAT011 where it is absent or where more than one would do; `setting` is the key to change.
+    """
+    names = list(columns)
+    if wanted is not None:
+        if wanted in names:
+            return wanted
+        raise _column_error(f"there is no column {wanted!r}", names, place, setting)
+    found = [name for name in candidates if name in names]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise _column_error(
+            f"more than one column may be the text: {', '.join(found)}", names, place, setting
+        )
+    raise _column_error(f"none of the columns is named {', '.join(candidates)}", names, place, setting)
+
+
+def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING) -> str:
+    """Return the text of one row; null counts as an empty document. Raises DAT011 for anything but text."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise ProjectError(
+        "DAT011",
+        f"column {column!r} holds {type(value).__name__}, not text",
+        f"name a column of strings in {setting}",
+        place,
+    )
+
+
+def _column_error(message: str, names: list[str], place: str, setting: str) -> ProjectError:
+    listed = ", ".join(repr(name) for name in names) or "none"
+    return ProjectError("DAT011", message, f"set {setting} to one of the columns: {listed}", place)
+
 
 Row = Mapping[str, Any]
 TEXT = "text"
@@ -114,3 +163,8 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
         names = ", ".join(field.name for field in rows.fields)
         hint = "give JSON lines, CSV, TSV or parquet in dataset.path"
         raise ProjectError("DAT011", f"is plain text, and the task reads {names}", hint, str(path))
+
+
+def text_digest(text: str) -> bytes:
+    """Return 8 bytes by which equal texts are recognised."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -1,26 +1,38 @@
-"""Rows out of JSON lines, JSON arrays, CSV and TSV, one at a time."""
+"""Rows out of JSON lines, JSON arrays, CSV, TSV and parquet, one at a time."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
-from neobert.data.sources.json_array import array_objects
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
-from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.unreadable import unreadable
+from neobert.data.sources.rows import Row, RowFormat
+from neobert.data.sources.unreadable import MARK_BYTES, PARQUET_MARK, check_start, unreadable
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+PARQUET = ".parquet"
+MOST_ROWS, MOST_BYTES = 1024, 1 << 24
 _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
 _PLAIN_TSV = "remove tabs and line ends from fields, or set dataset.tsv_quotes to true if they are quoted"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_SPACE = re.compile(r"[ \t\r\n]*")
+_START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
+_SEPARATORS = {
+    _START: {"[": _FIRST},
+    _FIRST: {"]": _END},
+    _OBJECT: {},
+    _NEXT: {",": _OBJECT, "]": _END},
+    _END: {},
+}
 
 
 def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
@@ -89,3 +101,112 @@ def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: Row
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise unreadable(f"{path}:{reader.line_num}", f"is not CSV: {error}", hint) from error
+
+
+class _Taken(NamedTuple):
+    """Whole objects, the text after them, what is expected there, and why that text is not an object yet."""
+
+    objects: list[dict[str, Any]]
+    rest: str
+    expected: str
+    error: ValueError | None
+
+
+def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[str, Any]]:
+    """Yield the objects of the array that the chunks join to.
+
+    Raises ValueError for anything but one array of objects, each of at most `most_characters`.
+    """
+    taken, retry_at = _Taken([], "", _START, None), 0
+    for chunk in chunks:
+        text = taken.rest + chunk
+        # An object of many chunks is not parsed from its start at each of them.
+        if len(text) < retry_at:
+            taken = taken._replace(objects=[], rest=text)
+            continue
+        taken = _take(text, taken.expected)
+        yield from taken.objects
+        retry_at = 2 * len(taken.rest)
+        if len(taken.rest) > most_characters:
+            raise taken.error or ValueError(f"one object is longer than {most_characters:,} characters")
+    taken = _take(taken.rest, taken.expected)
+    yield from taken.objects
+    if taken.expected != _END or taken.rest:
+        raise taken.error or ValueError(f"the text ends where {taken.expected} is expected")
+
+
+def _take(text: str, expected: str) -> _Taken:
+    """Parse as many objects as are whole."""
+    decoder = json.JSONDecoder()
+    objects: list[dict[str, Any]] = []
+    place = _after_space(text, 0)
+    while place < len(text):
+        if text[place] in _SEPARATORS[expected]:
+            expected, place = _SEPARATORS[expected][text[place]], place + 1
+        elif text[place] == "{" and expected in (_FIRST, _OBJECT):
+            try:
+                found, place = decoder.raw_decode(text, place)
+            except ValueError as error:
+                return _Taken(objects, text[place:], expected, error)
+            objects.append(found)
+            expected = _NEXT
+        else:
+            wrong = ValueError(f"{text[place]!r} where {expected} is expected")
+            return _Taken(objects, text[place:], expected, wrong)
+        place = _after_space(text, place)
+    return _Taken(objects, "", expected, None)
+
+
+def _after_space(text: str, place: int) -> int:
+    match = _SPACE.match(text, place)
+    return place if match is None else match.end()
+
+
+def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row]:
+    """Yield the rows. Raises DAT001 for a damaged file, DAT011 for its columns."""
+    with _parquet(handle, path) as table:
+        columns = rows.columns(table.schema_arrow.names, str(path))
+        names = list(dict.fromkeys(columns.values()))
+        number = 0
+        for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=names):
+            for cells in zip(*(batch.column(name) for name in names), strict=True):
+                number += 1
+                values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
+                yield rows.row(values, columns, f"{path}, row {number}")
+
+
+def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:
+    """Name the column of each field. Raises as `parquet_rows`."""
+    with _parquet(handle, path) as table:
+        return rows.columns(table.schema_arrow.names, str(path))
+
+
+def _batch_rows(metadata: Any) -> int:
+    """Return the rows read at once: about `MOST_BYTES` of the row group with the longest rows."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    longest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
+    return max(1, min(MOST_ROWS, int(MOST_BYTES / max(1, longest))))
+
+
+def _value(cell: Any, path: Path, row: int) -> object:
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError as error:
+        raise unreadable(
+            f"{path}, row {row}", f"is not UTF-8: {error}", "write the column again as UTF-8"
+        ) from error
+
+
+@contextmanager
+def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check_start(handle.read(MARK_BYTES), path, PARQUET_MARK)
+    handle.seek(0)
+    try:
+        yield pq.ParquetFile(handle)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk, not of what the file holds
+        raise unreadable(path, f"is not a readable parquet file: {error}", "write it again") from error

@@ -8,24 +8,28 @@ document. No file has to fit in memory, and of a `.txt` file no line.
 
 from __future__ import annotations
 
-import os
+import bz2
+import gzip
+import lzma
+import tempfile
+import zlib
 from collections.abc import Iterator
-from hashlib import blake2b
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from shutil import copyfileobj
+from typing import IO, Any
 
-from neobert.data.sources import parquet_rows, table_rows
-from neobert.data.sources.compression import COMPRESSIONS, opened
+from neobert.data.sources import table_rows
 from neobert.data.sources.lines import line_pieces
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
 from neobert.data.sources.rows import Row, RowFormat, check_plain_text
-from neobert.data.sources.unreadable import unreadable
+from neobert.data.sources.unreadable import unopened, unreadable
 
 TEXT = ".txt"
-KINDS = (TEXT, *table_rows.KINDS, parquet_rows.KIND)
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+KINDS = (TEXT, *table_rows.KINDS, table_rows.PARQUET)
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
-_END_BYTES = 2**16
 
 
 def kind_of(path: Path) -> str | None:
@@ -49,12 +53,12 @@ def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     """
     kind = kind_of(path)
     assert kind is not None, path
-    with opened(path, seekable=kind == parquet_rows.KIND) as handle:
+    with opened(path, seekable=kind == table_rows.PARQUET) as handle:
         if kind == TEXT:
             check_plain_text(path, rows)
             yield from ({TEXT_FIELD: text} for text in _paragraphs(handle, path))
-        elif kind == parquet_rows.KIND:
-            yield from parquet_rows.parquet_rows(handle, path, rows)
+        elif kind == table_rows.PARQUET:
+            yield from table_rows.parquet_rows(handle, path, rows)
         else:
             yield from _table_rows(handle, path, kind, rows)
 
@@ -67,24 +71,12 @@ def column_of(path: Path, rows: RowFormat) -> str | None:
     kind = kind_of(path)
     if kind is None or kind == TEXT:
         return None
-    with opened(path, seekable=kind == parquet_rows.KIND) as handle:
-        if kind == parquet_rows.KIND:
-            return ", ".join(parquet_rows.parquet_columns(handle, path, rows).values())
+    with opened(path, seekable=kind == table_rows.PARQUET) as handle:
+        if kind == table_rows.PARQUET:
+            return ", ".join(table_rows.parquet_columns(handle, path, rows).values())
         for place, values in table_rows.rows_of(handle, path, kind, rows):
             return ", ".join(rows.columns(values, place).values())
     return None
-
-
-def digest_of_ends(path: Path) -> str:
-    """Hash the first and the last 64 KiB of a file. Raises DAT001 where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(_END_BYTES)
-            file.seek(max(len(head), os.fstat(file.fileno()).st_size - _END_BYTES))
-            return blake2b(head + file.read(), digest_size=16).hexdigest()
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise unreadable(path, message, "check path and permissions") from error
 
 
 def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
@@ -141,3 +133,47 @@ def _encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+@contextmanager
+def opened(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file for its decompressed bytes. Raises DAT001 for what cannot be read.
+
+    A compressed file that has to be seekable is decompressed into a temporary file.
+    """
+    compression = path.suffix.lower()
+    try:
+        with _decompressing(path, compression) as handle:
+            if compression not in COMPRESSIONS or not seekable:
+                yield handle
+                return
+            with tempfile.TemporaryFile() as copy:
+                copyfileobj(handle, copy)
+                copy.seek(0)
+                yield copy
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise _damaged(path, error) from error
+    except OSError as error:
+        # The decompressors of bz2 and zstd report damaged data as an OSError without a number.
+        if error.errno is None and compression in COMPRESSIONS:
+            raise _damaged(path, error) from error
+        raise unopened(path, error) from error
+
+
+def _decompressing(path: Path, compression: str) -> Any:
+    if compression == ".gz":
+        return gzip.open(path, "rb")
+    if compression == ".bz2":
+        return bz2.open(path, "rb")
+    if compression == ".xz":
+        return lzma.open(path, "rb")
+    if compression == ".zst":
+        import pyarrow as pa
+
+        return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    return path.open("rb")
+
+
+def _damaged(path: Path, error: Exception) -> Exception:
+    name = COMPRESSIONS[path.suffix.lower()]
+    return unreadable(path, f"the {name} data is broken or cut short ({error})", "copy the file again")

@@ -65,6 +65,11 @@ def unreadable(place: Path | str, message: str, hint: str) -> ProjectError:
     return ProjectError("DAT001", message, hint, str(place))
 
 
+def unopened(path: Path, error: OSError) -> ProjectError:
+    """Return DAT001 for a file that the system does not let this process read."""
+    return unreadable(path, f"cannot be read: {error.strerror or error}", "check path and permissions")
+
+
 def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
     """Return (what files of this kind are, the command that converts `path`), or None for an unknown kind."""
     found = _KINDS.get(suffix)

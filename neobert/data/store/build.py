@@ -18,13 +18,13 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import row_length, segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
-from neobert.data.sources.joined import Joined, parts_of
-from neobert.data.sources.readers import HashShare, Part, TextSource
+from neobert.data.sources.parts import HashShare, Joined, Part, parts_of
+from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import PatientReader
-from neobert.data.store.eval_overlap import Copies
-from neobert.data.store.report import split_report
+from neobert.data.store.report import Copies, split_report
 from neobert.data.store.token_store import FORMAT_VERSION, SplitWriter, write_manifest, writing
-from neobert.data.tokenize.encoding import Counts, Encoded, Encoder, encode_all
+from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
+from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer, trained_size
 from neobert.errors import ProjectError
 from neobert.plurals import counted

@@ -23,7 +23,7 @@ from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
 from neobert.data.sources.file_digests import FileDigests, described_by_ends
-from neobert.data.sources.readers import HashShare
+from neobert.data.sources.parts import HashShare
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read

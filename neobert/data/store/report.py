@@ -1,7 +1,8 @@
-"""Statistics of prepared data: counts, lengths, fill, epochs."""
+"""Statistics of prepared data: counts, lengths, fill, epochs, copies of evaluation documents."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +10,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import MeasuredText
+from neobert.data.sources.rows import Row, RowFormat, text_digest
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
@@ -55,3 +57,30 @@ def tokens_read(config: RunConfig, shape: BatchShape, fill: float, statistics: L
 def _histogram(counts: list[int]) -> list[list[int]]:
     """Pair each bin's longest length with its documents; leave out the empty ones."""
     return [[1 << power, count] for power, count in enumerate(counts) if count]
+
+
+class Copies:
+    """Counts the training documents whose text is that of an evaluation document, empty ones aside."""
+
+    def __init__(self, rows: RowFormat) -> None:
+        self._key = rows.key
+        self._evaluation: set[bytes] = set()
+        self.count = 0
+
+    def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
+        """Pass the documents of a split on, the evaluation's before the others'."""
+        if split == "eval":
+            return self._note(rows)
+        return self._compare(rows) if self._evaluation else iter(rows)
+
+    def _note(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            text = self._key(row)
+            if text.strip():
+                self._evaluation.add(text_digest(text))
+            yield row
+
+    def _compare(self, rows: Iterable[Row]) -> Iterator[Row]:
+        for row in rows:
+            self.count += text_digest(self._key(row)) in self._evaluation
+            yield row

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from neobert.data.sources.rows import TEXT, Row, characters
-from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV, encode_in_processes
+from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:  # at run time it costs each tokenising process the import of 
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
 BATCH_DOCUMENTS = 512
-BATCH_CHARACTERS = 1 << 23
 # The tokenizers library holds about 90 bytes per token, and a character may be a token.
 TOKENISED_CHARACTERS = 1 << 21
 NUM_MARKERS = 2
@@ -158,7 +155,7 @@ class SegmentEncoder:
         """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenised at once."""
         pieces = (piece for text in texts for piece in self._marked_pieces(text))
         ids = array("I")
-        for batch in _batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
+        for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
             encodings = self.backend.encode_batch_fast(
                 [piece for piece, _ in batch], add_special_tokens=False
             )
@@ -245,36 +242,7 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype(np.uint16 if vocab_size <= 1 << 16 else np.uint32)
 
 
-def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str) -> Iterator[Encoded]:
-    """Encode batch by batch, in order whatever `num_proc`.
-
-    Raises DAT012 for a document longer than the context where that is an error.
-    """
-    documents = 0
-    batches = _batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters)
-    for encoded in _encoded(batches, encoder, num_proc):
-        if encoded.too_long is not None:
-            place, length = encoded.too_long
-            raise ProjectError(
-                "DAT012",
-                f"document {documents + place + 1:,} has {length:,} tokens, markers included; "
-                f"the context holds {encoder.max_length:,}",
-                "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",
-                label,
-            )
-        documents += encoded.counts.documents
-        yield encoded
-
-
-def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:
-    if num_proc > 1:
-        return encode_in_processes(batches, encoder, num_proc)
-    # Unset, the library falls back to one core after a fork, and warns. A user's value stays.
-    os.environ.setdefault(PARALLELISM_ENV, "true")
-    return map(encoder.encode, batches)
-
-
-def _batched(
+def batched(
     items: Iterable[Item], most_items: int, most_characters: int, size_of: Callable[[Item], int]
 ) -> Iterator[tuple[Item, ...]]:
     """Yield batches that end at `most_items` items or at `most_characters` characters."""

@@ -1,4 +1,7 @@
-"""Tokenising in several processes. Each of them imports the program that asked for it before it begins."""
+"""Encoding of all rows of a source, in this process or in several.
+
+Each of the processes imports the program that started it first.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,46 @@ import multiprocessing
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING
 
+from neobert.data.sources.rows import Row, characters
+from neobert.data.tokenize.encoding import BATCH_DOCUMENTS, Encoded, Encoder, batched
 from neobert.errors import ProjectError
 
-if TYPE_CHECKING:
-    from neobert.data.sources.rows import Row
-    from neobert.data.tokenize.encoding import Encoded, Encoder
-
+BATCH_CHARACTERS = 1 << 23
 PARALLELISM_ENV = "TOKENIZERS_PARALLELISM"
 GUARD = "put what the program does under `if __name__ == '__main__':`, or set dataset.num_proc to 1"
+
+
+def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str) -> Iterator[Encoded]:
+    """Encode batch by batch, in order whatever `num_proc`.
+
+    Raises DAT012 for a document longer than the context where that is an error.
+    """
+    documents = 0
+    batches = batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters)
+    for encoded in _encoded(batches, encoder, num_proc):
+        if encoded.too_long is not None:
+            place, length = encoded.too_long
+            raise ProjectError(
+                "DAT012",
+                f"document {documents + place + 1:,} has {length:,} tokens, markers included; "
+                f"the context holds {encoder.max_length:,}",
+                "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",
+                label,
+            )
+        documents += encoded.counts.documents
+        yield encoded
+
+
+def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:
+    if num_proc > 1:
+        return encode_in_processes(batches, encoder, num_proc)
+    # Unset, the library falls back to one core after a fork, and warns. A user's value stays.
+    os.environ.setdefault(PARALLELISM_ENV, "true")
+    return map(encoder.encode, batches)
 
 
 def encode_in_processes(

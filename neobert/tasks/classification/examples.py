@@ -14,8 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import Segments, Targets
 from neobert.data.examples import Examples
-from neobert.data.sources.columns import CANDIDATES, TEXT_SETTING
-from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
+from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row, RowFormat
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError

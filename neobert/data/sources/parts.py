@@ -1,0 +1,192 @@
+"""Parts of sources: a slice, a share by hash, and several sources as one text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from neobert.data.sources.readers import Reader, State, TextSource
+from neobert.data.sources.rows import Row, RowFormat, text_digest
+from neobert.data.sources.splits import SplitSlice
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """Some documents of a source, with its fields and columns."""
+
+    source: TextSource
+
+    @property
+    def rows(self) -> RowFormat:
+        """The source's fields."""
+        return self.source.rows
+
+    @property
+    def column(self) -> str | None:
+        """The source's columns."""
+        return self.source.column
+
+
+@dataclass(frozen=True)
+class Part(_Selection):
+    """A slice of a source. Bounds that need the source's length are resolved at the first read."""
+
+    wanted: SplitSlice
+
+    @property
+    def label(self) -> str:
+        """Name with the bounds."""
+        return f"{self.source.label}{self.wanted.bounds()}"
+
+    @cached_property
+    def _bounds(self) -> tuple[int, int | None]:
+        return self.wanted.resolve(self.source.count() if self.wanted.needs_total else None)
+
+    @property
+    def start(self) -> int:
+        """Number of the first document."""
+        return self._bounds[0]
+
+    @property
+    def stop(self) -> int | None:
+        """Number after the last document; None: the source's end."""
+        return self._bounds[1]
+
+    def open(self, state: State | None = None) -> Reader:
+        """Start reading; documents before the slice are read and skipped once."""
+        return _PartReader(self, state)
+
+    def count(self) -> int | None:
+        """Count from the whole source's count."""
+        total = self.source.count()
+        if total is None:
+            return None
+        return max(0, (total if self.stop is None else min(self.stop, total)) - self.start)
+
+    def identity(self) -> Any:
+        """Describe the source and the bounds."""
+        return {"of": self.source.identity(), "slice": self.wanted.bounds()}
+
+
+class _PartReader(Reader):
+    def __init__(self, part: Part, state: State | None) -> None:
+        self._part = part
+        self._inner = part.source.open(state["inner"] if state else None)
+        self._place = state["place"] if state else 0
+
+    def __next__(self) -> Row:
+        while self._place < self._part.start:
+            next(self._inner)
+            self._place += 1
+        if self._part.stop is not None and self._place >= self._part.stop:
+            raise StopIteration
+        row = next(self._inner)
+        self._place += 1
+        return row
+
+    def state(self) -> State:
+        return {"inner": self._inner.state(), "place": self._place}
+
+
+@dataclass(frozen=True)
+class HashShare(_Selection):
+    """The share of a source whose text hashes below `share`, or the rest of it.
+
+    A function of the text alone: no seed, no order, and copies of a document always fall on the same side.
+    """
+
+    share: float
+    is_evaluation: bool
+
+    @property
+    def label(self) -> str:
+        """Name with the share."""
+        return f"{self.source.label} ({'' if self.is_evaluation else 'all but '}{self.share:.2%} by hash)"
+
+    def open(self, state: State | None = None) -> Reader:
+        """Start reading."""
+        return _ShareReader(self, self.source.open(state))
+
+    def count(self) -> int | None:
+        """Give no count: only the texts would tell."""
+        return None
+
+    def identity(self) -> Any:
+        """Describe the source, the share and the side."""
+        return {"of": self.source.identity(), "share": self.share, "is_evaluation": self.is_evaluation}
+
+    def takes(self, row: Row) -> bool:
+        """Decide whether a row is on this side."""
+        word = int.from_bytes(text_digest(self.rows.key(row)), "big")
+        return (word < self.share * 2**64) == self.is_evaluation
+
+
+class _ShareReader(Reader):
+    def __init__(self, share: HashShare, inner: Reader) -> None:
+        self._share, self._inner = share, inner
+
+    def __next__(self) -> Row:
+        return next(row for row in self._inner if self._share.takes(row))
+
+    def state(self) -> State:
+        return self._inner.state()
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The documents of several sources, one source after the other."""
+
+    parts: tuple[TextSource, ...]
+
+    @property
+    def label(self) -> str:
+        """Names of the parts."""
+        return " + ".join(part.label for part in self.parts)
+
+    @property
+    def rows(self) -> RowFormat:
+        """The fields of every part's rows; the columns that they are read from may differ."""
+        return self.parts[0].rows
+
+    @property
+    def column(self) -> str | None:
+        """Columns of the parts that have some."""
+        return ", ".join(dict.fromkeys(part.column for part in self.parts if part.column)) or None
+
+    def open(self, state: State | None = None) -> Reader:
+        """Start reading; parts before the state's are not opened."""
+        return _JoinedReader(self.parts, state or {"part": 0, "inner": None})
+
+    def count(self) -> int | None:
+        """Count from the parts' counts."""
+        counts = [part.count() for part in self.parts]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def identity(self) -> Any:
+        """Describe every part."""
+        return [part.identity() for part in self.parts]
+
+
+class _JoinedReader(Reader):
+    def __init__(self, parts: Sequence[TextSource], state: State) -> None:
+        self._parts, self._part = parts, state["part"]
+        self._reader = parts[self._part].open(state["inner"])
+
+    def __next__(self) -> Row:
+        while True:
+            for row in self._reader:
+                return row
+            if self._part + 1 == len(self._parts):
+                raise StopIteration
+            self._part += 1
+            self._reader = self._parts[self._part].open()
+
+    def state(self) -> State:
+        return {"part": self._part, "inner": self._reader.state()}
+
+
+def parts_of(source: TextSource) -> tuple[TextSource, ...]:
+    """Return the sources of a joined text; of any other, itself."""
+    return source.parts if isinstance(source, Joined) else (source,)
