@@ -228,7 +228,8 @@ import sys
 from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
-from neobert.data.tokenize.encoding import SegmentEncoder, encode_all
+from neobert.data.tokenize.encoding import SegmentEncoder
+from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.sources.corpus import text_rows
 from neobert.data.sources.text_files import read_rows
 from neobert.config.schema import DatasetConfig
