@@ -116,6 +116,7 @@ def early_stopping_of(config: RunConfig, run_dir: Path) -> EarlyStopping | None:
     )
     path = run_dir / METRICS
     for row in read_rows(path) if path.exists() else ():
-        if stopping.metric in row:
+        # As in an unbroken run: the evaluation before training competes with no other.
+        if row["step"] and stopping.metric in row:
             stopping.note(row[stopping.metric])
     return stopping
