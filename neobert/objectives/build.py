@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.kernel_table import ATTENTION
-from neobert.model import NeoBERTLMHead
+from neobert.model import NeoBERT, NeoBERTLMHead
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.objective import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
@@ -53,17 +55,30 @@ def _compile(
 ) -> None:
     """Compile packed steps with their loss, for they have one shape; with padded rows only the encoder."""
     backend = config.trainer.torch_compile_backend
+    refuse_loop(config, kernels)
     if not config.datacollator.pack_sequences:
-        if is_alone:
-            objective.compile_encoder(backend)
-        else:
-            objective.compile_blocks(backend)
-        return
-    if ATTENTION[kernels.attention].program == "loop":
+        compile_encoder(objective.model.model, backend, is_alone=is_alone)
+    elif is_alone:
+        objective.compile_loss(backend)
+    else:
+        objective.compile_parts(backend)
+
+
+def refuse_loop(config: RunConfig, kernels: StepKernels) -> None:
+    """Raise `ProjectError` ATT001 where attention over packed documents is a loop, which is no graph."""
+    if config.datacollator.pack_sequences and ATTENTION[kernels.attention].program == "loop":
         raise ProjectError(
             "ATT001",
             f"packed {kernels.attention} runs once per document and cannot be compiled ({kernels.reason})",
             "set trainer.torch_compile to false, or run in bf16 on a CUDA device with attn_backend auto",
             "trainer.torch_compile",
         )
-    (objective.compile_loss if is_alone else objective.compile_parts)(backend)
+
+
+def compile_encoder(encoder: NeoBERT, backend: str, *, is_alone: bool) -> None:
+    """Compile the encoder for rows of any length: as one graph, or among several ranks one for each block."""
+    if is_alone:
+        encoder.compile(backend=backend, fullgraph=True)
+        return
+    for block in encoder.transformer_encoder:
+        block.forward = torch.compile(block.forward, backend=backend, fullgraph=True)

@@ -62,15 +62,6 @@ class MaskedLMObjective(Objective):
         self._loss = compiled(self._summed_loss, backend)
         self._scored = compiled(self._score, backend)
 
-    def compile_encoder(self, backend: str) -> None:
-        """Compile the encoder as one graph, for padded rows of any length."""
-        self.model.model.compile(backend=backend, fullgraph=True)
-
-    def compile_blocks(self, backend: str) -> None:
-        """Compile each block by itself, and nothing else, for padded rows of any length."""
-        for block in self.model.model.transformer_encoder:
-            block.forward = torch.compile(block.forward, backend=backend, fullgraph=True)
-
     def compile_parts(self, backend: str) -> None:
         """Compile each block and the loss by themselves: a graph gives back all its gradients at its end.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.objectives.build import compile_encoder
 from neobert.objectives.masked_lm import MaskedLMObjective
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler
@@ -85,10 +88,10 @@ def test_a_packed_evaluation_is_that_of_eager_sdpa():
     assert num_graphs() == 1
 
 
-@pytest.mark.parametrize("how", ["compile_encoder", "compile_blocks"])
-def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(how):
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(is_alone):
     objective, plain = (MaskedLMObjective(make_model(), True) for _ in range(2))
-    getattr(objective, how)("eager")
+    compile_encoder(objective.model.model, "eager", is_alone=is_alone)
     for length in range(5, 7 + torch._dynamo.config.recompile_limit):
         rows = make_rows(2, 4, length)
         loss = objective(**rows)
@@ -144,5 +147,8 @@ def test_a_compiled_step_looks_up_what_repeats_and_an_eager_one_has_no_need_to()
     batch = make_rows(4, 7)
     assert OWN not in gradient_operators(None, batch)
     assert OWN in gradient_operators(lambda each: each.compile_loss("aot_eager"), batch)
-    assert OWN not in gradient_operators(lambda each: each.compile_encoder("aot_eager"), batch)
-    assert OWN not in gradient_operators(lambda each: each.compile_blocks("aot_eager"), batch)
+    for is_alone in (True, False):
+        compiled = partial(compile_encoder, backend="aot_eager", is_alone=is_alone)
+        assert OWN not in gradient_operators(
+            lambda each, compiled=compiled: compiled(each.model.model), batch
+        )

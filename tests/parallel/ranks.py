@@ -27,6 +27,7 @@ from neobert.config import from_dict
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import MaskedLMObjective, StepKernels, packed_encoder
+from neobert.objectives.build import compile_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
@@ -152,7 +153,10 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
     torch.manual_seed(world.rank)
     objective = build_objective(options)
     if options.backend:
-        (objective.compile_blocks if options.padded else objective.compile_parts)(options.backend)
+        if options.padded:
+            compile_encoder(objective.model.model, options.backend, is_alone=False)
+        else:
+            objective.compile_parts(options.backend)
     module = world.prepare(objective, overlaps_exchange=not options.behind)
     config = from_dict({"optimizer": {"lr": 0.01, "eps": 1e-3}, "trainer": {"gradient_clipping": 0.5}})
     optimizer = build_optimizer(config.optimizer, objective.model)

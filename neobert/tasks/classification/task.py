@@ -11,11 +11,10 @@ from typing import Any
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.store.prepare import PreparedData
-from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.families.neobert.build import build_for_training, load_initial_weights
 from neobert.model import NeoBERTForSequenceClassification
-from neobert.objectives import StepKernels
+from neobert.objectives.build import compile_encoder, refuse_loop
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 from neobert.tasks.classification.metrics import PredictionMetrics
@@ -57,7 +56,9 @@ def build(
         start_from_weights(config, tokenizer, load)
     objective = ClassificationObjective(model)
     if config.trainer.torch_compile:
-        compile_encoder(objective, config, kernels)
+        refuse_loop(config, kernels)
+        backend = config.trainer.torch_compile_backend
+        compile_encoder(model.model, backend, is_alone=world.size == 1)
     data = ClassificationData(config, prepared, world, model.config.vocab_size, on_sign)
     return Task(
         model=model,
@@ -94,18 +95,6 @@ def head_settings(config: RunConfig) -> dict[str, Any]:
         settings["id2label"] = dict(enumerate(section.label_names))
         settings["label2id"] = {name: number for number, name in enumerate(section.label_names)}
     return settings
-
-
-def compile_encoder(objective: ClassificationObjective, config: RunConfig, kernels: StepKernels) -> None:
-    """Compile the encoder as one graph. Raises `ProjectError` ATT001 where packed SDPA would stop it."""
-    if config.datacollator.pack_sequences and kernels.attention == "sdpa":
-        raise ProjectError(
-            "ATT001",
-            f"packed sdpa is a loop over texts, and no graph to compile ({kernels.reason})",
-            "set trainer.torch_compile or datacollator.pack_sequences to false",
-            "trainer.torch_compile",
-        )
-    objective.model.model.compile(backend=config.trainer.torch_compile_backend, fullgraph=True)
 
 
 class ClassificationData(RankData):
