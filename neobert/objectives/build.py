@@ -65,7 +65,7 @@ def _compile(
 
 
 def refuse_loop(config: RunConfig, kernels: StepKernels) -> None:
-    """Raise `ProjectError` ATT001 where attention over packed documents is a loop, which is no graph."""
+    """Raise `ProjectError` ATT001 if attention over packed documents is a loop, which cannot be compiled."""
     if config.datacollator.pack_sequences and ATTENTION[kernels.attention].program == "loop":
         raise ProjectError(
             "ATT001",
