@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from neobert.config.schedules import masking_rates
+from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
@@ -26,6 +28,7 @@ from neobert.tasks.probes import attention_answers
 from validators.rules.tsk_answers import LIMITS
 
 INPUTS = ("num_targets", "labels", "input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+RATES = masking_rates(RunConfig().datacollator)
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 
 
@@ -77,7 +80,7 @@ def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
 
 def missed_by_a_language_model(*, is_packed):
     objective = MaskedLMObjective(NeoBERTLMHead(model_config()), True)
-    batch = with_most_targets(objective, 0.2, relabelled(full_batch(is_packed=is_packed)), True)
+    batch = with_most_targets(objective, RATES, relabelled(full_batch(is_packed=is_packed)), True)
     return missed(attention_answers(Direct(objective), batch, labels_tokens=True))
 
 
