@@ -16,5 +16,20 @@ def linear(progress: float) -> float:
     return 1 - progress
 
 
-DECAYS: Mapping[str, Callable[[float], float]] = {"cosine": cosine, "linear": linear}
+def sqrt(progress: float) -> float:
+    """Return the share of the way from floor to peak that is left: slow at first, steep at the end."""
+    return math.sqrt(1 - progress)
+
+
+def one_minus_sqrt(progress: float) -> float:
+    """Return the share of the way from floor to peak that is left: steep at first (arXiv:2405.18392)."""
+    return 1 - math.sqrt(progress)
+
+
+DECAYS: Mapping[str, Callable[[float], float]] = {
+    "cosine": cosine,
+    "linear": linear,
+    "sqrt": sqrt,
+    "1-sqrt": one_minus_sqrt,
+}
 DECAY_NAMES = tuple(DECAYS)

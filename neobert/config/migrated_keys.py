@@ -210,7 +210,9 @@ NAMES = {
 }
 
 ADAMW_8BIT = "not offered: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
-PLATEAU = "write cosine or linear: with scheduler.decay_percent the rate stays at its peak until the decay"
+PLATEAU = (
+    "write cosine, linear, sqrt or 1-sqrt: with scheduler.decay_percent the rate stays at its peak first"
+)
 VALUES: dict[tuple[str, str | bool | int], str] = {
     (
         "trainer.mixed_precision",

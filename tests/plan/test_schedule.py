@@ -43,6 +43,13 @@ def test_anchors(name, step, expected):
 def test_the_shapes_differ_between_their_anchors():
     assert at(700, name="cosine", **WARM) == pytest.approx(0.1 + 0.9 * (0.5 + 0.5 * 2**-0.5))
     assert at(700, name="linear", **WARM) == pytest.approx(0.1 + 0.9 * 0.75)
+    assert at(900, name="sqrt", **WARM) == pytest.approx(0.1 + 0.9 * 0.5)
+    assert at(700, name="1-sqrt", **WARM) == pytest.approx(0.1 + 0.9 * 0.5)
+
+
+@pytest.mark.parametrize("name", ["sqrt", "1-sqrt"])
+def test_every_shape_starts_at_the_peak_and_ends_at_the_floor(name):
+    assert [at(step, name=name, **WARM) for step in (599, 600, 1000, 1001)] == [1.0, 1.0, 0.1, 0.1]
 
 
 def test_without_warmup_the_first_step_is_at_the_peak():
@@ -77,7 +84,7 @@ def test_a_decay_of_all_steps_needs_no_plateau():
     warmup=st.integers(0, 400),
     decay=st.integers(1, 600),
     floor=st.floats(0, 1),
-    name=st.sampled_from(["cosine", "linear"]),
+    name=st.sampled_from(["cosine", "linear", "sqrt", "1-sqrt"]),
     step=st.integers(0, 1200),
 )
 def test_the_rate_rises_then_falls_and_stays_within_its_bounds(warmup, decay, floor, name, step):

@@ -11,7 +11,7 @@ from neobert.training.loop import steps
 RECIPES: dict[str, dict[str, Any]] = {
     "masks over the decay": {
         "model": {"init": "scaled"},
-        "scheduler": {"decay_steps": 6},
+        "scheduler": {"name": "1-sqrt", "decay_steps": 6, "final_lr_ratio": 0.0},
         "datacollator": {
             "mlm_probability": 0.5,
             "mlm_probability_final": 0.1,
@@ -57,3 +57,17 @@ def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run,
     assert exact(killed) == exact(whole)
     losses = [line["train/loss"] for line in exact(whole) if "train/loss" in line]
     assert len(set(losses)) == 12
+
+
+def test_a_branch_of_the_stable_phase_is_the_run_that_was_planned_that_short(make_run, run, exact):
+    """The learning rate of the plateau is the same in both, so the checkpoint is a step of either."""
+    cadence = {"save_steps": 3, "logging_steps": 1, "eval_steps": 3}
+    stable = make_run("stable", scheduler={"warmup_steps": 2, "decay_steps": 1}, trainer=cadence)
+    assert run(stable) == 0
+    shorter = {"scheduler": {"name": "sqrt", "warmup_steps": 2, "decay_steps": 3, "final_lr_ratio": 0.0}}
+    planned = make_run("planned", trainer={**cadence, "max_steps": 9}, **shorter)
+    assert run(planned) == 0
+    start = {"resume_from_checkpoint": str(stable / "checkpoints" / "6")}
+    branch = make_run("branch", trainer={**cadence, "max_steps": 9, **start}, **shorter)
+    assert run(branch) == 0
+    assert exact(branch) == [line for line in exact(planned) if line["step"] > 6]

@@ -69,11 +69,15 @@ class OptimizerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """Learning rate schedule: linear warm-up, plateau, decay, minimum."""
+    """Learning rate schedule: linear warm-up, plateau, decay, minimum (WSD, warm-up-stable-decay)."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: DecayName = key("cosine", "Shape of the decay.")
+    name: DecayName = key(
+        "cosine",
+        "Shape of the decay. Of the way to the minimum, sqrt leaves sqrt(1 - x) and 1-sqrt 1 - sqrt(x) "
+        "after a share x of the decay (arXiv:2405.18392).",
+    )
     warmup_steps: NonNegativeInt = key(0, "Steps of linear warm-up, from 1e-4 of the peak.")
     warmup_percent: Percent | None = key(
         None, "Warm-up in percent of the steps; takes precedence over warmup_steps."
