@@ -69,17 +69,22 @@ NUM_WARPS = 16
 Program = Literal["triton", "torch"]
 
 
-def _in_place_by_triton(logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor) -> None:
+def _in_place_by_triton(
+    logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor, z_loss: float
+) -> None:
     from neobert.kernels.jit.norm import cross_entropy_in_place
 
     vocab = logits.shape[1]
     cross_entropy_in_place[(logits.shape[0],)](
-        logits, bias, labels, losses, logits.stride(0),
-        V=vocab, WIDTH=power_of_two(vocab), HAS_BIAS=bias is not None, num_warps=NUM_WARPS,
+        logits, bias, labels, losses, logits.stride(0), z_loss,
+        V=vocab, WIDTH=power_of_two(vocab), HAS_BIAS=bias is not None, HAS_Z_LOSS=z_loss > 0,
+        num_warps=NUM_WARPS,
     )  # fmt: skip
 
 
-def _in_place_by_torch(logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor) -> None:
+def _in_place_by_torch(
+    logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor, z_loss: float
+) -> None:
     """Turn logits [M, V] into the gradient of their summed loss, in place, and fill losses [M]."""
     # One copy in the type of the losses (fp32 or wider) is enough: the softmax is computed in it, in place.
     wide = logits.to(losses.dtype, copy=True)
@@ -88,15 +93,18 @@ def _in_place_by_torch(logits: Tensor, bias: Tensor | None, labels: Tensor, loss
     is_target, rows = labels >= 0, torch.arange(len(labels), device=labels.device)
     columns = labels.clamp(min=0)
     normalizer = wide.logsumexp(1)
-    losses.copy_(torch.where(is_target, normalizer - wide[rows, columns], 0.0))
+    own = normalizer - wide[rows, columns]
+    losses.copy_(torch.where(is_target, own + z_loss * normalizer.square() if z_loss else own, 0.0))
     # exp(logits - logsumexp) is the softmax without a second pass for the largest logit.
     wide.sub_(normalizer[:, None]).exp_()
+    if z_loss:
+        wide *= (1 + 2 * z_loss * normalizer)[:, None]
     wide[rows, columns] -= 1.0
     # A filler row has to give exact zeros: it shares its chunk's products with the targets.
     logits.copy_(wide.mul_(is_target[:, None]))
 
 
-PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor], None]] = {
+PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor, float], None]] = {
     "triton": _in_place_by_triton,
     "torch": _in_place_by_torch,
 }
@@ -104,7 +112,13 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor], None]] = {
 
 @torch.library.custom_op("neobert::linear_cross_entropy", mutates_args=())
 def _linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, rows_per_chunk: int, program: str
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    rows_per_chunk: int,
+    program: str,
+    z_loss: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     vocab, wide = weight.shape[0], _wide(hidden)
     # A copy, cast once for all chunks: the decoder's own weights stay in fp32.
@@ -117,7 +131,7 @@ def _linear_cross_entropy(
         chunk = slice(start, start + rows_per_chunk)
         rows = hidden[chunk]
         logits = rows @ matrix.t()
-        PROGRAMS[program](logits, bias, labels[chunk], losses[chunk])
+        PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss)
         torch.mm(logits, matrix, out=grad_hidden[chunk])
         _accumulate(grad_weight, logits, rows, is_first=start == 0)
         if bias is not None:
@@ -167,7 +181,7 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]
     grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
     weight = (grad_weight * grad).to(ctx.weight_dtype)
     bias = (grad_bias * grad).to(ctx.weight_dtype) if ctx.has_bias else None
-    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, None, None, None
+    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, None, None, None, None
 
 
 _linear_cross_entropy.register_autograd(_differentiate, setup_context=_save)
@@ -180,10 +194,12 @@ def linear_cross_entropy(
     labels: Tensor,
     rows_per_chunk: int = OWN_ROWS_PER_CHUNK,
     program: Program = "triton",
+    z_loss: float = 0.0,
 ) -> Tensor:
     """Sum -log softmax(hidden @ weight.T + bias)[label] over the rows whose label is not negative.
 
+    Each row adds z_loss times the square of its logits' logsumexp (z-loss, arXiv:2204.02311).
     hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the type of hidden; the gradient
     of the weight accumulates in fp32. `triton` needs a GPU, `torch` runs anywhere.
     """
-    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program)[0]
+    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program, z_loss)[0]

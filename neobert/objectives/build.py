@@ -38,8 +38,8 @@ def _choose(
     capacity = _capacity(config, device_type, trainer.per_device_train_batch_size, rates.largest)
     eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size, rates.evaluation)
     if kernels.replace_blocks and capacity is not None:
-        return KernelObjective(model, kernels, capacity, eval_capacity)
-    return MaskedLMObjective(model, trainer.masked_logits_only_loss, capacity, eval_capacity)
+        return KernelObjective(model, kernels, capacity, eval_capacity, trainer.z_loss)
+    return MaskedLMObjective(model, trainer.masked_logits_only_loss, capacity, eval_capacity, trainer.z_loss)
 
 
 def _capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:

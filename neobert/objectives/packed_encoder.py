@@ -38,9 +38,14 @@ class KernelObjective(MaskedLMObjective):
     """The masked-language-model loss with its blocks, norms and decoder on this project's kernels."""
 
     def __init__(
-        self, model: NeoBERTLMHead, kernels: StepKernels, capacity: int, eval_capacity: int | None = None
+        self,
+        model: NeoBERTLMHead,
+        kernels: StepKernels,
+        capacity: int,
+        eval_capacity: int | None = None,
+        z_loss: float = 0.0,
     ) -> None:
-        super().__init__(model, True, capacity, eval_capacity)
+        super().__init__(model, True, capacity, eval_capacity, z_loss)
         self.blocks = BLOCK_STEPS[kernels.name]
         self.attention = kernels.attention
         self._embed = ModuleWork(model.model.encoder, self._embedded)
@@ -63,7 +68,9 @@ class KernelObjective(MaskedLMObjective):
     def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
         hidden, labels = self._targets(hidden, labels, num_rows)
         decoder = self.model.decoder
-        return linear_cross_entropy(self._normed(hidden), decoder.weight, decoder.bias, labels)
+        return linear_cross_entropy(
+            self._normed(hidden), decoder.weight, decoder.bias, labels, z_loss=self.z_loss
+        )
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return the residual stream [T, D]; its norm is left to the rows that are decoded."""

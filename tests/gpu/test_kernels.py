@@ -161,22 +161,20 @@ def test_swiglu_down():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("rows_per_chunk", [16, 100])
-def test_linear_cross_entropy(rows_per_chunk):
+@pytest.mark.parametrize(("rows_per_chunk", "z_loss"), [(16, 0.0), (100, 0.0), (16, 0.05)])
+def test_linear_cross_entropy(rows_per_chunk, z_loss):
     from neobert.kernels.vocabulary import linear_cross_entropy
 
     labels = torch.randint(0, 1000, (41,), device=DEVICE)
     labels[::5] = -100
 
     def plain(hidden, weight, bias):
-        return torch.nn.functional.cross_entropy(
-            (hidden @ weight.t() + bias).to(torch.promote_types(hidden.dtype, torch.float32)),
-            labels,
-            reduction="sum",
-        )
+        logits = (hidden @ weight.t() + bias).to(torch.promote_types(hidden.dtype, torch.float32))
+        squares = logits[labels >= 0].logsumexp(1).square()
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="sum") + z_loss * squares.sum()
 
     assert_as_good(
-        lambda h, w, b: linear_cross_entropy(h, w, b, labels, rows_per_chunk), plain,
+        lambda h, w, b: linear_cross_entropy(h, w, b, labels, rows_per_chunk, z_loss=z_loss), plain,
         [draw(41, 64), draw(1000, 64, scale=0.2), draw(1000, scale=0.1)], torch.tensor(0.5, device=DEVICE),
     )  # fmt: skip
 

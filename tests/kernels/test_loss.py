@@ -42,6 +42,25 @@ def test_chunks_give_the_loss_and_gradients_of_the_whole(is_target, rows_per_chu
         assert (one - other).norm() <= scale
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=24), st.integers(1, 30), st.floats(1e-4, 0.5), st.booleans()
+)
+def test_chunks_carry_the_z_loss(is_target, rows_per_chunk, z_loss, bias):
+    hidden, weight, shift, labels = draw(len(is_target), is_target, dtype=torch.float64, bias=bias)
+    inputs = [each for each in (hidden, weight, shift) if each is not None]
+    loss = linear_cross_entropy(hidden, weight, shift, labels, rows_per_chunk, "torch", z_loss)
+    logits = F.linear(hidden, weight, shift)[labels >= 0]
+    wanted = F.cross_entropy(logits, labels[labels >= 0], reduction="sum")
+    wanted = wanted + z_loss * logits.exp().sum(1).log().square().sum()
+    torch.testing.assert_close(loss, wanted)
+    found, exact = (torch.autograd.grad(each * 0.3, inputs) for each in (loss, wanted))
+    for one, other in zip(found, exact, strict=True):
+        torch.testing.assert_close(one, other)
+    whole = masked_lm.summed_loss(F.linear(hidden, weight, shift), labels, z_loss)
+    torch.testing.assert_close(whole.double(), wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("is_target", [(), (False, False, False), (False, True, False, False)])
 def test_no_target_and_a_single_one(is_target):
     hidden, weight, shift, labels = draw(len(is_target), is_target)
@@ -62,7 +81,7 @@ def test_a_planted_fault_is_seen(monkeypatch):
     """The comparison is worth something: a chunk that forgets its bias fails it."""
     sound = loss_module.PROGRAMS["torch"]
     monkeypatch.setitem(
-        loss_module.PROGRAMS, "torch", lambda x, bias, labels, out: sound(x, None, labels, out)
+        loss_module.PROGRAMS, "torch", lambda x, bias, labels, out, z: sound(x, None, labels, out, z)
     )
     hidden, weight, shift, labels = draw(9, [True] * 9)
     whole = F.cross_entropy(F.linear(hidden, weight, shift), labels, reduction="sum")
@@ -103,6 +122,19 @@ def run(rows=300):
     labels = torch.where(torch.arange(rows) % 3 == 0, ids, -100)
     bounds = torch.tensor([0, rows], dtype=torch.int32)
     return {"num_targets": 100, "labels": labels, "input_ids": ids, "cu_seqlens": bounds, "max_seqlen": rows}
+
+
+@pytest.mark.parametrize("whole_values", [0, WHOLE_VALUES])
+def test_the_z_loss_is_added_in_training_and_not_in_evaluations(objective, monkeypatch, whole_values):
+    monkeypatch.setattr(plan_memory, "WHOLE_VALUES", whole_values)
+    plain, scored = objective(**run()), objective.evaluate(**run())
+    objective.z_loss = 0.01
+    logits = objective.logits(
+        objective.encode({k: v for k, v in run().items() if k not in ("num_targets", "labels")})
+    )
+    added = 0.01 * logits[run()["labels"] >= 0].logsumexp(1).square().sum()
+    torch.testing.assert_close(objective(**run()) - plain, added, rtol=1e-4, atol=1e-4)
+    assert torch.equal(objective.evaluate(**run()).loss_sum, scored.loss_sum)
 
 
 @pytest.mark.parametrize("step", ["forward", "evaluate"])

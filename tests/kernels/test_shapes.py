@@ -71,8 +71,9 @@ def test_loss(has_bias):
     hidden, weight = make(TOKENS, HIDDEN), make(VOCAB, HIDDEN, dtype=FP32)
     bias = make(VOCAB, dtype=FP32) if has_bias else None
     labels = torch.zeros(TOKENS, dtype=torch.int64)
-    loss = linear_cross_entropy(hidden, weight, bias, labels)
-    check(loss, ((), FP32), hidden, weight, *([bias] if has_bias else []))
+    for z_loss in (0.0, 1e-4):
+        loss = linear_cross_entropy(hidden, weight, bias, labels, z_loss=z_loss)
+        check(loss, ((), FP32), hidden, weight, *([bias] if has_bias else []))
 
 
 def test_norm_and_feed_forward():

@@ -11,6 +11,7 @@ from neobert.training.loop import steps
 RECIPES: dict[str, dict[str, Any]] = {
     "masks over the decay": {
         "model": {"init": "scaled"},
+        "trainer": {"z_loss": 1e-3},
         "scheduler": {"name": "1-sqrt", "decay_steps": 6, "final_lr_ratio": 0.0},
         "datacollator": {
             "mlm_probability": 0.5,
@@ -48,7 +49,8 @@ def killed_before(run, monkeypatch):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run, killed_before, exact):
-    recipe = RECIPES[name] | {"trainer": {"save_steps": 3, "logging_steps": 1}}
+    cadence = {"save_steps": 3, "logging_steps": 1}
+    recipe = RECIPES[name] | {"trainer": RECIPES[name]["trainer"] | cadence}
     whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
     assert run(whole) == 0
     killed_before(killed, 8)  # saved at 6, in the middle of the decay

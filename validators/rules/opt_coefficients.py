@@ -21,6 +21,9 @@ MOST_ERASED, RUINOUS = 0.005, 0.05
 """Share of a matrix that decay removes in one step at the peak rate. In equilibrium a step rotates it by the
 square root of twice that: by 0.1 and by 0.32 of its length."""
 
+MOST_PULL, OVERWHELMING_PULL = 0.1, 1.0
+"""Gradient of the z-loss by a logit, 2 z logsumexp softmax, over that of the cross-entropy, softmax."""
+
 
 @rule("OPT005", "drowned-gradient", severity=Severity.FAIL, level=Level.STATIC)
 def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -31,7 +34,8 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.gradient_clipping`, or 1 if that is null or larger. With an `optimizer.eps` of the same
     size, AdamW's mean step is half of the learning rate: warns below that, fails below a tenth. Also computes
     the share of a matrix that weight decay removes per step at the peak rate: warns above 0.5 %, fails above
-    5 %.
+    5 %. Compares the gradient of `trainer.z_loss` by a logit with that of the cross-entropy, 2 z ln(V) before
+    the first step: warns above 0.1, fails above 1.
 
     ## Why is this bad?
     AdamW with a large epsilon is gradient descent at an unintended rate; a tiny clipping norm has the same
@@ -56,6 +60,7 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if "eps" in OPTIMIZERS[optimizer.name].keys:
         yield from _of_epsilon(optimizer, run.config.trainer, plan.num_parameters.value)
     yield from _of_decay(optimizer)
+    yield from _of_z_loss(run.config.trainer.z_loss, plan.vocab_size.value)
 
 
 def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_parameters: int) -> Violations:
@@ -89,4 +94,17 @@ def _of_decay(optimizer: OptimizerConfig) -> Violations:
         + (f": {half}" if erased < 1 else ""),
         f"set optimizer.weight_decay to {MOST_ERASED / rate:.2g} or less; 0.01 to 0.1 is usual",
         None if erased > RUINOUS else Severity.WARN,
+    )
+
+
+def _of_z_loss(z_loss: float, vocab_size: int) -> Violations:
+    pull = 2 * z_loss * log(vocab_size)
+    if pull <= MOST_PULL:
+        return
+    yield Violation(
+        "trainer.z_loss",
+        f"trainer.z_loss {z_loss:g} pulls at the logits with {pull:.2g} of the cross-entropy's gradient "
+        f"(at most {MOST_PULL:g})",
+        "set trainer.z_loss to 1e-4, the usual value",
+        None if pull > OVERWHELMING_PULL else Severity.WARN,
     )

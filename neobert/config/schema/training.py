@@ -158,6 +158,12 @@ class TrainerConfig:
         "Compute logits of masked positions only; false: of all positions (ablation).",
         affects="machine",
     )
+    z_loss: NonNegativeFloat = key(
+        0.0,
+        "Weight of the squared logsumexp of a target's logits, added to its loss in training (z-loss, "
+        "arXiv:2204.02311: 1e-4); evaluations leave it out.",
+        affects="numerics",
+    )
     save_steps: NonNegativeInt = key(
         1000, "Steps between checkpoints; 0: save only at the end.", affects="cadence"
     )

@@ -72,7 +72,11 @@ def build_masked_lm(
     if config.trainer.gradient_checkpointing:
         _recompute(blocks, config.trainer.gradient_checkpointing_every_n)
     objective = TransformersMaskedLM(
-        model, parts.head(model), list(blocks), masked_logits_only=config.trainer.masked_logits_only_loss
+        model,
+        parts.head(model),
+        list(blocks),
+        masked_logits_only=config.trainer.masked_logits_only_loss,
+        z_loss=config.trainer.z_loss,
     )
     log.info("model: %s of transformers, attention: %s", settings.model_type, settings._attn_implementation)
     return BuiltModel(
@@ -166,9 +170,16 @@ class TransformersMaskedLM(Objective):
     """
 
     def __init__(
-        self, model: PreTrainedModel, head: Head, blocks: Sequence[nn.Module], *, masked_logits_only: bool
+        self,
+        model: PreTrainedModel,
+        head: Head,
+        blocks: Sequence[nn.Module],
+        *,
+        masked_logits_only: bool,
+        z_loss: float = 0.0,
     ) -> None:
         super().__init__()
+        self.z_loss = z_loss
         self.model = model
         self.masked_logits_only = masked_logits_only
         self.capacity = None
@@ -181,7 +192,7 @@ class TransformersMaskedLM(Objective):
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch; inputs as the task gives them for padded rows."""
-        return summed_loss(*self._scores(num_targets, labels, inputs))
+        return summed_loss(*self._scores(num_targets, labels, inputs), self.z_loss)
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:

@@ -89,11 +89,12 @@ def finish_rstd(squares, rstd, num_rows, parts, width, eps, PARTS: tl.constexpr,
 
 @triton.jit
 def cross_entropy_in_place(
-    logits, bias, labels, loss, row_stride, V: tl.constexpr, WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr,
+    logits, bias, labels, loss, row_stride, z_loss,
+    V: tl.constexpr, WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_Z_LOSS: tl.constexpr,
 ):  # fmt: skip
-    """loss[m] = logsumexp - logit of the label; logits become softmax - one_hot.
+    """loss[m] = logsumexp - logit of the label + z_loss logsumexp^2; logits become its gradient.
 
-    A negative label: zero loss and gradient.
+    That is softmax (1 + 2 z_loss logsumexp) - one_hot. A negative label: zero loss and gradient.
     """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
@@ -115,6 +116,12 @@ def cross_entropy_in_place(
     mass = tl.sum(p, 0)
     # The label's logit is in registers of one thread: a masked sum brings it to all without another load.
     chosen = tl.sum(tl.where(cols == label, value, 0.0), 0)
-    tl.store(loss + row, tl.log(mass) + peak - chosen)
-    grad = p / mass - tl.where(cols == label, 1.0, 0.0)
+    normalizer = tl.log(mass) + peak
+    share = p / mass
+    if HAS_Z_LOSS:
+        tl.store(loss + row, normalizer - chosen + z_loss * normalizer * normalizer)
+        share *= 1.0 + 2.0 * z_loss * normalizer
+    else:
+        tl.store(loss + row, normalizer - chosen)
+    grad = share - tl.where(cols == label, 1.0, 0.0)
     tl.store(at, grad.to(logits.dtype.element_ty), mask=inside)

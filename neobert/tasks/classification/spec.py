@@ -63,6 +63,7 @@ CLASSIFICATION = TaskSpec(
         "datacollator.mlm_probability_eval": NO_MASKS,
         "datacollator.mask_all": NO_MASKS,
         "trainer.masked_logits_only_loss": NO_MASKS,
+        "trainer.z_loss": "its loss has no logits of a vocabulary",
         "dataset.min_length": "every labelled text counts, however short",
     },
     reports=reports,
