@@ -1,1 +1,1 @@
-"""The command line `neobert-launch`: commands, probes of the machine, child processes, what people read."""
+"""Command line `neobert-launch`: commands, machine probes, child processes, reports."""

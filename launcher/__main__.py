@@ -1,4 +1,4 @@
-"""`python -m launcher` is `neobert-launch`."""
+"""Entry point of `python -m launcher`, the same as `neobert-launch`."""
 
 import os
 import sys

@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """Entry point of the console script."""
+    """Run the console script."""
     if os.environ.get(COMPLETES):
         app(prog_name=PROGRAM)
     collect_rarely()

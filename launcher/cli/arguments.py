@@ -1,4 +1,4 @@
-"""The spellings that people use for one thing, rewritten to the one that the parser knows.
+"""Alternative spellings of run files and overrides, rewritten to the one that the parser knows.
 
 `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`, `--trainer.max_steps=10`
 and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9` becomes `--set seed=9`. What
@@ -87,7 +87,7 @@ def _check_assigned(key: list[str], rest: deque[str]) -> None:
 
 
 def _value_after(tokens: deque[str]) -> str:
-    """Without a value the assignment stays incomplete, and the overrides' own error names the argument."""
+    """Return `=VALUE`; empty without a value, so that the error of the overrides names the argument."""
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 

@@ -1,4 +1,4 @@
-"""Commands about configs and training data, as the command line declares them."""
+"""Declarations of the commands about configs and training data."""
 
 from __future__ import annotations
 

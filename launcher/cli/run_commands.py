@@ -1,4 +1,4 @@
-"""Commands about runs, as the command line declares them: plan, check, train, watch, measure."""
+"""Declarations of the commands about runs: plan, check, train, status, measure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One file a command. Nothing here is imported before its command is called."""
+"""Commands, one file each, imported when the command is called."""

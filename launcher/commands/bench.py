@@ -1,4 +1,4 @@
-"""`bench`: how fast a run is, or which of two configs is faster. Child processes measure."""
+"""`bench`: throughput of a run, or comparison of two configs, measured in child processes."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _shown(values: tuple[Any, Any]) -> str:
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
-    """Write all that a report says on a few lines."""
+    """Write a report as a few lines."""
     said = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
     return "\n".join([fold(_title(report), console.width()), _table(report), *([said] if said else [])])
 

@@ -1,4 +1,4 @@
-"""`data prepare` and `tokenizer train`: the heavy half does it, in a child process."""
+"""`data prepare` and `tokenizer train`, which run in a child process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
 
 
 def prepare(selection: Selection, output: Path | None, output_format: str) -> int:
-    """Tokenise the text of a run, into the cache or a folder, and print what became of it."""
+    """Tokenize the text of a run, into the cache or a folder, and print the result."""
     resolved = selection.require()
     if output is None:
         return _answer(PREPARE, resolved, (), output_format)
@@ -54,7 +54,7 @@ def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output
 
 
 def _hint(num_proc: int) -> str:
-    """Say what to do where the child left no error of its own."""
+    """Return the hint for a child that reported no error."""
     less = (
         f"set dataset.num_proc below {num_proc}" if num_proc > 1 else "run it on a machine with more memory"
     )

@@ -1,4 +1,4 @@
-"""`explain`: one key, or one value of the plan."""
+"""`explain`: a config key, or a value of the plan."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _plan_json(name: str, derived: Derived[Any]) -> dict[str, Any]:
 
 
 def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
-    """A section has no value and no origin of its own; its keys are listed.
+    """Return a key as JSON values; a section has neither value nor origin, and lists its keys.
 
     A key of a section type that the run did not choose has a default, and no value in this run.
     """

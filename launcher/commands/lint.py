@@ -1,4 +1,4 @@
-"""`lint`: judge run files and profiles with the static rules."""
+"""`lint`: static rules for run files and profiles."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Judged:
 
 
 def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
-    """`--select CKP,MOD001 --select SCH` as one tuple."""
+    """Split `--select CKP,MOD001 --select SCH` into one tuple."""
     return tuple(code.strip().upper() for item in given or () for code in item.split(",") if code.strip())
 
 
@@ -111,7 +111,7 @@ def _require_files(paths: Sequence[Path], found: Discovered) -> None:
 
 
 def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
-    """Resolve one file as `train` would, and judge it; what stops that is its finding.
+    """Resolve one file as `train` would, and judge it; an error of that is its finding.
 
     Args:
         profiles: those that earlier files have loaded; filled as more are met.
@@ -130,7 +130,7 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
 
 
 def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
-    """Place a finding on an inherited value where the file names its profile.
+    """Place a finding on an inherited value at the line that names the profile.
 
     Who lints a folder asks which of its files is wrong, and a profile's own file may lie in no repository.
     """
@@ -154,7 +154,7 @@ def _placed(findings: Iterable[Finding], path: Path) -> Iterator[Finding]:
 
 
 def _chosen(judged: Judged, choice: Choice) -> Judged:
-    """Leave out what was not selected; a file that could not be judged always says so."""
+    """Drop findings that were not selected; a file that could not be judged always has its own."""
     if judged.exit_code:
         return judged
     findings = tuple(finding for finding in judged.findings if choice.takes(finding.code))
@@ -163,7 +163,7 @@ def _chosen(judged: Judged, choice: Choice) -> Judged:
 
 
 def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:
-    """One report on all files: unreadable before failed before unknown."""
+    """Combine all files into one report: unreadable before failed before unknown."""
     findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_place)
     checks = _worst_of_each(check for one in judged for check in one.checks)
     if has_folder and any(one.checks for one in judged):

@@ -1,4 +1,4 @@
-"""`plan`: what a run will be and cost, before it starts."""
+"""`plan`: size, time and cost of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
 
 
 def as_json(resolved: ResolvedRun, plan: Plan) -> dict[str, Any]:
-    """Every derived value with its reason."""
+    """Return every derived value with its reason."""
     derived = {name: {"value": item.value, "reason": item.reason} for name, item in plan.derived()}
     return {
         "profile": resolved.profile.name if resolved.profile else "",

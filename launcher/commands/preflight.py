@@ -1,4 +1,4 @@
-"""`preflight`: check the run, the machine and its GPUs; write down what was found; or judge a recording."""
+"""`preflight`: checks of run, machine and GPUs, or of recorded facts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Examine the run, keep the results, print the report, return its exit code.
+    """Examine the run, write the results, print the report, return its exit code.
 
     What a recording passes, no machine was looked at for: no receipt comes of it.
     """

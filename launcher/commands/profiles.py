@@ -1,4 +1,4 @@
-"""`profiles`: list, show, compare."""
+"""`profiles`: list, show and compare."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profiles.registry import Profile, Requirements, list_profiles, load_profile
 
 
 def list_all(output_format: str) -> int:
-    """One line a profile."""
+    """Print one line per profile."""
     found = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
         console.write(to_json([_about(profile) for profile in found]))
@@ -31,7 +31,7 @@ def list_all(output_format: str) -> int:
 
 
 def show(name: str, output_format: str, *, verbose: bool) -> int:
-    """Every value that the profile sets, or with `verbose` every value, each with its origin."""
+    """Print the values that the profile sets, or with `verbose` all values, each with its origin."""
     profile = load_profile(name)
     values = flatten(to_dict(profile.config))
     if output_format == "json":
@@ -48,7 +48,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
 
 
 def diff(first: str, second: str, output_format: str) -> int:
-    """The keys in which two profiles differ."""
+    """Print the keys in which two profiles differ."""
     left, right = (flatten(to_dict(load_profile(name).config)) for name in (first, second))
     changed = {
         key: (left.get(key), right.get(key))

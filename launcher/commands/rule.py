@@ -1,4 +1,4 @@
-"""`rule`: the page of a rule, or the list of all."""
+"""`rule`: the page of a rule, or the list of rules."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _meant(code: str, names: list[str]) -> str:
 
 
 def page_text(rule: Rule) -> str:
-    """Head and page."""
+    """Return heading and page of a rule."""
     waivable = "waivable" if rule.waivable else "cannot be waived"
     scope = "production runs" if rule.production_only else "every run"
     head = f"{rule.code} {rule.name}\n{rule.severity} · {rule.level} · {scope} · {waivable}"

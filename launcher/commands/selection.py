@@ -49,7 +49,7 @@ class Selection:
             raise judged_as_read(error, self.profile, self.files, self.overrides) from None
 
     def require(self) -> ResolvedRun:
-        """Resolve a run that somebody named; all defaults are nobody's run."""
+        """Resolve the run. Raises ProjectError if the command line names none."""
         require_working_directory()
         if self.is_empty:
             raise ProjectError(
@@ -63,7 +63,7 @@ class Selection:
 
 
 def require_working_directory() -> None:
-    """Raise ProjectError where it is gone: torch and its kin do not even import there."""
+    """Raise ProjectError if the working directory was removed: torch could not be imported."""
     try:
         os.getcwd()
     except FileNotFoundError as error:

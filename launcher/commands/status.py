@@ -99,7 +99,7 @@ def _last_loss(folder: Path) -> float | None:
 
 
 def _age_s(beat: Record, now: datetime) -> float | None:
-    """Prefer time since boot, which no clock change affects; use time of day for another boot or host."""
+    """Return the age of a heartbeat: by time since boot, or by time of day for another boot or host."""
     boot_s = beat.get("boot_s")
     if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
         return max(0.0, since_boot_s() - boot_s)

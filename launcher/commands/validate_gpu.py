@@ -1,4 +1,4 @@
-"""`validate-gpu`: what a training step computes on this machine, with planted faults beside it."""
+"""`validate-gpu`: numerics of a training step on this machine, with planted faults."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _nothing_to_validate(reason: str) -> ProjectError:
 
 
 def as_json(report: Report, facts: Facts) -> dict[str, Any]:
-    """The report, and beside it what it rests on: mutants, devices, driver, versions, every measurement."""
+    """Return the report with its evidence: mutants, devices, driver, versions, measurements."""
     killed, planted = count_killed(facts.numerics) if facts.numerics else (0, 0)
     return report.as_json() | {
         "mutants": {"killed": killed, "planted": planted},

@@ -1,1 +1,1 @@
-"""Files, paths, and what the environment says: no other part of the launcher is imported here."""
+"""Files, paths and environment variables, without other parts of the launcher."""

@@ -1,4 +1,4 @@
-"""Writing what the launcher leaves behind: whole or not at all, and a full disk is one sentence."""
+"""Atomic writing of files, with one clear error if the file system fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANOTHER_PLACE = "make room or choose another folder"
 
 
 def absolute(path: str, key: str) -> Path:
-    """The place that a key names. Raises ProjectError where none could be, or a link to it is broken."""
+    """Return the absolute path that a key names. Raises ProjectError for an impossible or broken one."""
     try:
         found = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -41,7 +41,7 @@ def _require_whole_links(path: Path, key: str) -> None:
 
 @contextmanager
 def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
-    """Turn what the file system refuses into one sentence. Raises ProjectError."""
+    """Convert an error of the file system to one sentence. Raises ProjectError."""
     try:
         yield
     except OSError as error:
@@ -77,7 +77,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """The same for bytes."""
+    """Write bytes in one step. Raises ProjectError."""
     with writing(path):
         write_atomically(path, content)
 

@@ -1,4 +1,4 @@
-"""Foreign modules under the names of our own. It imports nothing of the project: that may be hidden."""
+"""Other modules with the names of ours. Imports nothing of the project, which may be shadowed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Linting run files: finding them, and applying safe fixes."""
+"""Linting of run files: discovery and safe fixes."""

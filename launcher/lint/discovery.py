@@ -1,4 +1,4 @@
-"""The run files and profiles among the paths that a person or a hook names."""
+"""Discovery of run files and profiles among the given paths."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
 
 @cache
 def _training_keys() -> frozenset[str]:
-    """Keys that this schema, or another trainer, has in some section."""
+    """Return the keys that this schema, or another trainer, has in some section."""
     own = {key.rpartition(".")[2] for key in all_keys()}
     return frozenset({*own, *NAMES, *SECTIONS}) - GENERIC_KEYS
 

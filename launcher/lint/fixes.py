@@ -87,7 +87,7 @@ def fix_file(path: Path) -> Fixed:
 
 
 def _told(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:
-    """One line for each fix, at its place before any of them; later finds have none."""
+    """Yield one line per fix, with its place before any of them; later issues have none."""
     places = {_key(issue): f":{issue.line}:{issue.column}" for issue in reversed(before)}
     for key, summary in done.items():
         yield printable(f"{path}{places.get(key, '')}: {key[0]} {summary}")
@@ -129,7 +129,7 @@ def _changes(source: str, issue: ConfigIssue, path: Path) -> Iterator[Change]:
 
 
 def _respelt(source: str, issue: ConfigIssue) -> Iterator[Change]:
-    """Text that was meant as a number or a switch."""
+    """Yield text that was meant as a number or a switch."""
     quoted, habit = QUOTED.fullmatch(issue.hint), HABIT.fullmatch(issue.hint)
     if quoted:
         for quote in _quote_at(issue.source_line, issue.column):
@@ -152,7 +152,7 @@ def _edited(source: str, edit: Edit) -> Iterator[Change]:
 
 
 def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
-    """A section of a near name, at least half of whose keys are of the section that was meant."""
+    """Rename a section with a near name if at least half of its keys belong to the section meant."""
     name = suggest_key(issue.path)
     assert isinstance(node.value, dict)
     if "." in issue.path or name not in sections() or find(root, (name,)) is not None:
@@ -164,7 +164,7 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
 
 
 def _removed(source: str, issue: ConfigIssue, path: Path) -> Iterator[Change]:
-    """A key that has no effect here: the advice begins with its removal."""
+    """Remove a key that has no effect here: the advice begins with its removal."""
     if not advice_for_key(tuple(issue.path.split("."))).startswith(NO_EFFECT) or not _is_yaml(path):
         return
     lines = yaml_edits.remove(_with_line_ends(source), issue.line - 1)
@@ -175,7 +175,7 @@ def _removed(source: str, issue: ConfigIssue, path: Path) -> Iterator[Change]:
 def _written_elsewhere(
     source: str, issue: ConfigIssue, node: Node, root: Node, path: Path
 ) -> Iterator[Change]:
-    """The key under its name here: in place within a section, else moved to the other section."""
+    """Write the key under its name here: in place within a section, else moved to the other section."""
     target, value = _counterpart(issue.path, node)
     if not target or find(root, tuple(target.split("."))) is not None:
         return
@@ -192,7 +192,7 @@ def _written_elsewhere(
 
 
 def _counterpart(key: str, node: Node) -> tuple[str, Any]:
-    """The one key that takes the value, of the same unit, and the value in its terms; empty without one."""
+    """Return the one key that takes the value, in the same unit, and the value; empty without one."""
     target, fixed_value = _target(key)
     name, value = key.rpartition(".")[2], plain(node)
     if target not in all_keys() or (SHARE in name and SHARE not in target):
@@ -203,7 +203,7 @@ def _counterpart(key: str, node: Node) -> tuple[str, Any]:
 
 
 def _target(key: str) -> tuple[str, str]:
-    """The key to write, and the one value that the advice is about; without advice, that of the same name."""
+    """Return the key to write, and the one value that the advice is about."""
     advice = advice_for_key(tuple(key.split(".")))
     if written := RENAMED.fullmatch(advice):
         return written[1], written[2] or ""
@@ -229,7 +229,7 @@ def _is_yaml(path: Path) -> bool:
 
 
 def apply(source: str, edit: Edit) -> str | None:
-    """The text with one edit, or None where the text at that place is another one."""
+    """Return the text with one edit; None if the text at that place is different."""
     lines = _with_line_ends(source)
     if edit.line > len(lines) or not edit.fits(lines[edit.line - 1]):
         return None
@@ -257,7 +257,7 @@ def _at(path: Path, source: str, use: Callable[[Path], T]) -> T:
 
 
 def _issues_of_text(source: str, path: Path) -> Issues | None:
-    """Problems of a text, placed in the file; None for a text that cannot be judged at all."""
+    """Return the problems of a text, placed in the file; None for a text that cannot be judged."""
 
     def judge(trial: Path) -> Issues | None:
         found = _issues(trial)

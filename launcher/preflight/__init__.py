@@ -1,1 +1,1 @@
-"""Preflight: which probes run, the rehearsal, the examination of a run, its receipt."""
+"""Preflight: levels and probes, the rehearsal, the examination of a run, its receipt."""

@@ -92,7 +92,7 @@ def text_rows(facts: Facts) -> Iterator[Row]:
 
 
 def measured_rows(facts: Facts) -> Iterator[Row]:
-    """Speed and memory as they were; nothing where nobody rehearsed."""
+    """Return measured speed and memory; nothing without a rehearsal."""
     found = facts.rehearsal
     if found is None:
         return

@@ -1,4 +1,4 @@
-"""Receipts: content, validity, and reuse of the checks of an earlier one."""
+"""Result of a preflight and its receipt: content, validity, reuse of earlier checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rehearsal as its launcher sees it: children that are started, watched, killed, compared."""
+"""Rehearsal of a run in child processes: start, supervision, comparison."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Stage:
         return self.folder / "error.json"
 
     def result(self, name: str, rank: int) -> Path:
-        """File that a rank writes when it is done."""
+        """Return the file that a rank writes when it is done."""
         return self.folder / f"{name}_rank{rank}.json"
 
 
@@ -171,7 +171,7 @@ def earlier_pace(subject: Subject, device_name: str) -> float | None:
 
 @contextmanager
 def performing(stage: Stage, name: str) -> Iterator[tuple[list[Record], subprocess.Popen[bytes]]]:
-    """Start the ranks and wait for what they saw; kill them when the block ends, where they stand."""
+    """Start the ranks and wait for their results; kill them at the end of the block."""
     for rank in range(stage.ranks):
         stage.result(name, rank).unlink(missing_ok=True)
     child = start(_command(stage, name), stage.log, stage.error_file, ranks=stage.ranks)
@@ -192,7 +192,7 @@ def _command(stage: Stage, name: str) -> list[str]:
 
 
 def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:
-    """Wait until every rank has left its result, or one says that there was no room; tell how it goes."""
+    """Wait until every rank has written its result, or one is out of memory; announce the progress."""
     announced = ""
     while not _is_done(stage, name):
         if child.poll() is not None and not _is_done(stage, name):
@@ -209,7 +209,7 @@ def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:
 
 
 def _ended_early(stage: Stage, child: subprocess.Popen[bytes]) -> Exception:
-    """A run that stops itself for its loss has told something of the run; any other end tells nothing."""
+    """Return the error for children that ended early: a run that stops because of its loss is a result."""
     error = read_error_file(stage.error_file)
     if error is not None and error.code in DIVERGED:
         return DivergedError(f"{error.message} [{error.code}]")
@@ -280,7 +280,7 @@ def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int
 
 
 def _others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
-    """As far as the driver tells: in a container it may list nobody, or this rank under another number."""
+    """Return whether other processes changed; in a container the driver may list none, or other PIDs."""
     there, earlier = set(gpu.processes or ()), set((before and before.processes) or ())
     is_listed = any(process.pid == pid for process in there)
     newcomers = [process for process in there - earlier if process.pid != pid]

@@ -1,4 +1,4 @@
-"""From what the ranks of a rehearsal wrote down to facts: put together, compared, and typed."""
+"""Facts of a rehearsal, combined from the records of its ranks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def facts_of(
     num_ranks: int,
     duration_s: float,
 ) -> RehearsalFacts:
-    """Put the ranks' words together. Raises IncompleteError where they make no sense."""
+    """Combine the records of the ranks. Raises IncompleteError if they are not valid."""
     first = fresh[0] or next(each for each in fresh if each)
     content: dict[str, Any] = {
         "device": first.get("device", "cpu"),
@@ -74,7 +74,7 @@ def facts_of(
 
 
 def finite(value: Any) -> Any:
-    """The same with None for each number that is not finite: JSON has no word for it."""
+    """Replace each number that is not finite by None, because JSON has no such numbers."""
     if isinstance(value, Mapping):
         return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -83,7 +83,7 @@ def finite(value: Any) -> Any:
 
 
 def _fullest(memories: Sequence[Record]) -> Record | None:
-    """The device that had the least room left."""
+    """Return the memory of the device with the least free memory."""
     return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
 
 
@@ -104,7 +104,7 @@ def _telemetry(first: Record, outside: Mapping[str, Any]) -> Record | None:
 
 
 def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
-    """Hold each resume against the unbroken run, and its state against what was there at the save."""
+    """Compare each resume with the uninterrupted run, and its state with the state at the save."""
     saved = [each.get("state", {}) for each in fresh]
     if not resumes:
         return
@@ -148,12 +148,12 @@ def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start:
 
 
 def _largest(differences: Sequence[float]) -> float:
-    """No number is larger than what is none, wherever that stands."""
+    """Return the largest difference; NaN if any is not finite, whatever its position."""
     return max(differences, default=0.0) if all(map(math.isfinite, differences)) else math.nan
 
 
 def altered_in(before: Record, after: Record) -> Iterator[str]:
-    """Name the tensors that are not what they were, those that are gone, and those that were not there."""
+    """Return the names of tensors that changed, are gone, or are new."""
     return (name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
 
 

@@ -38,7 +38,7 @@ def _default_files(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _expanded(text: str) -> Path:
-    """A home that nobody has stays as it is written, and is not found."""
+    """Expand `~`; the home of an unknown user stays as written, and does not exist."""
     return Path(os.path.expanduser(text))
 
 

@@ -1,4 +1,4 @@
-"""A probe in a process of its own, which is killed with all its children when its time is over."""
+"""Child processes of probes, killed with their descendants at a timeout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TAIL_LINES = 3
 
 
 def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
-    """Return what a command prints. Raises UnsupportedError, IncompleteError or TimedOutError.
+    """Return the output of a command. Raises UnsupportedError, IncompleteError or TimedOutError.
 
     A command that does not exist is unsupported here; one that fails has not found out.
     """
@@ -28,7 +28,7 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
 def run(
     command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end, whatever that is. Raises UnsupportedError or TimedOutError."""
+    """Run a command to its end. Raises UnsupportedError or TimedOutError."""
     try:
         child = subprocess.Popen(
             command,
@@ -54,7 +54,7 @@ def run(
 def ask_json(
     command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return the JSON object on the last line that a command prints; what stands before it is talk."""
+    """Return the JSON object on the last line of a command's output."""
     lines = ask(command, timeout_s, environment).strip().splitlines()
     try:
         found = json.loads(lines[-1])
@@ -66,7 +66,7 @@ def ask_json(
 
 
 def _short(command: Sequence[str]) -> str:
-    """The command as a person knows it: a module by its name, a program by its own."""
+    """Return the name of a command: of a module, or of a program."""
     words = list(command)
     return words[words.index("-m") + 1] if "-m" in words else words[0]
 

@@ -1,4 +1,4 @@
-"""Run the probes: light ones side by side, heavy ones one after the other. One that hangs is left behind."""
+"""Collection of facts: light probes in parallel, heavy ones in sequence; a hanging one is abandoned."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STATUS_OF: dict[type[Exception], Status] = {
 def collect(
     probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None = None
 ) -> Facts:
-    """Measure every group of facts; a group whose probe failed is None and its record says why.
+    """Measure every group of facts; a group whose probe failed is None, with the reason in its record.
 
     Args:
         announce: told of every heavy probe before it starts, and of what a probe asks more time for.
@@ -59,7 +59,7 @@ def collect(
 def _all(
     probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
 ) -> Iterator[Ended]:
-    """Memory in use and processes on a device are looked at before a heavy probe adds its own."""
+    """Run all probes, the heavy ones last: they would change memory use and processes of a device."""
     light = [probe for probe in probes if not probe.is_heavy]
     yield from _race([probe for probe in light if not probe.writes], subject, announce)
     yield from _race([probe for probe in light if probe.writes], subject, announce)
@@ -125,7 +125,7 @@ def _answers(
 
 
 def _prolong(waits: dict[str, Wait], wait: Wait, announce: Callable[[str], None] | None) -> None:
-    """Wait as long as a probe asks, unless nobody waits for it any more."""
+    """Extend the wait for a probe that is still waited for."""
     if wait.probe.group in waits:
         waits[wait.probe.group] = wait
         if announce:

@@ -1,4 +1,4 @@
-"""Availability of data, tokenizer and initial weights."""
+"""Availability of data, tokenizer and initial weights, locally and on the Hub."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _all_of(texts: Sequence[Text]) -> Text:
 
 
 def _expanded(text: str) -> Path:
-    """A home of nobody (`~nouser`) is a path that is not there."""
+    """Expand `~`; the home of an unknown user (`~nouser`) is a path that does not exist."""
     return Path(os.path.expanduser(text))
 
 
@@ -135,7 +135,7 @@ def _why_unreadable(file: Path) -> str:
 
 
 def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
-    """Without a path and a name it is trained from the text, so there is nothing to miss."""
+    """Return name and presence of the tokenizer; without path and name it is trained from the text."""
     if tokenizer.path is not None:
         path = _expanded(tokenizer.path)
         return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)

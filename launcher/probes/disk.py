@@ -1,4 +1,4 @@
-"""The file system under the run directory, tried with a real write, sync and rename."""
+"""File system under the run directory, tried with real writes, and its present content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def probe_disk(subject: Subject) -> DiskFacts:
-    """Try the closest folder that exists; nothing is left behind, and output_dir is not created.
+    """Try the closest folder that exists; nothing is left over, and output_dir is not created.
 
     Of a run that is there, its checkpoints too: they may be another user's, or a link to another disk.
     """
@@ -59,7 +59,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
 
 
 def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
-    """Local file systems reserve in milliseconds; where it takes long, the wait is bounded and said."""
+    """Reserve one checkpoint. Local file systems take milliseconds; longer waits are announced."""
     size_mib = subject.checkpoint_mib
     takes_s = size_mib / RESERVED_MIB_PER_S
     if takes_s > DEADLINE_S / 2:
@@ -68,7 +68,7 @@ def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
 
 
 def _try(folder: Path) -> tuple[bool, bool, bool, str]:
-    """(written, synced, renamed, what went wrong)."""
+    """Return (written, synced, renamed, error)."""
     done: list[str] = []
     try:
         with tempfile.TemporaryDirectory(prefix=".neobert-probe-", dir=folder) as trial:
@@ -93,7 +93,7 @@ def _write_and_rename(trial: Path, done: list[str]) -> None:
 
 
 def filesystem_of(folder: Path) -> str:
-    """Type of the file system that holds a folder, such as ext4, tmpfs or overlay; empty where unknown."""
+    """Return the type of the file system of a folder (ext4, tmpfs, overlay); empty if unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     resolved = folder.resolve()
     return next((mounts[str(place)] for place in (resolved, *resolved.parents) if str(place) in mounts), "")
@@ -157,7 +157,7 @@ def probe_output(subject: Subject) -> OutputFacts:
 
 
 def _foreign_checkpoint(tree: Path) -> str:
-    """The newest `<step>` folder with weights that a run can start from; empty where there is none."""
+    """Return the newest `<step>` folder with weights that a run can start from; empty without one."""
     if not os.path.isdir(tree):  # `Path.is_dir` raises where this user may not look
         return ""
     steps = {

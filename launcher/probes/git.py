@@ -1,4 +1,4 @@
-"""The working tree of the code, or of where the run is launched."""
+"""Working tree of the code, or of the folder in which the run is launched."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _is_tracked(code: Path) -> bool:
 
 
 def _difference(tree: Path, sha: str) -> bytes:
-    """Changes as a patch, of Python files that git does not know as well; other such files are named."""
+    """Return changes as a patch, with untracked Python files; other untracked files are named only."""
     commit = [sha] if sha else []
     names = _git(tree, "ls-files", "--others", "--exclude-standard", ":/").splitlines()
     sources = [name for name in names if name.endswith((b".py", b'.py"'))]
@@ -75,7 +75,7 @@ def _difference(tree: Path, sha: str) -> bytes:
 
 
 def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
-    """The patch that also adds these files; the tree's own index stays as it is."""
+    """Return the patch that also adds these files, without changing the index of the tree."""
     index = tree / os.fsdecode(_git(tree, "rev-parse", "--git-path", "index").rstrip(b"\n"))
     with TemporaryDirectory() as folder:
         copy, names = Path(folder) / "index", Path(folder) / "names"

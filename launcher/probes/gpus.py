@@ -1,4 +1,4 @@
-"""The GPUs that this process may see, through a child that can be killed: a driver may hang for minutes."""
+"""Visible GPUs, their health and their errors in the kernel's log, queried in children: a driver may hang."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
 
 
 def _from_nvml(what: str) -> list[dict[str, Any]] | None:
-    """One mapping a device; None where the bindings are missing."""
+    """Return one mapping per device; None if the bindings are missing."""
     answer = ask_json((*NVML, what), TIMEOUT_S)
     if answer["bindings"] is False:
         return None
@@ -118,7 +118,7 @@ def _parse_line(cells: list[str], line: str) -> GpuFacts:
 
 
 def visible(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves, in its order; as in CUDA, an unknown entry ends the list."""
+    """Return devices in CUDA_VISIBLE_DEVICES, in its order; an unknown entry ends the list, as in CUDA."""
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return tuple(devices)
@@ -151,12 +151,12 @@ def probe_gpu_log() -> GpuLogFacts:
 
 
 def uptime_s() -> float:
-    """Seconds on the clock of the kernel's log."""
+    """Return the time on the clock of the kernel's log, in seconds."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def parse_xids(log: str, now_s: float) -> tuple[XidFacts, ...]:
-    """Errors in the order of the log. A line without a time counts as of now."""
+    """Return the Xid errors in the order of the log. A line without a time counts as new."""
     found = ((line, XID.search(line)) for line in log.splitlines())
     return tuple(
         XidFacts(code=int(match[2]), pci_bus_id=match[1], age_s=_age(line, now_s))

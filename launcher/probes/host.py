@@ -1,4 +1,4 @@
-"""Memory, processors and limits of this host, as this process may use them."""
+"""Memory, processors, limits and clock of this host, as available to this process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def probe_host() -> HostFacts:
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that change what a run does. Secrets are never among them."""
+    """Return the variables that change what a run does. Secrets are never among them."""
     chosen = {
         name: value
         for name, value in environment.items()
@@ -108,7 +108,7 @@ def _open_files_limit() -> int:
 
 
 def clock_behind_s(package: Path = OWN_PACKAGE) -> float:
-    """Seconds by which the clock is earlier than the newest file of a package; 0.0 for a later clock."""
+    """Return by how many seconds the clock is earlier than the newest file of a package, or 0.0."""
     newest_s = max((file.stat().st_mtime for file in package.rglob("*.py")), default=0.0)
     return max(0.0, newest_s - time.time())
 

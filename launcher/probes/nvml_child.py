@@ -78,7 +78,7 @@ def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
-    """The answer, or None where the model or its driver has none. Any other error is not hidden here."""
+    """Return the answer; None if the GPU or its driver does not support the query."""
     try:
         return question()
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
@@ -86,7 +86,7 @@ def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
 
 
 def _told(nvml: Any, question: Callable[[], Any]) -> Any:
-    """The answer, or None where the driver gives none: in a container it may not tell."""
+    """Return the answer; None if the driver gives none, as in some containers."""
     try:
         return question()
     except nvml.NVMLError:
@@ -126,7 +126,7 @@ def _retired(nvml: Any, handle: Any) -> int:
 
 
 def _recovery_action(nvml: Any, handle: Any) -> str | None:
-    """Drivers and bindings before 570 do not know the field."""
+    """Return the recovery action; None before driver 570, which lacks the field."""
     field = getattr(nvml, RECOVERY_FIELD, None)
     if field is None:
         return None
@@ -138,7 +138,7 @@ def _recovery_action(nvml: Any, handle: Any) -> str | None:
 
 
 def _nvlinks(nvml: Any, handle: Any) -> int:
-    """Active links. The first one tells whether the model has any."""
+    """Count active NVLinks; None for a GPU without any, as the first link shows."""
     count = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
     for link in range(1, nvml.NVML_NVLINK_MAX_LINKS):
         count += int(_supported_link(nvml, handle, link))

@@ -74,5 +74,5 @@ class Probe:
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path itself, or its closest parent that exists."""
+    """Return the path itself, or its closest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())

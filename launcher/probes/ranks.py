@@ -1,4 +1,4 @@
-"""The ranks of this node, started as the trainer would be, and what they found out about each other."""
+"""Communication between the ranks of this node, started as the trainer would be."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Answers = Mapping[int, Mapping[str, Any]]
 
 
 def ranks_probe() -> Probe:
-    """Probe what the ranks of this node say of each other."""
+    """Return the probe of communication between the ranks of this node."""
     return Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True)
 
 
 def probe_distributed(subject: Subject) -> DistributedFacts:
-    """Start one rank a process of this node. Raises TimedOutError saying where each rank was last seen."""
+    """Start one rank per process of this node. Raises TimedOutError with the last stage of each rank."""
     count = subject.config.distributed.nproc_per_node
     with resolved_file(subject) as resolved:
         failure = _start(resolved, count)
@@ -45,7 +45,7 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
 
 
 def _start(resolved: Path, count: int) -> Exception | None:
-    """Run torchrun to its end; what it says of a failure stands behind what the ranks themselves say."""
+    """Run torchrun to its end; its own failure is less specific than the reports of the ranks."""
     # Without an address torchrun asks for this node's full name, again and again, of name servers too.
     here = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(count))
     torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", *here)
@@ -71,13 +71,13 @@ def _last_seen(stages: Mapping[int, str]) -> str:
 
 
 def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
-    """Ranks that those who answered have missed."""
+    """Return the ranks that other ranks reported as absent."""
     missed = {rank for found in answers.values() for rank in found["absent"]}
     return tuple(rank for rank in range(count) if rank in missed)
 
 
 def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
-    """Put together what the ranks said; behind an incomplete roll there is nothing but who is there."""
+    """Combine the reports of the ranks; with absent ranks, only their identities."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
     roll = DistributedFacts(
         backend="",
@@ -110,7 +110,7 @@ def _slowest(durations: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _named_by_all(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Ranks that every rank that called the roll has missed."""
+    """Return the ranks that every reporting rank named as absent."""
     return tuple(sorted(set(named[0]).intersection(*named[1:]))) if named else ()
 
 

@@ -1,10 +1,11 @@
-"""The checkpoint that the run would go on from, verified as the trainer verifies it."""
+"""Checkpoint that the run would resume from, verified as the trainer verifies it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,30 +33,34 @@ GRACE_S = 30.0
 def probe_resume(subject: Subject) -> ResumeFacts:
     """Find the checkpoint, sum up its files, compare what shapes the weights and the order of the data."""
     selector = subject.config.trainer.resume_from_checkpoint
+    nothing = ResumeFacts(
+        selector=selector, target="", exists=False, is_verified=False, reason="", step=0,
+        structural_differences=(),
+    )  # fmt: skip
     root = subject.output_dir / CHECKPOINTS
     try:
         found, passed_by = search(root, selector, partial(_verify_in_time, subject))
     except ProjectError as error:
         alternative = _alternative((*holders(Path(error.place)), root), subject)
-        return _facts(
-            selector,
-            error.place,
+        return replace(
+            nothing,
+            target=error.place,
             exists=_is_there(error.place),
             reason=error.message,
             alternative=alternative,
             way_out=error.hint if isinstance(error, StrayEntryError) else "",
         )
     if found is None:
-        return _facts(selector, "", exists=False)
+        return nothing
     folder, manifest = found
     saved = read_json(folder / SAVED_CONFIG)
-    return _facts(
-        selector,
-        str(folder),
+    return replace(
+        nothing,
+        target=str(folder),
         exists=True,
         is_verified=True,
         step=manifest.step,
-        differences=_differences(saved, to_dict(subject.config)),
+        structural_differences=_differences(saved, to_dict(subject.config)),
         passed_by=tuple(map(str, passed_by)),
         learning_rate=_learning_rate(folder),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
@@ -63,7 +68,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
 
 
 def _alternative(roots: tuple[Path, ...], subject: Subject) -> str:
-    """The newest checkpoint that verifies, of the first of these folders that has one; empty for none."""
+    """Return the newest verified checkpoint of the first folder that has one; empty without any."""
     for root in roots:
         with suppress(PermissionError):
             if usable := newest_usable(root, partial(_verify_in_time, subject)):
@@ -93,34 +98,3 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[
 def _learning_rate(folder: Path) -> float | None:
     rate = read_json(folder / SAVED_STATE).get("learning_rate")
     return rate if isinstance(rate, float) and math.isfinite(rate) else None
-
-
-def _facts(
-    selector: str,
-    target: str,
-    *,
-    exists: bool,
-    is_verified: bool = False,
-    reason: str = "",
-    step: int = 0,
-    differences: tuple[str, ...] = (),
-    passed_by: tuple[str, ...] = (),
-    alternative: str = "",
-    learning_rate: float | None = None,
-    is_elsewhere: bool = False,
-    way_out: str = "",
-) -> ResumeFacts:
-    return ResumeFacts(
-        selector=selector,
-        target=target,
-        exists=exists,
-        is_verified=is_verified,
-        reason=reason,
-        step=step,
-        structural_differences=differences,
-        passed_by=passed_by,
-        alternative=alternative,
-        learning_rate=learning_rate,
-        is_elsewhere=is_elsewhere,
-        way_out=way_out,
-    )

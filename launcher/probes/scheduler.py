@@ -1,4 +1,4 @@
-"""The batch scheduler around this process, from what it leaves in the environment."""
+"""Batch scheduler of this process, from its environment. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
 
 
 def _signal_lead(environment: Mapping[str, str]) -> float:
-    """Slurm does not pass `--signal` on to the job: the script that asks for it says so itself."""
+    """Return the lead of the warning signal in seconds, which Slurm does not pass on to the job."""
     declared = SIGNAL.search(environment.get("SBATCH_SIGNAL", ""))
     text = environment.get(LEAD_ENV) or (declared[1] if declared else "0")
     if not text.isdecimal():
@@ -52,7 +52,7 @@ def _ask_time_left(job: str) -> float | None:
 
 
 def parse_time_left(text: str) -> float | None:
-    """Seconds in Slurm's `[days-][hours:]minutes:seconds`; None for UNLIMITED and whatever else it says."""
+    """Parse Slurm's `[days-][hours:]minutes:seconds`; None for UNLIMITED and any other text."""
     match = TIME_LEFT.match(text)
     if not match:
         return None
@@ -61,17 +61,17 @@ def parse_time_left(text: str) -> float | None:
 
 
 def job_id(environment: Mapping[str, str]) -> str:
-    """The job's number; empty outside of one."""
+    """Return the number of the job; empty outside a job."""
     return environment.get("SLURM_JOB_ID", "")
 
 
 def job_start_s(environment: Mapping[str, str]) -> float | None:
-    """When the job began; None where nobody says."""
+    """Return the start of the job; None if unknown."""
     return _time_s(environment, "SLURM_JOB_START_TIME")
 
 
 def job_end_s(environment: Mapping[str, str]) -> float | None:
-    """When the job is killed; None where nobody says."""
+    """Return the time at which the job is killed; None if unknown."""
     return _time_s(environment, "SLURM_JOB_END_TIME")
 
 

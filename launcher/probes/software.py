@@ -1,4 +1,4 @@
-"""The interpreter, the distributions, and modules that hide this project's own."""
+"""Interpreter, distributions, and modules that shadow this project's own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def probe_software(subject: Subject) -> SoftwareFacts:
 
 
 def installed_versions(names: Sequence[str]) -> dict[str, str]:
-    """Versions of those distributions that are installed."""
+    """Return the versions of the distributions that are installed."""
     return dict(_versions(names))
 
 
@@ -51,7 +51,7 @@ def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def cuda_of_torch() -> str:
-    """CUDA version that the installed torch was built with; empty without CUDA, or where no file says it."""
+    """Return the CUDA version that the installed torch was built with; empty without one."""
     try:
         files = metadata.files(TORCH) or ()
     except metadata.PackageNotFoundError:
@@ -63,7 +63,7 @@ def cuda_of_torch() -> str:
 
 
 def read_cuda_version(version_file: Path) -> str:
-    """The value of `cuda` in torch/version.py, which is read as text."""
+    """Read the value of `cuda` from torch/version.py, as text."""
     try:
         text = version_file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -73,7 +73,7 @@ def read_cuda_version(version_file: Path) -> str:
 
 
 def find_constraints(project: Path) -> Path:
-    """The tested versions: beside a checkout, or where the wheel of this project has put them."""
+    """Return the file of tested versions: next to a checkout, or installed with the wheel."""
     beside = project / CONSTRAINTS
     if beside.is_file():
         return beside
@@ -85,7 +85,7 @@ def find_constraints(project: Path) -> Path:
 
 
 def read_pins(constraints: Path) -> dict[str, str]:
-    """Exact pins of a constraints file; empty where the project was installed without one."""
+    """Read the exact pins of a constraints file; empty without the file."""
     if not constraints.is_file():
         return {}
     text = constraints.read_text(encoding="utf-8")

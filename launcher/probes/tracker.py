@@ -1,4 +1,4 @@
-"""The trackers: packages, folders, and the login and server of Weights & Biases."""
+"""Trackers: packages, folders, login and server of Weights & Biases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes that try out in a child what the trainer will do: imports, load, ranks, data."""
+"""Probes in child processes: imports, GPU load, data, numerics and devices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def probe_imports(subject: Subject) -> ImportFacts:
 
 
 def _devices(subject: Subject) -> tuple[str, int]:
-    """The kind of device that the run will find here, and how many of them its processes take."""
+    """Return the kind of device that the run would use here, and the number of devices."""
     try:
         gpus = len(probe_gpus())
     except UnsupportedError:
@@ -65,7 +65,7 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
 
 
 def probe_inspection(subject: Subject) -> InspectionFacts:
-    """Prepare the text as the trainer would, and read it through; what is refused is a fact too."""
+    """Prepare the text as the trainer would, and read it; a refusal is a fact too."""
     with resolved_file(subject) as path:
         answer = _ask(("neobert.data.store.inspection", str(path)), DATA_S)
     prepared = answer["prepared"]
@@ -84,7 +84,7 @@ def _prepared(answer: Mapping[str, Any]) -> PreparedFacts:
 
 @contextmanager
 def resolved_file(subject: Subject) -> Iterator[Path]:
-    """The resolved config in a file of its own."""
+    """Write the resolved config to a temporary file."""
     with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
         path = Path(folder, "resolved.json")
         path.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
@@ -106,7 +106,7 @@ def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
 
 
 def devices_probe() -> Probe:
-    """Probe what every visible GPU computes, and how fast."""
+    """Return the probe of each visible GPU's results and speed."""
     return Probe("devices", probe_devices, DEVICES_S + MARGIN_S, is_heavy=True)
 
 
@@ -129,7 +129,7 @@ def probe_devices(_: Subject) -> tuple[DeviceFacts, ...]:
 
 
 def _require_gpus() -> None:
-    """Without a driver there is no reason to import torch. Raises UnsupportedError."""
+    """Raise UnsupportedError without a visible GPU: there is no reason to import torch."""
     if not probe_gpus():
         raise UnsupportedError("no GPU is visible here")
 

@@ -1,1 +1,1 @@
-"""Child processes: starting, redirecting, signalling and ending them."""
+"""Child processes: start, redirection, signals and termination."""

@@ -80,7 +80,7 @@ def _print_lines(output: IO[bytes]) -> None:
 
 @contextmanager
 def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """If the block is left early, interrupt the child as Ctrl-C would, then kill its process tree.
+    """Interrupt the child as Ctrl-C would if the block is left early, then kill its process tree.
 
     The child is in its own session: otherwise a terminal would deliver Ctrl-C twice, and a scheduler never.
     """

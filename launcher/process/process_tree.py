@@ -1,4 +1,4 @@
-"""Process trees: termination of a child with all its descendants, ranks of a trainer, orphaned ranks."""
+"""Process trees: lookup of ranks, stack dumps, termination of all descendants and of orphaned ranks."""
 
 from __future__ import annotations
 

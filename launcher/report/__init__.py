@@ -1,1 +1,1 @@
-"""Reports: what was judged, in every output format."""
+"""Reports in every output format."""

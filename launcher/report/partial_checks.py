@@ -1,4 +1,4 @@
-"""A run in another trainer's terms: beside the names that are refused, what the rules say of the rest."""
+"""Findings on the readable part of a run file with unknown keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JudgedConfigError(ConfigError):
 def judged_as_read(
     error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
 ) -> ConfigError:
-    """The same refusal with what the rules find, where the run can be read in this schema's names."""
+    """Return the error with findings on the readable part, if the run can be read in this schema's names."""
     is_foreign = any(issue.code in FOREIGN for issue in error.issues)
     refused = {issue.path for issue in error.issues}
     if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:

@@ -1,4 +1,4 @@
-"""The plan as a person reads it: what to decide on, in units that mean something."""
+"""Plan as text: decisions, in readable units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = tuple[str, str, str]
 
 
 def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
-    """Head, rows, and with `verbose` the reason behind each row."""
+    """Write heading and rows, with `verbose` also the reason for each row."""
     rows = list(_rows(run, plan))
     table = columns([[name, value] for name, value, _ in rows], indent="  ")
     if verbose:
@@ -66,7 +66,7 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
 
 
 def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
-    """Tokens of each corpus of a mixture. Epochs need the text: `data prepare` reports them."""
+    """Yield the tokens of each corpus of a mixture. Epochs need the text: see `data prepare`."""
     for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
             text = f"{share:.1%} = {show_count(share * plan.total_tokens.value)} tokens"

@@ -1,10 +1,10 @@
-"""The report that every format is written from, and the exit code that none of them changes."""
+"""Report of a command, from which every format is written, with the same exit code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from launcher.report.partial_checks import JudgedConfigError
@@ -43,21 +43,21 @@ class Report:
         return VERDICTS.get(self.exit_code, "fail")
 
     def as_json(self) -> dict[str, Any]:
-        """The report's published shape."""
+        """Return the published JSON values."""
         return {
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "profile": self.profile,
             "config_hash": self.config_hash,
-            "findings": [_finding_json(finding) for finding in self.findings],
-            "checks": [_check_json(check) for check in self.checks],
+            "findings": [asdict(finding) for finding in self.findings],
+            "checks": [{**asdict(check), "duration_s": round(check.duration_s, 4)} for check in self.checks],
         }
 
 
 def report_of_run(
     run: ResolvedRun, findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Report:
-    """The report on one resolved run."""
+    """Return the report on one resolved run."""
     from validators.finding import verdict_of
 
     found, checked = tuple(findings), tuple(checks)
@@ -67,12 +67,12 @@ def report_of_run(
 
 
 def report_of_error(error: ProjectError) -> Report:
-    """The report on a run that could not be judged: what stood in the way is its finding."""
+    """Return the report on a run that could not be judged: the error is its finding."""
     return Report(error.exit_code, "", "", tuple(findings_of_error(error)), ())
 
 
 def findings_of_error(error: ProjectError) -> list[Finding]:
-    """Each problem of a config as a finding; any other error is one finding, its place a spot or the path."""
+    """Convert an error to findings: one per problem of a config, otherwise one in all."""
     if isinstance(error, ConfigError):
         from validators.core import findings_of
 
@@ -96,30 +96,3 @@ def _rule_name(code: str) -> str:
     from validators.rule import RULES
 
     return RULES[code].name if code in RULES else ""
-
-
-def _finding_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "name": finding.name,
-        "severity": str(finding.severity),
-        "path": finding.path,
-        "message": finding.message,
-        "hint": finding.hint,
-        "file": finding.file,
-        "line": finding.line,
-        "column": finding.column,
-        "waived": finding.waived,
-    }
-
-
-def _check_json(check: CheckResult) -> dict[str, Any]:
-    return {
-        "id": check.id,
-        "name": check.name,
-        "level": str(check.level),
-        "status": str(check.status),
-        "required": check.required,
-        "message": check.message,
-        "duration_s": round(check.duration_s, 4),
-    }

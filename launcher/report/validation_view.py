@@ -1,4 +1,4 @@
-"""A validation as a person reads it: verdict, what was measured on each path, faults, a count."""
+"""Result of `validate-gpu` as text: verdict, measurements per path, faults, count."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE = "-"
 
 
 def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
-    """The report on one run's numbers."""
+    """Write the report on the numerics of one run."""
     parts = [f"{paint(report.verdict.upper(), COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"]
     if facts.numerics is not None:
         parts.append(_numerics(facts.numerics, verbose=verbose))

@@ -1,1 +1,1 @@
-"""A run from launch to summary: supervision, restarts, time limits, worker nodes, the live view."""
+"""A run from launch to summary: sessions, restarts, time limits, worker nodes, the live view."""

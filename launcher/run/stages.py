@@ -108,7 +108,7 @@ def _noise_of(losses: Sequence[float]) -> float:
 
 
 def _has_finite_loss(line: Record) -> bool:
-    """A null is left out when the line is read."""
+    """Return whether a line has a finite loss. Null values are dropped when a line is read."""
     return LOSS in line and isfinite(line[LOSS])
 
 
@@ -124,7 +124,7 @@ def _wear_problem(seen: Seen) -> str:
 
 
 def _pace_problem(seen: Seen) -> str:
-    """On a GPU only: the pace of a CPU depends on what else runs there."""
+    """Return a change of throughput, on a GPU only: that of a CPU depends on other load."""
     pace = pace_of(seen.settled)
     if pace is None or seen.pace is None or seen.beat.get("gpu_mem_reserved_mib") is None:
         return ""
@@ -191,7 +191,7 @@ class Stages:
         self._tell(f"stage {stage} passed{self._figures(beat)}")
 
     def _recompiles_allowed(self, beat: Record) -> int:
-        """The first stage is where functions are compiled."""
+        """Return the recompiles so far; all of the first stage, in which functions are compiled."""
         return self._recompiles if self._judged else int(beat.get("recompiles") or 0)
 
     def _figures(self, beat: Record) -> str:

@@ -1,38 +1,37 @@
-"""Supervision of a run: start sessions, detect hangs, stop them, restart if that can help."""
+"""Supervision of a run: sessions, restarts if they can help, verdict."""
 
 from __future__ import annotations
 
 import shlex
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from launcher.io.files import write_json
-from launcher.process.process_tree import dump_stacks, end, end_orphans, workers_of
 from launcher.process.signal_forwarding import Forwarder
-from launcher.process.trainer_process import AGAIN, start, wait
-from launcher.run.launch_context import Launch, Session, environment_of, lost_rank, nearest
-from launcher.run.launch_records import record_restart, record_trainer
+from launcher.run.launch_context import Launch, nearest
+from launcher.run.launch_records import record_restart
 from launcher.run.restart_policy import (
     CPU_LIMIT,
     FINAL_CODES,
     Failure,
     Restarts,
     Verdict,
-    children_cpu_s,
     of_error,
     of_lost,
     of_stall,
     used_up,
 )
+from launcher.run.session import (
+    Session,
+    displacement,
+    lost_rank,
+    run_session,
+    stop_orphans,
+    tolerating_full_disk,
+)
 from launcher.run.summary import Summary, conclude, read_error, saved_step
-from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, read_outcome, stamp
-from launcher.rundir.stalls import AwakeClock, Stall, Watchdog
 from launcher.terminal import console
 from neobert.errors import (
     EXIT_DO_NOT_REQUEUE,
@@ -41,22 +40,11 @@ from neobert.errors import (
     EXIT_TRAINING_FAILED,
     ProjectError,
 )
-from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import latest
-from neobert.runfiles.run_dir import CHECKPOINTS, OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, OUTCOME
 
-LOOKS_A_BEAT = 4
-UNKILLABLE_S = 10.0
 STUCK = "one of its processes hangs in the kernel, cannot be killed, and holds its device"
-
-
-class StalledError(Exception):
-    """Hang of a run, raised where the launcher waits for its end."""
-
-    def __init__(self, stall: Stall) -> None:
-        super().__init__(str(stall))
-        self.stall = stall
 
 
 def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Summary:
@@ -113,13 +101,6 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
     return verdict
 
 
-def displacement(launch: Launch) -> str:
-    """Describe what happened to a run directory that is not at its path."""
-    if launch.location == launch.folder:
-        return f"{launch.folder} was deleted, or moved to another file system"
-    return f"{launch.folder} was moved to {launch.location}; move it back to resume"
-
-
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     """Write the verdict on a run that stopped at a deadline after which it must not be requeued."""
     outcome = read_outcome(launch.location)
@@ -136,55 +117,6 @@ def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
     return verdict
 
 
-def run_session(
-    launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_again: bool
-) -> Session:
-    """Start the trainer and watch it until it ends or has to be stopped."""
-    launch.error_file.unlink(missing_ok=True)
-    if is_again:
-        (launch.location / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
-    # Heartbeats of earlier sessions stay in the files: only newer sequence numbers count for this session.
-    before, first_step = launch.beats(), saved_step(launch.location)
-    earlier_outcome = None if launch.owns_run else stamp(launch.location / OUTCOME)
-    cpu_before_s = children_cpu_s()
-    log_start = launch.log.stat().st_size if launch.log.exists() else 0
-    command = [*launch.command, AGAIN] if is_again else launch.command
-    child = start(
-        command,
-        launch.log,
-        launch.error_file,
-        launch.held,
-        launch.topology.nproc_per_node,
-        environment_of(launch.deadlines),
-    )
-    forwarder.adopt(child)
-    if launch.owns_run:
-        with _tolerating_full_disk("the trainer's process in manifest.json"):
-            record_trainer(launch.location, child.pid)
-    code, stall = watch(launch, child, on_tick, before)
-    num_stuck = stop_orphans(launch) + (child.poll() is None)
-    has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
-    output = _read_from(launch.log, log_start) if launch.has_agent else ""
-    cpu_s = children_cpu_s() - cpu_before_s
-    return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome, cpu_s)
-
-
-def _read_from(log: Path, offset: int) -> str:
-    """Read a log from a byte offset; empty if it was deleted with its run directory."""
-    with suppress(FileNotFoundError), log.open("rb") as file:
-        file.seek(offset)
-        return file.read().decode("utf-8", errors="replace")
-    return ""
-
-
-def stop_orphans(launch: Launch) -> int:
-    """Stop unsupervised ranks so that no two sessions write to one run. Returns how many survived."""
-    count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
-    if count:
-        console.tell(f"stopped {counted(count, 'rank')} that outlived the process that started them")
-    return num_stuck
-
-
 def _blocked_by_earlier_session(launch: Launch) -> ProjectError:
     return ProjectError(
         code="run-in-progress",
@@ -192,60 +124,6 @@ def _blocked_by_earlier_session(launch: Launch) -> ProjectError:
         hint="use another machine, or reboot this one",
         place=str(launch.folder),
     )
-
-
-def watch(
-    launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], before: Mapping[int, Record]
-) -> tuple[int, Stall | None]:
-    """Wait for a child to end. Returns its exit code, and the stall for which it was stopped.
-
-    Args:
-        before: newest heartbeats from before the start.
-    """
-    clock = AwakeClock()
-    watchdog = Watchdog(launch.limits, before, clock())
-    pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
-    is_displaced = False
-
-    def look() -> None:
-        nonlocal looked_at_s, is_displaced
-        on_tick()
-        if launch.is_displaced and not is_displaced:
-            is_displaced = True
-            console.tell(printable(f"warning: {displacement(launch)}; the run stops after this step"))
-        now_s = clock()
-        # Several looks per heartbeat interval, so that a hang is reported soon after its limit.
-        if now_s - looked_at_s >= pause_s:
-            looked_at_s = now_s
-            stall = watchdog.look(launch.beats(), now_s)
-            if stall is not None:
-                raise StalledError(stall)
-
-    try:
-        return wait(child, look), None
-    except StalledError as stalled:
-        stop_stalled(launch, child, stalled.stall)
-        return _code_of(child), stalled.stall
-
-
-def _code_of(child: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of a killed child, without waiting for one that hangs in the kernel."""
-    try:
-        return child.wait(UNKILLABLE_S)
-    except subprocess.TimeoutExpired:
-        return -signal.SIGKILL
-
-
-def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
-    """Write the stacks of all ranks, then stop them."""
-    workers = workers_of(child, launch.has_agent)
-    note = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
-    try:
-        dump_stacks(workers, launch.location, str(stall))
-    except OSError as error:  # a full or missing disk may be the cause of the hang
-        note = f"could not write stacks: {error}"
-    console.tell(printable(f"{stall}; {note}"))
-    end(child, workers, launch.limits.grace_s)
 
 
 def failure_of(launch: Launch, session: Session) -> Failure | None:
@@ -277,7 +155,7 @@ def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     checkpoint = latest(launch.location / CHECKPOINTS)
     source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
     entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
-    with _tolerating_full_disk("the restart in manifest.json"):
+    with tolerating_full_disk("the restart in manifest.json"):
         record_restart(launch.location, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
@@ -324,24 +202,15 @@ def give_up(
 
 def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
     """Write outcome.json; a full disk here is logged, not fatal."""
-    with _tolerating_full_disk("the verdict in outcome.json"):
+    with tolerating_full_disk("the verdict in outcome.json"):
         write_json(launch.location / OUTCOME, outcome)
 
 
 def _amend_outcome(launch: Launch, ending: Summary) -> None:
     outcome = read_outcome(launch.location)
     known = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
-    with _tolerating_full_disk("the restarts in outcome.json"):
+    with tolerating_full_disk("the restarts in outcome.json"):
         write_json(launch.location / OUTCOME, {**known, "restarts": ending.restarts})
-
-
-@contextmanager
-def _tolerating_full_disk(name: str) -> Iterator[None]:
-    """Warn if a record could not be written: that must not end a run or change its exit code."""
-    try:
-        yield
-    except ProjectError as error:
-        console.tell(printable(f"warning: could not write {name}: {error.place} {error.message}"))
 
 
 def _was_stopped(forwarder: Forwarder) -> bool:

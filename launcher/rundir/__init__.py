@@ -1,1 +1,1 @@
-"""A run directory seen from outside: its lock, its records, its progress, stalls."""
+"""Run directory: its lock, its records, progress and hangs."""

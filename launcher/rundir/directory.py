@@ -1,4 +1,4 @@
-"""Run directory: name, lock, and liveness of its trainer."""
+"""Run directory: name, lock, liveness of its trainer, and whether a run can continue in it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def created(folder: Path) -> Iterator[int]:
 
 
 def _hold(folder: Path) -> int:
-    """Lock the directory of that name: the one that was waited for may have been moved aside meanwhile."""
+    """Lock the directory of that name; while waiting it may have been moved aside."""
     while True:
         descriptor = _opened(folder)
         try:
@@ -87,7 +87,7 @@ def _hold(folder: Path) -> int:
 
 
 def _opened(folder: Path) -> int:
-    """Raises ProjectError where somebody removed it or moved it aside meanwhile, or keeps it closed."""
+    """Open the folder. Raises ProjectError if it was removed or moved meanwhile, or is not readable."""
     try:
         return os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def _is_still(descriptor: int, folder: Path) -> bool:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
-    """A launch that was just stopped may still be saving: wait for a while."""
+    """Lock the folder, waiting a while: a launch that was just stopped may still be saving."""
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         try:
@@ -149,12 +149,12 @@ def refuse_halted(folder: Path) -> None:
 
 
 def remove_halt(folder: Path) -> str:
-    """The command that lets a run directory be trained in again."""
+    """Return the command that allows training in a run directory again."""
     return shlex.join(["rm", str(folder / HALT)])
 
 
 def after_boot_s(process: psutil.Process) -> float:
-    """When a process was started: the time of day would move with the clock, and the boot with it."""
+    """Return the start of a process in seconds since boot, which clock changes do not affect."""
     return process.create_time() - psutil.boot_time()
 
 
@@ -196,12 +196,12 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat keys of a config, without those that choose how a session starts."""
+    """Return the flat keys of a config, without those that choose how a session starts."""
     return without_effects(flatten(config), ("start",))
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
-    """The trainer may be killed between its last checkpoint and its last word.
+    """Return whether the last step is saved: the trainer may be killed before it writes its outcome.
 
     Only a checkpoint of the last step is read, which is the only one that can say so; one that is damaged
     says nothing.

@@ -1,4 +1,4 @@
-"""Watch a run from outside: what its files say, put into the words that a person follows."""
+"""Progress of a run from its files, as text."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Watch:
         self.metrics.skip_existing()
 
     def heartbeat(self) -> Record:
-        """The newest heartbeat of rank 0 of this launch; empty before the first."""
+        """Return the newest heartbeat of rank 0 of this launch; empty before the first."""
         beat = last_beat(self.folder, 0)
         return {} if _is_earlier(beat, self._before) else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
-        """Messages of the kinds of warnings that this launch has not shown yet."""
+        """Return the messages of new kinds of warnings."""
         messages: dict[str, str] = beat.get("warning_messages") or {}
         new = {name: message for name, message in messages.items() if name not in self._shown_warnings}
         self._shown_warnings |= new.keys()
@@ -63,13 +63,13 @@ def describe(row: Record, beat: Record) -> str:
 
 
 def memory_mib(beat: Record) -> float | None:
-    """Memory of the device, or of the process where there is none."""
+    """Return the memory of the device, or of the process without one."""
     reserved = beat.get("gpu_mem_reserved_mib")
     found: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
     return found
 
 
 def minutes_at_risk(beat: Record) -> str:
-    """Minutes since the last checkpoint."""
+    """Return the minutes since the last checkpoint as text."""
     minutes = beat.get("work_at_risk_min")
     return "-" if minutes is None else f"{minutes:.1f} min"

@@ -1,4 +1,4 @@
-"""Read what a run leaves behind, while it is still writing: a torn last line is normal and never an error."""
+"""Records of a run directory, read during writing: a torn last line is normal and not an error."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ METRICS_VALUES: Checks = {
 
 
 def sound_values(record: Record, checks: Checks) -> Record:
-    """The record without values of a wrong type: it may have been written by hand, or by another version."""
+    """Drop values of a wrong type: the file may be edited by hand, or from another version."""
     return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
 
 
 def parse_lines(text: str) -> Iterator[Record]:
-    """Every line that is a whole JSON object."""
+    """Yield every line that is a whole JSON object."""
     return (record for line in text.splitlines() if (record := _parse(line)) is not None)
 
 
@@ -87,7 +87,7 @@ def _parse(line: str | bytes) -> Record | None:
 
 
 def read_json(path: Path) -> Record:
-    """A JSON object of a run directory; empty where it is missing or torn."""
+    """Read a JSON object of a run directory; empty if it is missing or torn."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -96,7 +96,7 @@ def read_json(path: Path) -> Record:
 
 
 def list_in(record: Record, name: str) -> list[Any]:
-    """The list of that name; empty where there is none, or something else in its place."""
+    """Return the list of that name; empty without one, or for another type."""
     value = record.get(name)
     return value if isinstance(value, list) else []
 
@@ -109,7 +109,7 @@ def read_outcome(folder: Path) -> Record:
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """Tell one writing of a file from the next; None where there is none.
+    """Return an identity that changes with each write of a file; None without the file.
 
     It is opened for that: of a file that another host writes, its name alone tells what was true a while ago.
     """
@@ -122,7 +122,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def last_record(path: Path) -> Record:
-    """The last whole line of a JSONL file; empty where there is none."""
+    """Return the last whole line of a JSONL file; empty without one."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -134,19 +134,19 @@ def last_record(path: Path) -> Record:
 
 
 def last_beat(folder: Path, rank: int) -> Record:
-    """The newest heartbeat of a rank, also in the moment in which its file has just been renamed."""
+    """Return the newest heartbeat of a rank, also while its file is being renamed."""
     path = folder / f"heartbeat_rank{rank}.jsonl"
     beat = last_record(path) or last_record(path.with_name(f"{path.name}.1"))
     return sound_values(beat, BEAT_VALUES)
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """All whole lines of a metrics file."""
+    """Read all whole lines of a metrics file."""
     return [record for line in _lines(path) if (record := _metrics_of(line)) is not None]
 
 
 def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
-    """The first and the last line of metrics with a value of that name; empty where there is none.
+    """Return the first and the last line of metrics with a value of that name; empty without any.
 
     Of a file of any length, in constant memory: only lines that may be one of the two are parsed.
     """
@@ -191,7 +191,7 @@ class MetricsTail:
         self._inode, self._offset = status.st_ino, status.st_size
 
     def read_new(self) -> list[Record]:
-        """Whole lines that appeared since the last call, for later steps than any seen before."""
+        """Return whole lines that are new since the last call, for steps later than any before."""
         return list(self._read_new())
 
     def _read_new(self) -> Iterator[Record]:

@@ -1,1 +1,1 @@
-"""Text for people: standard streams, colours, tables, numbers, wrapping."""
+"""Text for people: standard streams, colours, tables, numbers, line breaks."""

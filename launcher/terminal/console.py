@@ -1,4 +1,4 @@
-"""Standard output and standard error, where both may be closed, full, or no terminal."""
+"""Standard output and standard error, which may be closed, full, or not a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANYWHERE = "##["
 
 
 def write(text: str) -> None:
-    """Put text on standard output, at once; nothing in it acts on a terminal or on a CI system.
+    """Write text to standard output, without control characters or CI commands.
 
     A reader that went away (`| head`) has what it wanted: the rest is dropped and the exit code stays.
 
@@ -34,7 +34,7 @@ def write(text: str) -> None:
 
 
 def write_commands(text: str) -> None:
-    """Put text on standard output as it is: workflow commands, whose values are clean already."""
+    """Write text to standard output unchanged: workflow commands, whose values are already clean."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -55,7 +55,7 @@ def unwritten(error: OSError) -> ProjectError:
 
 
 def tell(text: str) -> None:
-    """Put a line for people on standard error; what cannot be written there has nowhere else to go."""
+    """Write a message to standard error; errors of writing it are ignored."""
     shown = safe_text(fold(text, width(sys.stderr)), has_colour=has_colour(sys.stderr))
     try:
         print(shown, file=sys.stderr, flush=True)
@@ -64,13 +64,13 @@ def tell(text: str) -> None:
 
 
 def announce(text: str) -> None:
-    """Say in a line what is waited for, where somebody sits in front of it."""
+    """Write a progress message, if standard error is a terminal."""
     if is_terminal(sys.stderr):
         tell(printable(text))
 
 
 def open_closed_streams() -> None:
-    """Give what was closed (`>&-`) the null device, before another file gets its number and the output."""
+    """Open the null device for closed streams (`>&-`), before another file gets their number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
@@ -82,21 +82,21 @@ def open_closed_streams() -> None:
 
 
 def accept_any_text() -> None:
-    """Have both streams write what their encoding lacks as escapes: a file's name may be any bytes."""
+    """Make both streams escape characters that their encoding lacks: file names may be any bytes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def silence(stream: TextIO) -> None:
-    """Point a stream that failed at the null device, or the interpreter's own flush fails again."""
+    """Redirect a failed stream to the null device, or the interpreter's own flush would fail again."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
 def width(stream: TextIO | None = None) -> int:
-    """Columns of the terminal that standard output, or this stream, is; 0 where it is none.
+    """Return the columns of the terminal that standard output, or this stream, is; 0 without one.
 
     Lines may be of any length then.
     """
@@ -116,7 +116,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
-    """Colour a piece of text, where its stream takes colours."""
+    """Colour a text, if its stream takes colours."""
     if not has_colour(on or sys.stdout):
         return text
     codes = ";".join(ANSI[style] for style in styles)

@@ -1,4 +1,4 @@
-"""Sentences broken between words where a terminal ends, never in a pipe or a log."""
+"""Line breaks between words at the width of a terminal, never in a pipe or a log."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def _filled(paragraph: str, width: int) -> str:
 
 
 def shown_length(text: str) -> int:
-    """Characters that take a place on a terminal."""
+    """Return the number of characters that are visible on a terminal."""
     return len(ANSI.sub("", text))

@@ -138,7 +138,7 @@ def never_blocking() -> Iterator[None]:
 
 
 def _outlet_of(stream: TextIO) -> Outlet | None:
-    """A stream without a descriptor, such as text in memory, has no reader to wait for."""
+    """Return an outlet; None for a stream without a descriptor, such as text in memory."""
     with suppress(OSError):
         return Outlet(stream)
     return None

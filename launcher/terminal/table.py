@@ -1,4 +1,4 @@
-"""Columns as wide as what is in them; the last is broken where a terminal ends, never in a pipe or a log."""
+"""Tables with columns as wide as their content; the last is wrapped on a terminal, not in a pipe or log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMFORTABLE = 48
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Left-aligned columns, two blanks apart; the last one is not padded. A cell is a line of plain text."""
+    """Align columns to the left, two blanks apart; the last one is not padded. A cell is a line of text."""
     if not rows:
         return ""
     rows = [[printable(cell) for cell in row] for row in rows]

@@ -13,7 +13,7 @@ UNKNOWN = "-"
 
 
 def show_value(value: Any) -> str:
-    """A value as YAML writes it on one line."""
+    """Format a value as YAML writes it on one line."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
@@ -27,7 +27,7 @@ def origin_text(origin: Origin) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """45 s, 12 min, 3 h 20 min, 4.1 days."""
+    """Format as 45 s, 12 min, 3 h 20 min, 4.1 days."""
     if seconds is None:
         return UNKNOWN
     if seconds < MINUTE_S:
@@ -41,7 +41,7 @@ def show_duration(seconds: float | None) -> str:
 
 
 def show_count(number: float | None) -> str:
-    """950, 12.3k, 4.56M, 7.89B."""
+    """Format as 950, 12.3k, 4.56M, 7.89B."""
     if number is None:
         return UNKNOWN
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
@@ -51,14 +51,14 @@ def show_count(number: float | None) -> str:
 
 
 def show_mib(mib: float | None) -> str:
-    """512 MiB, 12.5 GiB."""
+    """Format as 512 MiB, 12.5 GiB."""
     if mib is None:
         return UNKNOWN
     return f"{mib:.0f} MiB" if round(mib) < 1024 else f"{mib / 1024:.1f} GiB"
 
 
 def show_number(number: float | None, digits: int = 4) -> str:
-    """A plain number with a fixed number of significant digits."""
+    """Format a number with a fixed number of significant digits."""
     return UNKNOWN if number is None else f"{number:.{digits}g}"
 
 

@@ -78,7 +78,7 @@ def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
         raise ProjectError("enough", "the environment is known")
 
     with monkeypatch.context() as patch:
-        patch.setattr("launcher.run.supervision.start", start)
+        patch.setattr("launcher.run.session.start", start)
         command(*TRAIN)
     return environments[0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.process.trainer_process import Topology, log_of, start, trainer_command
-from launcher.run.launch_context import Session, lost_rank
+from launcher.run.session import Session, lost_rank
 
 SAID = """{asked}
 Failures:

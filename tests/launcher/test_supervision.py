@@ -25,8 +25,9 @@ from launcher.process.process_tree import AGENT, STARTED_BY_AGENT, dump_stacks, 
 from launcher.process.signal_forwarding import forwarding
 from launcher.process.trainer_process import Topology
 from launcher.run.launch_context import Deadline, Launch
+from launcher.run.session import _code_of
 from launcher.run.summary import Summary
-from launcher.run.supervision import _code_of, supervise
+from launcher.run.supervision import supervise
 from launcher.rundir.records import read_json
 from launcher.rundir.stalls import AwakeClock
 from neobert.config.schema import WatchdogConfig
@@ -106,7 +107,7 @@ def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
 ) -> None:
     away_s = [0.0]
     clock = AwakeClock(lambda: time.monotonic() + away_s[0])
-    monkeypatch.setattr("launcher.run.supervision.AwakeClock", lambda: clock)
+    monkeypatch.setattr("launcher.run.session.AwakeClock", lambda: clock)
     threading.Timer(0.4, lambda: away_s.__setitem__(0, 3600.0)).start()
     limits = replace(TIGHT, start_limit_s=30, step_limit_s=30, learned_floor_s=30)
     ending = launched("beat(1)\ntime.sleep(1.5)\nend('finished', 0, 3)", limits=limits)
@@ -120,7 +121,7 @@ def test_a_disk_that_takes_no_stacks_does_not_keep_a_stalled_run_alive(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("launcher.run.supervision.dump_stacks", full)
+    monkeypatch.setattr("launcher.run.session.dump_stacks", full)
     ending = launched("beat(1)\ntime.sleep(60)", limits=replace(TIGHT, max_restarts=0))
     assert (ending.status, ending.exit_code) == ("failed", 4)
     assert "could not write stacks" in capsys.readouterr().err
@@ -322,7 +323,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(
     launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     left = iter([(0, 0), (1, 1)])
-    monkeypatch.setattr("launcher.run.supervision.end_orphans", lambda *_: next(left))
+    monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: next(left))
     ending = launched("beat(1)\ntime.sleep(60)")
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 4, 0)
     assert "hangs in the kernel" in ending.message
@@ -332,7 +333,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(
 def test_what_an_earlier_session_left_in_the_kernel_refuses_the_next(
     launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("launcher.run.supervision.end_orphans", lambda *_: (1, 1))
+    monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: (1, 1))
     with pytest.raises(ProjectError, match="hangs in the kernel"):
         launched("end('finished', 0, 3)")
     assert not (tmp_path / "count").exists()

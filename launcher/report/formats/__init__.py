@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from launcher.report.report import Report
 from launcher.terminal import console
 from launcher.terminal.values import to_json
@@ -10,29 +12,14 @@ FORMATS = ("text", "json", "github", "sarif", "junit")
 
 
 def deliver(report: Report, output_format: str) -> None:
-    """Put a report on standard output. Only GitHub's format means the workflow commands that it holds."""
+    """Write a report to standard output. Only GitHub's format contains workflow commands."""
     put = console.write_commands if output_format == "github" else console.write
     put(render(report, output_format))
 
 
 def render(report: Report, output_format: str) -> str:
-    """Write a report in one of the formats. Each is imported when it is asked for."""
+    """Write a report in one of the formats, whose module is imported only then."""
     if output_format == "json":
         return to_json(report.as_json())
-    if output_format == "github":
-        from launcher.report.formats import github
-
-        return github.render(report)
-    if output_format == "sarif":
-        import validators.rules  # noqa: F401  registers every rule
-        from launcher.report.formats import sarif
-        from validators.rule import RULES
-
-        return sarif.render(report, RULES)
-    if output_format == "junit":
-        from launcher.report.formats import junit
-
-        return junit.render(report)
-    from launcher.report.formats import text
-
-    return text.render(report)
+    text: str = import_module(f"launcher.report.formats.{output_format}").render(report)
+    return text

@@ -1,4 +1,4 @@
-"""GitHub's workflow commands: each finding becomes an annotation at its line."""
+"""Workflow commands of GitHub: an annotation at the line of each finding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 
 def render(report: Report) -> str:
-    """One `::error` or `::warning` line a finding, and a `::notice` for one that is waived."""
+    """Write one `::error` or `::warning` line per finding, and a `::notice` for a waived one."""
     return "\n".join(_annotation(finding) for finding in report.findings)
 
 

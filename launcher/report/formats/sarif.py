@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+import validators.rules  # noqa: F401  registers every rule
 from launcher.report.report import Report
 from launcher.terminal.values import to_json
 from neobert import __version__
 from neobert.config import COMMAND_LINE
 from validators.finding import Finding, Severity
-from validators.rule import Rule
+from validators.rule import RULES, Rule
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 
-def render(report: Report, rules: Mapping[str, Rule]) -> str:
-    """One run with every published rule and one result a finding."""
-    return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report, rules)]})
+def render(report: Report) -> str:
+    """Write one run with every published rule and one result per finding."""
+    return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report)]})
 
 
-def _run(report: Report, rules: Mapping[str, Rule]) -> dict[str, Any]:
-    codes = sorted({*rules, *(finding.code for finding in report.findings)})
+def _run(report: Report) -> dict[str, Any]:
+    codes = sorted({*RULES, *(finding.code for finding in report.findings)})
     driver = {
         "name": "neobert-launch",
         "version": __version__,
-        "rules": [_rule(code, rules.get(code)) for code in codes],
+        "rules": [_rule(code, RULES.get(code)) for code in codes],
     }
     return {
         "tool": {"driver": driver},
@@ -66,7 +66,7 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _location(finding: Finding) -> dict[str, Any]:
-    """A finding about an argument, or about no file, has a logical place only."""
+    """Return the location of a finding: logical only for an argument, or without a file."""
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
     if finding.file and finding.file != COMMAND_LINE:
         location["physicalLocation"] = {

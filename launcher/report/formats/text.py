@@ -1,4 +1,4 @@
-"""Findings for people: the place, the sentence, the line it is about, the way out."""
+"""Findings as text: location, message, source line, hint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLOUR = {Severity.FAIL: "red", Severity.WARN: "yellow"}
 
 
 def render(report: Report) -> str:
-    """All findings, then one line that counts them."""
+    """Write all findings, then one line that counts them."""
     parts = [finding_text(finding) for finding in report.findings]
     return "\n\n".join([*parts, summary(report)])
 
@@ -49,7 +49,7 @@ def _check_counts(report: Report) -> list[str]:
 
 
 def finding_text(finding: Finding) -> str:
-    """One finding over a few lines, with the source line and a caret where the file is at hand."""
+    """Write a finding as a few lines, with source line and caret if the file can be read."""
     lines = [_head(finding), *_excerpt(finding), *_key(finding), *_hint(finding)]
     return fold("\n".join(lines), console.width())
 
@@ -79,7 +79,7 @@ def _excerpt(finding: Finding) -> Iterator[str]:
 
 
 def _key(finding: Finding) -> Iterator[str]:
-    """The whole key, which an excerpt of one line leaves without its section."""
+    """Yield the whole key, because an excerpt of one line lacks its section."""
     if "." in finding.path and finding.path not in finding.message + finding.hint:
         yield printable(f"  = key: {finding.path}")
 

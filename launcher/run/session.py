@@ -1,0 +1,220 @@
+"""One session of the trainer: start, supervision, stop of a hanging one, result."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from launcher.process.process_tree import dump_stacks, end, end_orphans, workers_of
+from launcher.process.signal_forwarding import Forwarder
+from launcher.process.trainer_process import AGAIN, start, wait
+from launcher.run.launch_context import Launch, environment_of
+from launcher.run.launch_records import record_trainer
+from launcher.run.restart_policy import children_cpu_s
+from launcher.run.summary import saved_step
+from launcher.rundir.directory import LOGS
+from launcher.rundir.records import Record, stamp
+from launcher.rundir.stalls import AwakeClock, Stall, Watchdog
+from launcher.terminal import console
+from neobert.errors import ProjectError
+from neobert.plurals import counted
+from neobert.printable import printable
+from neobert.runfiles.run_dir import OUTCOME, RESOLVED
+
+# torchrun's report of each rank that had ended when it looked, at the end of its log.
+ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)")
+# Its message before it stops the ranks that outlive the first failure: by SIGTERM, and after 30 s by SIGKILL.
+ASKED_TO_END = re.compile(r"Sending process (\d+) closing signal")
+LOOKS_A_BEAT = 4
+UNKILLABLE_S = 10.0
+
+
+class StalledError(Exception):
+    """Hang of a run, raised where the launcher waits for its end."""
+
+    def __init__(self, stall: Stall) -> None:
+        super().__init__(str(stall))
+        self.stall = stall
+
+
+class EndedRank(NamedTuple):
+    """Exit code of a rank (negative for a signal), and whether torchrun stopped it."""
+
+    rank: int
+    code: int
+    was_asked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Result of one session of the trainer.
+
+    Attributes:
+        code: exit code of the child, negative for a signal.
+        stall: the hang for which the watchdog stopped it; None otherwise.
+        has_begun: whether it wrote a heartbeat.
+        first_step: step of the checkpoint that existed before it.
+        output: output of torchrun.
+        num_stuck: number of its processes that survived SIGKILL.
+        earlier_outcome: stamp of an outcome from before the session that this launch must not delete.
+        cpu_s: CPU time of its processes, in seconds.
+    """
+
+    code: int
+    stall: Stall | None
+    has_begun: bool
+    first_step: int
+    output: str
+    num_stuck: int = 0
+    earlier_outcome: tuple[int, int] | None = None
+    cpu_s: float = 0.0
+
+    @property
+    def ended(self) -> list[EndedRank]:
+        """Ranks in torchrun's report, the first failure last."""
+        asked = set(ASKED_TO_END.findall(self.output))
+        return [
+            EndedRank(int(rank), int(code), pid in asked) for rank, code, pid in ENDED.findall(self.output)
+        ]
+
+    @property
+    def trainer_code(self) -> int:
+        """Exit code of the trainer itself: torchrun exits with 1 for any code of its ranks."""
+        return self.ended[-1].code if self.code > 0 and self.ended else self.code
+
+
+def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
+    """Return the killed rank and its signal; rank None is torchrun itself. None if no process was killed.
+
+    Other ranks fail because the lost one is missing. torchrun polls ten times a second and may take one of
+    them for the first failure; one that waits for the lost rank on a device is killed by torchrun.
+    """
+    if session.code < 0:
+        return None if has_agent else 0, -session.code
+    lost = (each for each in reversed(session.ended) if each.code < 0 and not each.was_asked)
+    return next(((each.rank, -each.code) for each in lost), None)
+
+
+def run_session(
+    launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_again: bool
+) -> Session:
+    """Start the trainer and watch it until it ends or has to be stopped."""
+    launch.error_file.unlink(missing_ok=True)
+    if is_again:
+        (launch.location / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
+    # Heartbeats of earlier sessions stay in the files: only newer sequence numbers count for this session.
+    before, first_step = launch.beats(), saved_step(launch.location)
+    earlier_outcome = None if launch.owns_run else stamp(launch.location / OUTCOME)
+    cpu_before_s = children_cpu_s()
+    log_start = launch.log.stat().st_size if launch.log.exists() else 0
+    command = [*launch.command, AGAIN] if is_again else launch.command
+    child = start(
+        command,
+        launch.log,
+        launch.error_file,
+        launch.held,
+        launch.topology.nproc_per_node,
+        environment_of(launch.deadlines),
+    )
+    forwarder.adopt(child)
+    if launch.owns_run:
+        with tolerating_full_disk("the trainer's process in manifest.json"):
+            record_trainer(launch.location, child.pid)
+    code, stall = watch(launch, child, on_tick, before)
+    num_stuck = stop_orphans(launch) + (child.poll() is None)
+    has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
+    output = _read_from(launch.log, log_start) if launch.has_agent else ""
+    cpu_s = children_cpu_s() - cpu_before_s
+    return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome, cpu_s)
+
+
+def _read_from(log: Path, offset: int) -> str:
+    """Read a log from a byte offset; empty if it was deleted with its run directory."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(offset)
+        return file.read().decode("utf-8", errors="replace")
+    return ""
+
+
+def stop_orphans(launch: Launch) -> int:
+    """Stop unsupervised ranks so that no two sessions write to one run. Returns how many survived."""
+    count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
+    if count:
+        console.tell(f"stopped {counted(count, 'rank')} that outlived the process that started them")
+    return num_stuck
+
+
+def watch(
+    launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], before: Mapping[int, Record]
+) -> tuple[int, Stall | None]:
+    """Wait for a child to end. Returns its exit code, and the stall for which it was stopped.
+
+    Args:
+        before: newest heartbeats from before the start.
+    """
+    clock = AwakeClock()
+    watchdog = Watchdog(launch.limits, before, clock())
+    pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
+    is_displaced = False
+
+    def look() -> None:
+        nonlocal looked_at_s, is_displaced
+        on_tick()
+        if launch.is_displaced and not is_displaced:
+            is_displaced = True
+            console.tell(printable(f"warning: {displacement(launch)}; the run stops after this step"))
+        now_s = clock()
+        # Several looks per heartbeat interval, so that a hang is reported soon after its limit.
+        if now_s - looked_at_s >= pause_s:
+            looked_at_s = now_s
+            stall = watchdog.look(launch.beats(), now_s)
+            if stall is not None:
+                raise StalledError(stall)
+
+    try:
+        return wait(child, look), None
+    except StalledError as stalled:
+        stop_stalled(launch, child, stalled.stall)
+        return _code_of(child), stalled.stall
+
+
+def _code_of(child: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of a killed child, without waiting for one that hangs in the kernel."""
+    try:
+        return child.wait(UNKILLABLE_S)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+
+
+def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
+    """Write the stacks of all ranks, then stop them."""
+    workers = workers_of(child, launch.has_agent)
+    note = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
+    try:
+        dump_stacks(workers, launch.location, str(stall))
+    except OSError as error:  # a full or missing disk may be the cause of the hang
+        note = f"could not write stacks: {error}"
+    console.tell(printable(f"{stall}; {note}"))
+    end(child, workers, launch.limits.grace_s)
+
+
+def displacement(launch: Launch) -> str:
+    """Describe what happened to a run directory that is not at its path."""
+    if launch.location == launch.folder:
+        return f"{launch.folder} was deleted, or moved to another file system"
+    return f"{launch.folder} was moved to {launch.location}; move it back to resume"
+
+
+@contextmanager
+def tolerating_full_disk(name: str) -> Iterator[None]:
+    """Warn if a record could not be written: that must not end a run or change its exit code."""
+    try:
+        yield
+    except ProjectError as error:
+        console.tell(printable(f"warning: could not write {name}: {error.place} {error.message}"))
