@@ -186,7 +186,7 @@ def bench_text(report: Mapping[str, Any]) -> str:
 
 def _title(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
-    documents = "made-up documents" if settings["data"] == "synthetic" else "the run's own documents"
+    documents = "synthetic documents" if settings["data"] == "synthetic" else "the run's own documents"
     turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
     return f"{paint(printable(report['device']), 'bold')}: {turns} behind {settings['trim']}, {documents}"
 

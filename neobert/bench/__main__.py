@@ -1,4 +1,4 @@
-"""`python -m neobert.bench REQUEST.json`: the report goes to standard output, words to standard error."""
+"""`python -m neobert.bench REQUEST.json`: the report goes to standard output, progress to standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what the request asks for, and return the exit code."""
+    """Run the measurement, and return the exit code."""
     try:
         report = conduct(read_request(Path(arguments[0])))
     except ProjectError as error:

@@ -1,7 +1,7 @@
 """One arm: `python -m neobert.bench.arm RESOLVED.json synthetic|own`.
 
-The trainer of a real run without evaluation, checkpoints and lines on disk. It reads requests from standard
-input and works only when it is asked to. What it has to write goes beside the config.
+The trainer of a real run without evaluation, checkpoints and metrics on disk. It reads requests from standard
+input, and works only between a request and its answer. Its files are written next to the config.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from neobert.training.telemetry.stopwatch import PARTS
 
 log = logging.getLogger("neobert.bench")
 
-TOLD = ("time/", "perf/data_wait", "train/loss")
+REPORTED = ("time/", "perf/data_wait", "train/loss")
 
 
 class Arm:
-    """A trainer that does some steps and stops again."""
+    """A trainer that runs a few steps at each request."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
         use_all_cores()
@@ -59,7 +59,7 @@ class Arm:
         self._hooks = self._new_hooks()
 
     def describe(self) -> dict[str, Any]:
-        """Say what is measured on what."""
+        """Return device, versions, kernels and data of this arm."""
         return {
             "device": device_name(self._world.device),
             "versions": versions(),
@@ -70,18 +70,18 @@ class Arm:
         }
 
     def cold_peak(self) -> dict[str, Any]:
-        """Measure the peak before there was any work."""
+        """Measure the peak before any work."""
         return {"cold_peak_flops_per_s": self._peak()}
 
     def warm_up(self, count: int) -> dict[str, Any]:
-        """Do steps that do not count, compilation among them."""
+        """Run steps that do not count, compilation included."""
         seconds = self._advance(count)
         self._rows.clear()
         self._hooks = self._new_hooks()
         return {"seconds": seconds}
 
     def turn(self, count: int) -> dict[str, Any]:
-        """Do steps and time them from an idle device to an idle device; then measure the peak."""
+        """Run steps, timed from idle device to idle device; then measure the peak."""
         progress, flops = self.trainer.progress, self.trainer.state.flops
         tokens = progress.tokens_total
         seconds = self._advance(count)
@@ -94,10 +94,10 @@ class Arm:
         }
 
     def finish(self) -> dict[str, Any]:
-        """Return the means of the lines of metrics that were written on the way, and what memory it took."""
+        """Return means of the lines of metrics since the warm-up, and the memory."""
         self.trainer.guard.check()
-        told = [name for name in (self._rows or [{}])[0] if name.startswith(TOLD)]
-        means = {name: fmean(row[name] for row in self._rows) for name in told}
+        names = [name for name in (self._rows or [{}])[0] if name.startswith(REPORTED)]
+        means = {name: fmean(row[name] for row in self._rows) for name in names}
         return {
             "means": means,
             "parts_of_step": parts_of_step(means),
@@ -107,16 +107,16 @@ class Arm:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Count the block to no step: it is the other's turn."""
+        """Exclude the block, another arm's turn, from the time of the steps."""
         with self.trainer.stopwatch.pause("rest"):
             yield
 
     def close(self) -> None:
-        """End the threads that build ahead."""
+        """End the prefetch threads."""
         self.trainer.batches.close()
 
     def _advance(self, count: int) -> float:
-        """Do steps with their hooks; return the seconds until the device has done them."""
+        """Run steps with their hooks; return the seconds until the device is idle."""
         self._wait()
         started_s = time.perf_counter()
         for _ in range(count):
@@ -126,7 +126,7 @@ class Arm:
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
-        """Run the bookkeeping between steps; figures count from here on."""
+        """Build the hooks between steps; their figures start from here."""
         every = self.trainer.config.trainer.logging_steps
         watch = CompilationWatch(self.trainer.progress.step)
         return [
@@ -156,7 +156,7 @@ class Arm:
 
 
 def parts_of_step(means: Mapping[str, float]) -> float | None:
-    """Return what share of a step its parts add up to; None where nobody asked for them."""
+    """Return the sum of a step's parts over the step; None without trainer.timing_breakdown."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None
@@ -164,23 +164,23 @@ def parts_of_step(means: Mapping[str, float]) -> float | None:
 
 
 def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
-    """Answer until nobody asks any more."""
+    """Answer requests until standard input ends."""
     with collecting_between_steps():
         while line := next_line(arm, requests):
-            asked = json.loads(line)
-            answer = getattr(arm, asked.pop("do"))(**asked)
+            request = json.loads(line)
+            answer = getattr(arm, request.pop("do"))(**request)
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
 
 def next_line(arm: Arm, requests: TextIO) -> str:
-    """Wait for one's turn; an empty line is the end."""
+    """Wait for the next request; an empty line is the end."""
     with arm.resting():
         return requests.readline()
 
 
 def keep_standard_output() -> TextIO:
-    """Return standard output, and send what else is printed, by compilers above all, to standard error."""
+    """Return standard output, and redirect other prints, mostly of compilers, to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers
@@ -203,9 +203,9 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         log.exception("the arm failed")
-        told = unexpected(error, Path(arguments[0]).with_suffix(""))
-        write_error_file(told)
-        return told.exit_code
+        reported = unexpected(error, Path(arguments[0]).with_suffix(""))
+        write_error_file(reported)
+        return reported.exit_code
     return EXIT_OK
 
 

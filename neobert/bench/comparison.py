@@ -14,7 +14,7 @@ WANTED_COVERAGE = 0.95
 
 
 class Interval(NamedTuple):
-    """Two of the values, and how surely the median of what they were drawn from lies between them."""
+    """A confidence interval of the median: two of the values, and its coverage."""
 
     low: float
     high: float
@@ -22,14 +22,14 @@ class Interval(NamedTuple):
 
     @property
     def excludes_equality(self) -> bool:
-        """Return whether a ratio of 1 lies outside."""
+        """Return whether the interval excludes a ratio of 1."""
         return not self.low <= 1 <= self.high
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the narrowest pair of order statistics that covers the median as surely as wanted.
+    """Return the narrowest pair of order statistics with at least `WANTED_COVERAGE` of the median.
 
-    Where the values are too few for that, it is the widest pair, with the lower coverage that it has.
+    With too few values for that, the widest pair and its lower coverage.
     """
     ordered, n = sorted(values), len(values)
     depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= WANTED_COVERAGE]
@@ -38,7 +38,7 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 def coverage_of(n: int, depth: int) -> float:
-    """Return how often the median lies between the values with `depth` values beyond them on each side."""
+    """Return the probability that the median is within the order statistics `depth` from either end."""
     beyond: float = sum(comb(n, k) for k in range(depth + 1)) / 2**n
     return max(0.0, 1 - 2 * beyond)
 
@@ -57,16 +57,25 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """faster, slower, no difference shown, or none of these where rounds are too few to tell."""
+        """Return faster, slower or no difference shown; with too few rounds, none of these."""
         if self.interval.coverage < WANTED_COVERAGE:
             return "too few rounds for a verdict"
         if not self.interval.excludes_equality:
             return "no difference shown"
         return "b is faster" if self.ratio > 1 else "b is slower"
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {
+            "ratio": self.ratio,
+            **self.interval._asdict(),
+            "ratios": self.ratios,
+            "verdict": self.verdict,
+        }
+
 
 def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
-    """Compare rates of the same rounds."""
+    """Compare the rates of the same rounds."""
     ratios = tuple(right / left for left, right in zip(a, b, strict=True))
     return Comparison(median(ratios), median_interval(ratios), ratios)
 
@@ -75,7 +84,7 @@ ABSENT = "absent"
 
 
 def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:
-    """Raise `ProjectError` that names every difference in device, versions, config, data and settings."""
+    """Raise `ProjectError` if device, versions, config, data or settings differ from the baseline's."""
     baseline = request.baseline
     if baseline is None:
         return
@@ -89,9 +98,9 @@ def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:
         )
 
 
-def compare_with_baseline(baseline: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how many times as fast the first arm is now. The two were not measured side by side."""
-    then, now = (next(iter(each["arms"].values())) for each in (baseline, told))
+def compare_with_baseline(baseline: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the speed of the first arm over that of the baseline, which ran at another time."""
+    then, now = (next(iter(each["arms"].values())) for each in (baseline, report))
     return {
         "date_utc": baseline["date_utc"],
         "tokens_per_second": then["tokens_per_second"],

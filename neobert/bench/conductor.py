@@ -13,40 +13,42 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from neobert.bench.comparison import Comparison, compare, compare_with_baseline, refuse_other_baseline
+from neobert.bench.comparison import compare, compare_with_baseline, refuse_other_baseline
 from neobert.bench.request import Data, Request
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 from neobert.plurals import counted
 from neobert.receipt import utc_now
 
 KIND, FORMAT_VERSION = "neobert-bench", 1
+ARM = "neobert.bench.arm"
+PATIENCE_S = 10.0
 Turns = dict[str, list[dict[str, Any]]]
 
 
 def conduct(request: Request) -> dict[str, Any]:
     """Warm the arms up, run the rounds, and return the report.
 
-    The order within a round alternates, so that a drift of clocks or temperature favours none.
+    The order within a round alternates, so that a drift of clock rate or temperature favours neither arm.
     """
     with workers(request) as arms:
         about = {name: arm.ask("describe") for name, arm in arms.items()}
         refuse_other_baseline(request, next(iter(about.values())))
         for name, arm in arms.items():
             about[name] |= arm.ask("cold_peak")
-            tell(f"{name}: {counted(request.trim, 'step')} to warm up")
+            log_progress(f"{name}: {counted(request.trim, 'step')} to warm up")
             arm.ask("warm_up", count=request.trim)
         turns: Turns = {name: [] for name in arms}
         for number in range(request.rounds):
             for name in sorted(arms, reverse=bool(number % 2)):
                 turns[name].append(arms[name].ask("turn", count=request.steps_per_turn))
-            tell(f"round {number + 1} of {request.rounds}: {rates_text(turns)}")
+            log_progress(f"round {number + 1} of {request.rounds}: {rates_text(turns)}")
         ends = {name: arm.ask("finish") for name, arm in arms.items()}
     return report(request, about, turns, ends)
 
 
 @contextmanager
 def workers(request: Request) -> Iterator[dict[str, Worker]]:
-    """Start a child for each arm, the documents of all being the same; none outlives the block."""
+    """Start a child process for each arm, all with the same documents; none outlives the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neobert-bench-")))
         arms = {}
@@ -60,7 +62,7 @@ def workers(request: Request) -> Iterator[dict[str, Worker]]:
 def report(
     request: Request, about: Mapping[str, Any], turns: Turns, ends: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Put together what was measured."""
+    """Build the report."""
     first = next(iter(about.values()))
     arms = {
         name: {
@@ -72,7 +74,7 @@ def report(
         }
         for name in turns
     }
-    told = {
+    result = {
         "kind": KIND,
         "version": FORMAT_VERSION,
         "date_utc": utc_now().isoformat(timespec="seconds"),
@@ -85,14 +87,15 @@ def report(
         "baseline": None,
     }
     if len(arms) > 1:
-        told["comparison"] = comparison_json(compare(*(rates(turns[name]) for name in sorted(turns))))
+        found = compare(*(rates(turns[name]) for name in sorted(turns)))
+        result["comparison"] = found.as_json()
     if request.baseline is not None:
-        told["baseline"] = compare_with_baseline(request.baseline, told)
-    return told
+        result["baseline"] = compare_with_baseline(request.baseline, result)
+    return result
 
 
 def summary(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return medians over an arm's turns; MFU is of the products measured beside the steps, and nominal."""
+    """Return medians over an arm's turns; MFU of the matrix products between turns, and of the data sheet."""
     flops_per_s = median(turn["flops"] / turn["seconds"] for turn in turns)
     peak = median(turn["peak_flops_per_s"] for turn in turns)
     nominal = about["nominal_flops_per_s"]
@@ -113,34 +116,18 @@ def rates(turns: list[dict[str, Any]]) -> list[float]:
     return [turn["tokens"] / turn["seconds"] for turn in turns]
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
-    """Name the parts of a comparison of tokens per second."""
-    return {
-        "ratio": found.ratio,
-        "low": found.interval.low,
-        "high": found.interval.high,
-        "coverage": found.interval.coverage,
-        "ratios": list(found.ratios),
-        "verdict": found.verdict,
-    }
-
-
 def rates_text(turns: Turns) -> str:
-    """Say how fast each arm was in its last turn."""
+    """Format the rate of each arm in its last turn."""
     return ", ".join(f"{name} {rates(done[-1:])[0]:,.0f} tokens/s" for name, done in turns.items())
 
 
-def tell(text: str) -> None:
-    """Tell people how far it is; standard output is the report's."""
+def log_progress(text: str) -> None:
+    """Print progress to standard error; standard output is for the report."""
     print(text, file=sys.stderr, flush=True)
 
 
-ARM = "neobert.bench.arm"
-PATIENCE_S = 10.0
-
-
 class Worker:
-    """A child that has built its trainer and waits for its turn."""
+    """An arm as a child process, which answers one line of JSON with another."""
 
     def __init__(self, name: str, config: Path, data: Data) -> None:
         self.name = name
@@ -154,7 +141,7 @@ class Worker:
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Have something done and wait for the answer. Raises what the child failed with."""
+        """Send a request and wait for the answer. Raises the error of a child that failed."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -168,20 +155,24 @@ class Worker:
         return dict(json.loads(answer))
 
     def close(self) -> None:
-        """End the child; it has nothing to save, and its files are its asker's."""
+        """Kill the child; it has nothing to save."""
         self._child.kill()
         self._child.communicate()
 
     def _failure(self) -> ProjectError:
-        with suppress(subprocess.TimeoutExpired):  # one that only closed its output hangs, and is ended
+        with suppress(subprocess.TimeoutExpired):  # a child that only closed its output hangs, and is killed
             self._child.wait(PATIENCE_S)
         self._child.kill()
         code = self._child.wait()
-        told = read_error_file(self._error_file)
-        if told is not None:
+        reported = read_error_file(self._error_file)
+        if reported is not None:
             return ProjectError(
-                told.code, f"arm {self.name}: {told.message}", told.hint, told.place, told.exit_code
+                reported.code,
+                f"arm {self.name}: {reported.message}",
+                reported.hint,
+                reported.place,
+                reported.exit_code,
             )
-        hint = "the reason stands above; if it was memory, two arms hold theirs at once: measure them apart"
+        hint = "the reason is printed above; if memory ran out, measure one config at a time"
         message = f"arm {self.name} ended with exit code {code}"
         return ProjectError("bench-arm-failed", message, hint, exit_code=EXIT_TRAINING_FAILED)

@@ -17,7 +17,7 @@ PACKAGES = ("torch", "transformers", "accelerate", *(package.name for package in
 
 
 def versions() -> dict[str, str]:
-    """Name the versions of Python, CUDA, this project, and of those packages that are installed."""
+    """Return the versions of Python, CUDA, this project and the installed packages of `PACKAGES`."""
     found = {"python": platform.python_version(), "neobert-launch": __version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
@@ -30,14 +30,14 @@ def versions() -> dict[str, str]:
 
 
 def device_name(device: torch.device) -> str:
-    """Name the card, or the processor's kind and the threads that compute."""
+    """Return the name of the GPU, or the CPU's architecture and number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {platform.machine()}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def gpu_uuid(device: torch.device) -> str:
-    """Name a card as the driver does."""
+    """Return the UUID of a GPU as the driver formats it."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 

@@ -32,7 +32,7 @@ ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_
 def make_up(config: RunConfig, folder: Path) -> PreparedData:
     """Generate documents of the lengths that the config admits, for some dozens of microbatches.
 
-    Every epoch shuffles and masks them differently, so none is seen twice.
+    Every epoch shuffles and masks them differently.
     """
     tokenizer = _tokenizer(config)
     store = _store(config, tokenizer)
@@ -42,7 +42,7 @@ def make_up(config: RunConfig, folder: Path) -> PreparedData:
 
 
 def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw tokens of documents, markers included, cut to what the config admits."""
+    """Draw lengths of documents in tokens, markers included, within the limits of the config."""
     capacity = config.trainer.per_device_train_batch_size * row_length(config)
     wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
     shortest = max(config.dataset.min_length, NUM_MARKERS + 1)
@@ -56,7 +56,7 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     generator = np.random.default_rng(SEED)
     lengths = draw_lengths(config, generator)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
-    # A few words often, most of them seldom: there is something to learn.
+    # A skewed distribution of words, so that there is something to learn.
     ranks = (len(tokenizer.random_ids) * generator.random(int(offsets[-1])) ** 3).astype(np.int64)
     tokens = tokenizer.random_ids[ranks].astype(np.uint32)
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = tokenizer.cls_id, tokenizer.sep_id
@@ -64,7 +64,7 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
 
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:
-    """Number as many words as the model has rows, less what rounding would add."""
+    """Build a tokenizer with as many words as the model has rows, before rounding."""
     rows = vocabulary_rows(config)
     size = rows // VOCAB_MULTIPLE * VOCAB_MULTIPLE
     if size == 0:
@@ -79,4 +79,4 @@ def _tokenizer(config: RunConfig) -> TokenizerBundle:
     vocabulary = {word: number for number, word in enumerate((*special, *words))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=ROLES["unk_token"]))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ROLES, mask_token="[MASK]")
-    return bundle(fast, size, "made-up documents")
+    return bundle(fast, size, "synthetic documents")

@@ -22,9 +22,9 @@ class Request:
         digests: their digests.
         differences: by key, the values of the two arms.
         steps: optimizer steps of each arm, the trimmed ones included.
-        trim: steps at the beginning that are not counted.
-        rounds: turns of each arm that the other steps are divided into.
-        data: documents made up for the measurement, or the run's own.
+        trim: warm-up steps that are not counted.
+        rounds: turns of each arm, which share the other steps.
+        data: synthetic documents, or the run's own.
         baseline: report of an earlier measurement, or None.
     """
 
@@ -38,30 +38,30 @@ class Request:
     baseline: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
-        """Raise `ProjectError` where no step would be counted."""
+        """Raise `ProjectError` if no step would be counted."""
         if min(self.trim, self.rounds) < 1 or self.steps_per_turn < 1:
             raise ProjectError(
                 "bench-steps",
-                f"of {self.steps} steps {self.trim} are trimmed, and {self.rounds} rounds need one each",
+                f"{self.steps} steps less {self.trim} to trim leave none for each of {self.rounds} rounds",
                 "raise --steps, or lower --trim (at least 1) or --rounds",
                 exit_code=EXIT_USAGE,
             )
 
     @property
     def steps_per_turn(self) -> int:
-        """Steps that an arm does in a round."""
+        """Return the steps of an arm in a round."""
         return (self.steps - self.trim) // self.rounds
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Name what a later measurement must share to be comparable."""
+        """Return the settings that a later measurement must share to be comparable."""
         return {"steps": self.steps, "trim": self.trim, "rounds": self.rounds, "data": self.data}
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON-able data."""
+        """Return the request as JSON values."""
         return asdict(self)
 
 
 def read_request(path: Path) -> Request:
-    """Read what `as_json` returned."""
+    """Read a request that was written with `as_json`."""
     return Request(**json.loads(path.read_text(encoding="utf-8")))

@@ -35,7 +35,7 @@ Linger = Callable[["Trainer"], None]
 
 
 def main(arguments: list[str]) -> int:
-    """Rehearse as asked; a failure is left for the parent, as the trainer leaves it."""
+    """Rehearse; a failure is reported to the parent as the trainer's are."""
     configure_logging()
     signals = Signals()
     try:
@@ -49,46 +49,45 @@ def main(arguments: list[str]) -> int:
         return report(unexpected(error, Path(arguments[-1])))
 
 
-def stand_still(trainer: Trainer) -> None:
-    """Wait to be killed: neither a step nor a heartbeat comes from here any more."""
+def hang(trainer: Trainer) -> None:
+    """Wait to be killed, without further steps."""
     deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         trainer.signals.raise_if_requested()
         time.sleep(POLL_S)
-    raise ProjectError("REH002", "nobody came to end this rehearsal", exit_code=EXIT_TRAINING_FAILED)
+    raise ProjectError(
+        "REH002",
+        f"the rehearsal was not ended within {PATIENCE_S:g} s of its last step",
+        exit_code=EXIT_TRAINING_FAILED,
+    )
 
 
-def rehearse(
-    name: str, asked: RunConfig, folder: Path, signals: Signals, linger: Linger = stand_still
-) -> int:
-    """Lay the run directory out, and run the session with somebody who watches it.
-
-    `linger` is where the session stays when there is nothing left to see.
-    """
+def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals, linger: Linger = hang) -> int:
+    """Lay the run directory out, and run the session with an observer. `linger` ends the rehearsal."""
     from torch import OutOfMemoryError
 
     from neobert.rehearsal.measurements import recording_reads
     from neobert.training.loop.session import run_session
 
-    script = script_for(asked.trainer.max_steps)
-    replaced = stand_ins(asked, folder / FOLDER, script, is_resumed=name == RESUMED)
-    config = rehearsed(asked, replaced)
+    script = script_for(requested.trainer.max_steps)
+    replaced = stand_ins(requested, folder / FOLDER, script, is_resumed=name == RESUMED)
+    config = rehearsed(requested, replaced)
     rank = int(os.environ.get("RANK", "0"))
     run_dir = lay_out(config) if rank == 0 else Path(config.trainer.output_dir)
     out, stage = folder / f"{name}_rank{rank}.json", folder / f"stage_rank{rank}"
-    watcher = _watcher(name, script, out, stage, linger)
+    observer = _observer(name, script, out, stage, linger)
     stage.write_text("preparing the text, building the model", encoding="utf-8")
     with recording_reads() as keys:
-        watcher.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
+        observer.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
         try:
-            run_session(config, run_dir, signals, watcher.attach)
+            run_session(config, run_dir, signals, observer.attach)
         except OutOfMemoryError as error:
-            words = str(error).splitlines()[0]
-            _write(out, watcher.seen | {"out_of_memory": f"{stage.read_text(encoding='utf-8')}: {words}"})
+            message = str(error).splitlines()[0]
+            _write(out, observer.seen | {"out_of_memory": f"{stage.read_text(encoding='utf-8')}: {message}"})
     return EXIT_TRAINING_FAILED
 
 
-def _watcher(name: str, script: Script, out: Path, stage: Path, linger: Linger) -> Any:
+def _observer(name: str, script: Script, out: Path, stage: Path, linger: Linger) -> Any:
     from neobert.rehearsal.observers import Fresh, Resumed
 
     def finish(trainer: Trainer, seen: dict[str, Any]) -> None:

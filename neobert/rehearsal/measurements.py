@@ -33,7 +33,7 @@ from neobert.training.telemetry.metrics import LOSS
 
 
 def context_of(device: torch.device) -> tuple[int, bool]:
-    """Return the MiB, and whether they are this process's own; else others on the device count as well."""
+    """Return MiB, and whether they are of this process alone or of all on the device."""
     reserved, own = torch.cuda.memory_reserved(device), own_bytes(gpu_uuid(device))
     if own is not None:
         return (own - reserved) // BYTES_PER_MIB, True
@@ -42,7 +42,7 @@ def context_of(device: torch.device) -> tuple[int, bool]:
 
 
 def own_bytes(uuid: str) -> int | None:
-    """Ask the driver what it counts for this process; None where it does not say, as in some containers."""
+    """Return the driver's count for this process; None if it has none, as in some containers."""
     if importlib.util.find_spec("pynvml") is None:
         return None
     nvml = importlib.import_module("pynvml")
@@ -60,7 +60,7 @@ MOST_DOCUMENTS = 200_000
 def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     """Count the evaluation's tokens whose document is in the training text; None without an evaluation.
 
-    Of a large text a part is compared, spread over the whole of it; of a stream its first window.
+    Of a large text, documents at a regular stride are compared; of a stream, its first window.
     """
     if prepared.eval is None:
         return None
@@ -90,13 +90,13 @@ def _documents(prepared: PreparedData) -> TokenStore | None:
 
 
 def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
-    """Yield the tokens of documents, in 64 bits whatever the store has them in."""
+    """Yield the tokens of documents as 64-bit integers, whatever the type in the store."""
     stride = -(-len(store) // most)
     for number in range(0, len(store), stride):
         yield store.tokens[store.offsets[number] : store.offsets[number + 1]].astype("<i8").tobytes()
 
 
-# The place of the two factors among the arguments.
+# Index of the first factor among the arguments.
 FACTORS = {
     "aten::mm": 0,
     "aten::bmm": 0,
@@ -119,7 +119,7 @@ NAMES = {
 def recording_products() -> Iterator[dict[str, float]]:
     """Collect the FLOPs of the block's matrix products by the precision of their inputs.
 
-    Products inside a kernel of one's own are not seen: what torch computes around them is.
+    Products inside the project's own kernels are not seen, only those that torch runs.
     """
     flops: dict[str, float] = defaultdict(float)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
@@ -155,7 +155,7 @@ BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "bui
 
 
 class _Recorded:
-    """Stands before the slot of one key and notes who reads it."""
+    """A descriptor in place of a key's slot, which records reads."""
 
     def __init__(self, slot: Any, key: str, seen: set[str]) -> None:
         self._slot, self._key, self._seen = slot, key, seen
@@ -172,7 +172,7 @@ class _Recorded:
 
 
 def is_bystander(module: str) -> bool:
-    """Tell whether a read by this module makes no use of the value."""
+    """Return whether a read by this module is not a use of the value."""
     return any(module == name or module.startswith(f"{name}.") for name in BYSTANDERS)
 
 
@@ -201,7 +201,7 @@ def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
 
 
 def describe(worst: WorstCase) -> dict[str, Any]:
-    """Say how much the worst batches hold."""
+    """Return the sizes of the worst batches."""
     train, evaluation = worst.train, worst.evaluation
     return {
         "num_tokens": train.num_tokens,
@@ -213,13 +213,13 @@ def describe(worst: WorstCase) -> dict[str, Any]:
 
 
 def has_mask_with_packing(trainer: Trainer) -> bool | None:
-    """Tell whether a packed microbatch comes with a mask of two dimensions; None for padded rows."""
+    """Return whether a packed microbatch has a two-dimensional mask; None for padded rows."""
     inputs = trainer.task.inputs(first_batches(trainer, 1)[0], trainer.world.device)
     return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
 
 
 def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
-    """Return the mean pace between warm-up and the first save, and each line's step time in order."""
+    """Return the mean speed between warm-up and the first save, and each line's step time."""
     lines = [row for row in rows if LOSS in row and script.warm_up < row["step"] <= script.saved]
     if not lines:
         return None
@@ -240,7 +240,7 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
 def evaluation_of(
     trainer: Trainer, rows: Sequence[dict[str, Any]], beats: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Say whether the run evaluated before it trained, and what came of it."""
+    """Return whether the run evaluated before its first step, and the loss."""
     first = next((row for row in rows if row["step"] == 0), {})
     return {
         "is_configured": trainer.task.evaluation is not None,
@@ -250,7 +250,7 @@ def evaluation_of(
 
 
 def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
-    """Name the kernel that was resolved, and the one that each block ran."""
+    """Return the kernel that was resolved, and the one that each block ran."""
     ran = trainer.task.attention_ran
     layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
     return {

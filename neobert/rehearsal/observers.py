@@ -44,7 +44,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Fresh:
-    """Follows a run from its first step. `finish` gets what was seen, and does not return to the run."""
+    """Observer of a run from its first step. `finish` gets the measurements and does not return."""
 
     script: Script
     finish: Finish
@@ -53,7 +53,7 @@ class Fresh:
     allocated: list[int] = field(default_factory=list)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
-        """Try the worst batch before the first step, and look at every step from then on."""
+        """Run the worst batch before the first step, and observe every step after it."""
         device = trainer.world.device
         self.seen |= {"device": device.type, "device_name": device_name(device)}
         self.say("trying the worst batch")
@@ -71,7 +71,7 @@ class Fresh:
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
     def look(self, trainer: Trainer, _report: StepReport) -> None:
-        """Note a step; at the last one, hand over."""
+        """Record a step; conclude after the last one."""
         step, script = trainer.progress.step, self.script
         if step % script.compared == 0:
             self.say(f"step {step} of {script.total}")
@@ -86,7 +86,7 @@ class Fresh:
             self.conclude(trainer)
 
     def conclude(self, trainer: Trainer) -> None:
-        """Read what the run said of itself, then do what ends it."""
+        """Read the run's own files, then run the trials, the last of which ends the run."""
         self.seen["save_s"] = self._save_s(trainer)
         rows = read_rows(trainer.run_dir / METRICS)
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
@@ -99,7 +99,7 @@ class Fresh:
             "beats": beats[-1:],
         }
         retries = self._retries(trainer)
-        self.say("trying the worst batch beside the optimizer's state")
+        self.say("trying the worst batch with the optimizer's state in memory")
         self.worst.run(trainer)
         self.seen["memory"] = self._memory(trainer, retries)
         self.say("comparing accumulated gradients")
@@ -140,7 +140,7 @@ class Fresh:
         }
 
     def _self_portrait(self, trainer: Trainer) -> dict[str, Any]:
-        """Say what the process holds at this moment, as a heartbeat would; somebody outside compares."""
+        """Return the memory of this process as a heartbeat would, for a comparison from outside."""
         device = trainer.world.device
         is_on_gpu = trainer.world.is_on_gpu
         if is_on_gpu:
@@ -154,7 +154,7 @@ class Fresh:
 
 @dataclass
 class Resumed:
-    """Follows a run from the checkpoint that it goes on from, for as many steps as are compared."""
+    """Observer of a resumed run, for as many steps as are compared."""
 
     script: Script
     finish: Finish
@@ -162,7 +162,7 @@ class Resumed:
     seen: dict[str, Any] = field(default_factory=dict)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
-        """Sum up what was loaded."""
+        """Record digests of the restored state."""
         self.start = trainer.progress.step
         self.say(f"resumed at step {self.start}")
         self.seen |= {"start": self.start, "state": state_digests(trainer)}
@@ -174,7 +174,7 @@ class Resumed:
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
     def look(self, trainer: Trainer, _report: StepReport) -> None:
-        """Note a step; at the last one, wait for its checkpoint and hand over."""
+        """Record a step; after the last one, wait for its checkpoint and finish."""
         step = trainer.progress.step
         if step == self.start:
             return

@@ -31,7 +31,7 @@ class Script:
     """The steps of a rehearsal.
 
     Attributes:
-        compared: steps that are done again after each resume.
+        compared: steps that are repeated after each resume.
         saved: step of the checkpoint that the first resume starts from; the second starts `compared` later.
         total: steps of the unbroken run, which both are compared with.
     """
@@ -42,21 +42,21 @@ class Script:
 
     @property
     def warm_up(self) -> int:
-        """First steps, which count for no speed."""
+        """Return the first steps, which are excluded from the speed."""
         return self.compared
 
 
 def script_for(max_steps: int) -> Script:
-    """Fit the rehearsal into the run. Raises `ProjectError` for one that is too short to be rehearsed."""
+    """Fit the rehearsal into the run. Raises `ProjectError` REH001 if the run is too short."""
     compared = min(MOST_COMPARED, max_steps // PARTS)
     if compared == 0:
-        message = f"a run of {max_steps} steps is too short to be rehearsed: {PARTS} is the least"
-        raise ProjectError("REH001", message, "run it as it is", "trainer.max_steps")
+        message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
+        raise ProjectError("REH001", message, "start the run without a rehearsal", "trainer.max_steps")
     return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared)
 
 
 def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bool) -> dict[str, Any]:
-    """Return the keys that a rehearsal sets otherwise: where it writes, and how often it does what."""
+    """Return the keys that a rehearsal replaces: output folder and intervals."""
     batches = config.trainer.eval_max_batches or EVAL_BATCHES
     return {
         "trainer.output_dir": str(folder),
@@ -87,7 +87,7 @@ def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
 
 
 def lay_out(config: RunConfig) -> Path:
-    """Write what a trainer wants to find in its run directory."""
+    """Write the files that a trainer reads from its run directory."""
     folder = Path(config.trainer.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESOLVED).write_text(json.dumps(to_dict(config)), encoding="utf-8")
@@ -96,7 +96,7 @@ def lay_out(config: RunConfig) -> Path:
 
 
 def _receipt(config: RunConfig) -> Receipt:
-    """Nothing was checked: this is a part of the checks."""
+    """Build a receipt without checks: the rehearsal is one of them."""
     now = utc_now()
     return Receipt(
         config_digest=digest(config),

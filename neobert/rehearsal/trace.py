@@ -20,7 +20,7 @@ from neobert.training.state.trainer import Trainer
 
 
 class Recorded:
-    """A rank's microbatches, summed up as they are taken: tokens, masks, the samples that they come from."""
+    """A rank's microbatches, with a digest of those that were fetched: tokens, labels, sample ids."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -35,17 +35,17 @@ class Recorded:
         return batch
 
     def close(self) -> None:
-        """End the threads that build ahead."""
+        """End the prefetch threads."""
         self._batches.close()
 
     def take(self) -> str:
-        """Return the sum over what was taken since the last time."""
+        """Return the digest of the microbatches since the last call."""
         digest, self._digest = self._digest.hexdigest(), sha256()
         return digest
 
 
-class Heard(LossWindow):
-    """The loss since the last line of metrics, and that of each step beside it."""
+class RecordedLoss(LossWindow):
+    """The loss since the last line of metrics, and of each step."""
 
     def __init__(self, window: LossWindow) -> None:
         super().__init__(window.loss_sum.device, window.loss_sum.item(), window.num_targets)
@@ -58,21 +58,21 @@ class Heard(LossWindow):
 
 
 class Trace:
-    """Writes down a line a step. The loss is read at the end, so that no step waits for it."""
+    """Records a line per step. The loss is read at the end, so that no step waits for the device."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._batches = Recorded(trainer.batches)
         trainer.batches = self._batches
-        self._loss = Heard(trainer.progress.loss)
+        self._loss = RecordedLoss(trainer.progress.loss)
         trainer.progress.loss = self._loss
         self._lines: list[dict[str, Any]] = []
 
     def start(self) -> None:
-        """Look at the microbatches from the next step on."""
+        """Record the microbatches from the next step on."""
         self._batches.is_on = True
 
     def note(self, trainer: Trainer) -> None:
-        """Note the step that is done."""
+        """Record the completed step."""
         draw_from_generators()
         self._lines.append(
             {
@@ -87,13 +87,13 @@ class Trace:
         )
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines with the loss of each step, in nats a target."""
-        told = zip(self._lines, self._loss.steps, strict=True)
-        return [line | {"loss": loss.item() / max(1, count)} for line, (loss, count) in told]
+        """Return the lines with the loss of each step, in nats per target."""
+        pairs = zip(self._lines, self._loss.steps, strict=True)
+        return [line | {"loss": loss.item() / max(1, count)} for line, (loss, count) in pairs]
 
 
 def draw_from_generators() -> None:
-    """Use every generator: what a resume forgets of them would else not show in a run without dropout."""
+    """Use every generator, so that generator state that a resume loses shows without dropout too."""
     random.random()
     np.random.random()
     torch.rand(1)
@@ -102,7 +102,7 @@ def draw_from_generators() -> None:
 
 
 def state_digests(trainer: Trainer) -> dict[str, str]:
-    """Sum up every tensor that a checkpoint has to bring back, by name; of parts this rank's."""
+    """Return a digest of every tensor that a checkpoint restores, by name; of shards this rank's."""
     model = trainer.task.model
     tensors: Mapping[str, Tensor] = {
         **{f"weights/{name}": each for name, each in own_weights(model).items()},

@@ -35,7 +35,7 @@ POLL_S = 0.05
 
 @contextmanager
 def aside(trainer: Trainer) -> Iterator[None]:
-    """Do work in the block that the run does not count: generators, times and gradients are as before."""
+    """Exclude the block from the run: generators, times and gradients are restored."""
     generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.state.flops
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
     try:
@@ -47,7 +47,7 @@ def aside(trainer: Trainer) -> Iterator[None]:
 
 
 def first_batches(trainer: Trainer, count: int) -> list[Any]:
-    """Read the microbatches that the run reads next, and leave them to it."""
+    """Return the next microbatches of the run, without consuming them."""
     progress = trainer.progress
     steps_ahead = moments(trainer.config, trainer.max_steps, progress.step)
     with closing(trainer.task.batches(progress.cursor, steps_ahead)) as batches:
@@ -55,7 +55,7 @@ def first_batches(trainer: Trainer, count: int) -> list[Any]:
 
 
 class WorstCase:
-    """The worst batch of training and of the evaluation, ready to be run."""
+    """The worst batch of training and of the evaluation."""
 
     def __init__(self, trainer: Trainer) -> None:
         task, sizes = trainer.task, trainer.config.trainer
@@ -68,7 +68,7 @@ class WorstCase:
             self.evaluation = task.worst_case(stretched, False)
 
     def run(self, trainer: Trainer) -> None:
-        """Go forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
+        """Run forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
             step = trainer.task.step or steps.accumulate
             step(trainer, [self.train], max(1, self.train.num_targets))
@@ -116,7 +116,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
 
 def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
-    """Leave one target in `keep_every`."""
+    """Keep one target in `keep_every`."""
     labels = batch.labels.numpy().copy()
     places = np.flatnonzero(is_target(labels))
     kept = places[::keep_every]
@@ -127,7 +127,7 @@ def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
 def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Tensor], int]:
     """Return the gradient of a step on this rank, and the targets of all ranks.
 
-    It goes to the host: a device that is nearly full has no room for three gradients.
+    Copied to the host: a device that is nearly full has no room for three gradients.
     """
     num_targets, _ = steps.agree(trainer, batches)
     steps.accumulate(trainer, batches, num_targets)
@@ -141,12 +141,12 @@ def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Ten
 
 
 def _over_parts(trainer: Trainer, squares: Tensor) -> Tensor:
-    """Replicas have all of the sum each; parts have to be added up."""
+    """Add up sums over shards; replicas already have the whole sum."""
     return trainer.world.add_up(squares.to(trainer.world.device)) if trainer.world.is_sharded else squares
 
 
 class Repeated:
-    """The same microbatch without end."""
+    """The same microbatch, endlessly."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -155,7 +155,7 @@ class Repeated:
         return self._batch
 
     def close(self) -> None:
-        """There are no threads to end."""
+        """Do nothing: there are no threads."""
 
 
 def overfit(trainer: Trainer) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Examined:
 
 
 def wait_for_checkpoint(folder: Path) -> None:
-    """Wait until a save that is under way has ended. Raises `ProjectError` where it takes too long."""
+    """Wait until the save in flight has ended. Raises `ProjectError` after `SAVE_LIMIT_S`."""
     deadline_s = time.monotonic() + SAVE_LIMIT_S
     while not (folder / MANIFEST).exists():
         if time.monotonic() > deadline_s:
@@ -220,7 +220,7 @@ def _peak(_: int) -> float:
 def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
     """Stretch a microbatch to the most text that its shapes hold, in up to `rows` rows of max_length.
 
-    Its labels stay: they are the task's to replace.
+    Its labels are unchanged: the task replaces them.
     """
     return _packed(batch) if batch.cu_seqlens is not None else _padded(batch, rows)
 
@@ -260,7 +260,7 @@ def _padded(batch: Microbatch, rows: int) -> Microbatch:
 
 
 def _real_tokens(batch: Microbatch, shape: tuple[int, ...]) -> Tensor:
-    """Return ids that the text has, over and over."""
+    """Return token ids of the text, repeated as needed."""
     ids = batch.input_ids.flatten()
     if batch.attention_mask is not None:
         ids = ids[batch.attention_mask.flatten()]

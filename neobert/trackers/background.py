@@ -1,6 +1,6 @@
-"""Trackers on threads of their own: training never waits for one, and goes on without one that fails.
+"""Trackers on threads of their own: training never waits for one, and continues without one that fails.
 
-A tracker is somebody else's service or package. It may raise, hang in its start, or take a minute for a line.
+A tracker is a foreign service or package. It may raise, hang at its start, or take a minute for a line.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class BackgroundTracker:
 
 
 def open_trackers(run: TrackedRun) -> Sequence[BackgroundTracker]:
-    """Start the trackers that the config asks for.
+    """Start the trackers of the config.
 
     Raises `ProjectError` TRK001 for a package that is not installed: that is an error before the first step.
     """

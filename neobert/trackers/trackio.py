@@ -1,7 +1,7 @@
 """Trackio: a local dashboard of several runs (`trackio show --project NAME`).
 
 It writes to its own folder, $TRACKIO_DIR or `trackio` in the Hugging Face cache, so that one dashboard shows
-the runs of all run directories. Nothing leaves the machine unless TRACKIO_SPACE_ID asks for it.
+the runs of all run directories. Nothing leaves the machine unless TRACKIO_SPACE_ID is set.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TrackioSession:
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines."""
         self._run.finish()
 
 

@@ -35,7 +35,7 @@ class WandbSession:
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining lines."""
         self._run.finish()
 
 

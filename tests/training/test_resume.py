@@ -230,7 +230,7 @@ def test_a_verdict_that_does_not_fit_on_the_disk_costs_no_checkpoint(tmp_path, m
 
     monkeypatch.setattr(Path, refusing, full)
     retention.judge(tmp_path, TrainerConfig(), 5, {"eval/loss": 1.0})
-    assert "checkpoint 5 keeps no evaluation" in caplog.text
+    assert "the evaluation could not be added to checkpoint 5" in caplog.text
     assert sorted((tmp_path / "5").iterdir()) == before
     assert verify(tmp_path / "5").metrics == {}
 

@@ -26,16 +26,16 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A snapshot of a run, to be written while the run is already elsewhere.
+    """A snapshot of a run, written while training continues.
 
     Attributes:
-        taken_at_s: monotonic time of the snapshot: what is at risk counts from there.
-        metrics: what was evaluated at this very step.
+        taken_at_s: monotonic time of the snapshot, from which work at risk counts.
+        metrics: the evaluation of this step, if there was one.
         weights: whole tensors by name, on rank 0.
-        optimizer: state by `KEY/PARAMETER`; of a sharded run this rank's parts of it.
+        optimizer: state by `KEY/PARAMETER`; this rank's shards of it in a sharded run.
         loss_sum: the loss since the last line of metrics; on rank 0.
         generators: packed generators of every rank; on rank 0.
-        state: what goes to state.json, but for the loss.
+        state: the content of state.json without the loss.
     """
 
     step: int
@@ -75,7 +75,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
 
 
 def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
-    """Write the files of rank 0, on the writer's thread: no state that changes is read. Raises `OSError`."""
+    """Write the files of rank 0, on the writer's thread. Reads no changing state. Raises `OSError`."""
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:
@@ -89,7 +89,7 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     (state / CONFIG).write_text(json.dumps(to_dict(trainer.config), indent=2), encoding="utf-8")
     (state / STATE).write_text(json.dumps(_with_loss(draft), indent=2), encoding="utf-8")
     for path in folder.rglob("*"):
-        if path.is_file():  # safetensors makes files that only their owner may read
+        if path.is_file():  # safetensors creates files with mode 0600
             path.chmod(folder.stat().st_mode & 0o666)
 
 

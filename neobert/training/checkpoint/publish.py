@@ -44,7 +44,7 @@ def publish(
     folder = root / str(step)
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        root.mkdir(exist_ok=True)  # not its parents: a run directory that was moved away is not made again
+        root.mkdir(exist_ok=True)  # not its parents: a run directory that was moved must not be recreated
         partial.mkdir()
         write(partial)
         seal(partial, step, config_digest, created_utc, metrics)
@@ -62,14 +62,14 @@ def publish(
     try:
         point(root, LATEST, folder.name)
     except OSError as error:
-        log.warning("checkpoint %d is good, and %s could not be moved to it: %s", step, LATEST, error)
+        log.warning("checkpoint %d verifies, but %s could not be moved to it: %s", step, LATEST, error)
     return manifest
 
 
 def point(root: Path, name: str, target: str) -> None:
-    """Swap a pointer beside the checkpoints: a relative link, or a text file where links do not work.
+    """Swap a pointer next to the checkpoints: a relative link, or a text file where links do not work.
 
-    A folder in its place, which a copy that follows links makes of it, is kept under another name.
+    A folder of that name, which copying with links followed leaves, is kept under another name.
     """
     partial, pointer = root / f".{name}-{os.getpid()}", root / name
     partial.unlink(missing_ok=True)
@@ -81,7 +81,7 @@ def point(root: Path, name: str, target: str) -> None:
     if pointer.is_dir() and not pointer.is_symlink():
         copy = _unused(root, f"{COPY}-{name}")
         pointer.rename(copy)
-        log.warning("%s was a folder, is kept as %s, and points at %s now", pointer, copy.name, target)
+        log.warning("%s was a folder: kept as %s, and now points at %s", pointer, copy.name, target)
     partial.replace(pointer)
     sync(root)
 
@@ -115,10 +115,10 @@ def sweep(root: Path) -> None:
 
 
 def set_aside_after(root: Path, step: int) -> list[int]:
-    """Rename checkpoints of later steps than `step`, which a run that resumed earlier left; return the steps.
+    """Rename checkpoints of later steps than `step`; return those steps.
 
-    They belong to another history: `auto` would resume from them, and the next save of such a step would meet
-    a folder of its name.
+    A run that resumes from an earlier step leaves them behind in another history: `auto` would resume from
+    them, and the next save of such a step would find a folder of its name.
     """
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:
@@ -142,7 +142,7 @@ def remove(folder: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """Delete a folder; of a linked one only the link, as what it leads to is not the run's."""
+    """Delete a folder; of a link only the link, as its target is not the run's."""
     if path.is_symlink():
         path.unlink()
     else:
@@ -154,7 +154,7 @@ def refused(root: Path, step: int, reason: str) -> ProjectError:
     return ProjectError(
         code="CKP004",
         message=f"the checkpoint of step {step} could not be written: {reason}",
-        hint="earlier checkpoints are intact: make room or let this user write, and take --resume auto",
+        hint="earlier checkpoints are intact: free disk space or fix permissions, then use --resume auto",
         place=str(root),
         exit_code=EXIT_TRAINING_FAILED,
     )
@@ -164,11 +164,11 @@ def _read_back(folder: Path) -> Manifest:
     try:
         return verify(folder)
     except StrayEntryError as error:
-        log.warning("checkpoint %s is whole, and cannot be resumed as it is: %s", folder.name, error)
+        log.warning("checkpoint %s verifies, but cannot be resumed: %s", folder.name, error)
         return read_manifest(folder)
     except ProjectError as error:
         quarantine(folder.parent, [Rejected(int(folder.name), error.message)])
-        raise OSError(f"it reads back differently: {error.message}") from error
+        raise OSError(f"reading it back gave other bytes: {error.message}") from error
 
 
 def _unused(root: Path, stem: str) -> Path:

@@ -38,7 +38,7 @@ from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-OTHER_RUN = "give the run back what it had, or start another one in another trainer.output_dir"
+OTHER_RUN = "restore the earlier values, or start a new run in another trainer.output_dir"
 OTHER_START = "run the same command again: preflight then checks what is there now"
 
 
@@ -47,11 +47,11 @@ def refuse_other_run(folder: Path, config: RunConfig) -> None:
     saved, current = read_config(folder), to_dict(config)
     _refuse(folder, [str(each) for each in structural_differences(saved, current)])
     for difference in runtime_differences(saved, current):
-        log.info("differs from the checkpoint, as it may: %s", difference)
+        log.info("allowed difference from the checkpoint: %s", difference)
 
 
 def refuse_other_data(folder: Path, state: Mapping[str, Any], identity: Mapping[str, str]) -> None:
-    """Raise `ProjectError` CKP007 where the data or the tokenizer are not those that the run began with."""
+    """Raise `ProjectError` CKP007 where the data or the tokenizer differ from those of the checkpoint."""
     saved = state["identity"]
     _refuse(
         folder,
@@ -66,7 +66,7 @@ def refuse_other_data(folder: Path, state: Mapping[str, Any], identity: Mapping[
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
     """Load weights, optimizer state, schedule and random states.
 
-    Only files that the checkpoint's manifest names are read: what else is in the folder is not the run's.
+    Only files that the checkpoint's manifest names are read: anything else in the folder was not verified.
     """
     trainer.task.load(folder / WEIGHTS)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
@@ -86,9 +86,9 @@ def _restore_generators(path: Path) -> None:
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
-    """Load the optimizer's state, saved whole or in parts, into one that is whole or in parts.
+    """Load the optimizer's state: saved whole or sharded, into an optimizer that is whole or sharded.
 
-    Raises `ProjectError` CKP007 where it is not there, cannot be read, or is that of another model.
+    Raises `ProjectError` CKP007 where it is missing, unreadable, or of another model.
     """
     if (state_dir / SHARDS).is_dir():
         reader = ShardReader(state_dir / SHARDS)
@@ -104,7 +104,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> N
 def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
-            whole = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+            whole = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
             saved = {name: (each.shape, each.dtype) for name, each in whole.items()}
             targets = optimizer_targets(model, optimizer, saved)
             for name, target in targets.items():
@@ -115,7 +115,7 @@ def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str,
 
 
 def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: bool) -> Progress:
-    """Take up a checkpoint's progress; one of another run directory is not saved in this one yet."""
+    """Build the progress at a checkpoint; `is_own`: the checkpoint is in this run directory."""
     step = state["step"]
     return Progress(
         loss=LossWindow(device, **state["loss_window"]),
@@ -149,7 +149,7 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
     for name, value in now.items():
         if state[name] != value:
             log.warning(
-                "%s was %s and is %s: the run goes on with the same samples, but not to the last bit",
+                "%s was %s and is %s: the run continues with the same samples, but not bit-exact",
                 name,
                 state[name],
                 value,
@@ -164,7 +164,8 @@ def refuse_other_start(
     Args:
         found: the checkpoint that the trainer found; None for a start at step 0.
         verified: what the receipt names; None where it names nothing to compare with.
-        is_again: a restart within a launch, which may start from any checkpoint of its own run.
+        is_again: a restart within a launch. The checkpoints that this launch has saved since are newer than
+            the one that preflight verified, so a restart may start from any checkpoint of its own run.
     """
     if verified is None or _is_the_same(found, verified):
         return

@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 
 def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
-    """Link the best checkpoint and let older ones go, after a save that verified.
+    """Link the best checkpoint and remove older ones, after a save that verified.
 
     The newest two stay, the best, the session's start, and the multiples of `save_keep_every`.
-    What goes wrong here is said, and costs no save.
+    An error here is logged: it must not fail a save that is complete.
     """
     try:
         _tidy(root, trainer, resumed_step)
     except OSError as error:
-        log.warning("older checkpoints could not be looked through, and stay: %s", error)
+        log.warning("older checkpoints could not be listed, and stay: %s", error)
 
 
 def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
@@ -35,20 +35,22 @@ def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
         log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
     for name in bound_superseded(root):
-        log.info("removed %s, which a newer one that was set aside replaces", name)
+        log.info("removed %s: a newer checkpoint was set aside", name)
 
 
 def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
-    """Add what was evaluated since to a checkpoint: a stop saves a step and cuts its evaluation short."""
+    """Add a later evaluation to a checkpoint: a stop saves a step and cuts its evaluation short."""
     try:
         add_metrics(root / str(step), metrics)
     except (OSError, ProjectError) as error:
-        log.warning("checkpoint %d keeps no evaluation and cannot be the best: %s", step, error)
+        log.warning(
+            "the evaluation could not be added to checkpoint %d, which cannot be the best: %s", step, error
+        )
     link_best(root, trainer)
 
 
 def link_best(root: Path, trainer: TrainerConfig) -> int | None:
-    """Point `best` at the best checkpoint that is there, and return its step; None where none was judged."""
+    """Point `best` at the best checkpoint, and return its step; None if none was evaluated."""
     if trainer.metric_for_best_model is None:
         return None
     step = best_step(root, trainer.metric_for_best_model, trainer.greater_is_better)
@@ -82,7 +84,7 @@ def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -
 
 
 def bound_superseded(root: Path) -> list[str]:
-    """Remove what was set aside but for the newest, now that the run's own history has a checkpoint."""
+    """Remove checkpoints that were set aside, except the newest: the run's own history has one by now."""
     found = [(path.stat().st_ctime_ns, step, path) for step, path in set_aside_in(root)]
     return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 

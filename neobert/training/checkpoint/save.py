@@ -1,5 +1,17 @@
 """Asynchronous saves: a snapshot at the step boundary, written by a thread during training.
 
+A save has four stages, and a crash between any two leaves the run with an earlier checkpoint that verifies:
+
+1. At the step boundary, on all ranks: wait for the save before, check the weights, compare the replicas, and
+   copy the tensors to host memory (`Snapshot`). Training continues as soon as the copies are queued.
+2. On the writer's thread: metrics.jsonl is synced, the files are written into a temporary sibling folder and
+   synced, and the manifest with their SHA-256 sums is written last.
+3. The folder is renamed to its step, everything is read back and compared, and `latest` points at it.
+4. At a later step boundary the training thread settles the save: only now does `saved_step` name it. An
+   exception of the writer is raised there, on all ranks.
+
+The files of a checkpoint:
+
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
 trainer_state/optimizer.safetensors                      moments by parameter name, or in place of it
 trainer_state/optimizer/                                 the same from a sharded run, a part a rank
@@ -65,16 +77,16 @@ class Saver:
 
     @property
     def num_waits(self) -> int:
-        """How many saves had to wait for the one before."""
+        """Return the number of saves that had to wait for the one before."""
         return self._writer.num_waits
 
     @property
     def is_writing(self) -> bool:
-        """Whether a checkpoint is being written at this moment."""
+        """Return whether a checkpoint is being written."""
         return self._writer.is_busy
 
     def is_due(self, trainer: Trainer) -> bool:
-        """Whether there is no checkpoint of this step, and none on its way."""
+        """Return whether this step has no checkpoint, finished or in flight."""
         in_flight = None if self._draft is None else self._draft.step
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
@@ -90,7 +102,7 @@ class Saver:
     def begin(self, trainer: Trainer) -> None:
         """Start to save this step. Returns as soon as training can continue.
 
-        Raises `ProjectError` where a weight is no number, or where the save before failed.
+        Raises `ProjectError` where a weight is NaN or infinite, or where the save before failed.
         """
         self._begin(trainer)
         if self._writer.is_done:
@@ -99,7 +111,7 @@ class Saver:
     def finish(self, trainer: Trainer, *, is_complete: bool) -> None:
         """Wait until this step has a checkpoint that verifies.
 
-        A run that was stopped may have no other time to save: what failed is tried once more.
+        A run that was stopped has no later step to save at, so a save that failed is tried once more.
         """
         self._settle(trainer, may_fail=not is_complete)
         if self.is_due(trainer):
@@ -131,7 +143,7 @@ class Saver:
         self.stalls_s.append(time.perf_counter() - started_s)
 
     def _judge(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
-        """Keep what was evaluated for the save of this step, or add it to the one that a stop has left."""
+        """Keep an evaluation for the save of this step, or add it to the checkpoint that has none yet."""
         self._judged = (trainer.progress.step, metrics)
         if metrics and trainer.progress.is_saved and trainer.world.is_main:
             judge(trainer.checkpoints, trainer.config.trainer, *self._judged)
@@ -145,14 +157,14 @@ class Saver:
             log.warning("the save of step %d waited %.1f s for the one before", step, waited_s)
 
     def _settle(self, trainer: Trainer, *, may_fail: bool = False) -> None:
-        """Take note of how the save in flight ended. One that may fail is not on its way any more, then."""
+        """Record the result of the save in flight. `may_fail`: log its error, as another save follows."""
         draft, self._draft = self._draft, None
         try:
             self._writer.settle()
         except Exception as error:
             if not may_fail:
                 raise
-            log.error("the run was asked to stop, and saves once more after this: %s", error)
+            log.error("the save in flight failed; the run is stopping and saves once more: %s", error)
             return
         if draft is not None:
             self.num_saves += 1
@@ -180,7 +192,7 @@ class Saver:
         )
 
     def _tensors(self, trainer: Trainer, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Name what this rank copies: all of it on rank 0; of a sharded optimizer every rank its part."""
+        """Name the tensors that this rank copies: all on rank 0, else its shard of the optimizer."""
         model, is_main = trainer.task.model, trainer.world.is_main
         tensors: dict[str, Tensor] = {}
         if is_main or trainer.world.is_sharded:
@@ -201,15 +213,15 @@ class Saver:
         self.writes_s.append(time.perf_counter() - started_s)
 
     def _lead(self, trainer: Trainer, draft: Draft) -> None:
-        """Write on rank 0, and tell the others what came of it."""
-        # Whatever happens here, the other ranks wait in `hear`: without an answer they would hang until the
-        # collective times out, and report that in place of the cause.
+        """Write on rank 0, and send the result to the other ranks."""
+        # The other ranks wait in `receive`: without a message they would hang until the collective times out,
+        # and report the timeout in place of the cause.
         try:
             self._publish(trainer, draft)
         except BaseException as error:
-            self._ranks.tell(asdict(_as_refusal(error, trainer, draft)))
+            self._ranks.send(asdict(_as_refusal(error, trainer, draft)))
             raise
-        self._ranks.tell(None)
+        self._ranks.send(None)
 
     def _publish(self, trainer: Trainer, draft: Draft) -> None:
         root = trainer.checkpoints
@@ -219,7 +231,7 @@ class Saver:
             # after the rename must not keep a checkpoint whose earlier lines are gone.
             self._sync_history()
             if trainer.world.is_sharded:
-                self._ranks.tell(folder)
+                self._ranks.send(folder)
                 write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
             write_content(trainer, draft, folder)
 
@@ -227,15 +239,15 @@ class Saver:
         tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
 
     def _follow(self, draft: Draft, *, is_sharded: bool) -> None:
-        """Write this rank's part where there is one, and hear what came of the whole."""
-        heard = self._ranks.hear()
-        if is_sharded and isinstance(heard, Path):
+        """Write this rank's shard of a sharded optimizer, and raise an error of rank 0."""
+        received = self._ranks.receive()
+        if is_sharded and isinstance(received, Path):
             try:
-                write_shards(heard / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
+                write_shards(received / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
             finally:
-                heard = self._ranks.hear()
-        if heard is not None:
-            raise ProjectError(**heard)
+                received = self._ranks.receive()
+        if received is not None:
+            raise ProjectError(**received)
 
 
 def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> ProjectError:
@@ -245,7 +257,7 @@ def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> Project
 
 
 def _is_to_stop(trainer: Trainer) -> bool:
-    """Return whether this rank was asked to stop: it will save again, and others may not know yet."""
+    """Return whether this rank has a stop request: it saves again, and others may not know yet."""
     return trainer.signals.requested is not None
 
 
@@ -258,7 +270,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _layout(tensors: Mapping[str, Tensor]) -> Layout:
-    """Shapes as they are copied: weights whole, the optimizer's state in this rank's part."""
+    """Return the shapes that are copied: weights whole, the optimizer's state as this rank's shard."""
     return {
         name: ((each if name.startswith(WEIGHTS) else own_part(each)).shape, each.dtype)
         for name, each in tensors.items()
@@ -266,6 +278,6 @@ def _layout(tensors: Mapping[str, Tensor]) -> Layout:
 
 
 def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:
-    """Pick what an evaluation says; without any target it says null."""
+    """Return the finite metrics of an evaluation; a split without targets has null."""
     judged = {name: value for name, value in row.items() if name.startswith("eval/") and value is not None}
     return {name: value for name, value in judged.items() if math.isfinite(value)}

@@ -76,7 +76,7 @@ class ShardReader(dcp.FileSystemReader):
 def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
     """Fill tensors, whole or sharded, by name. Each rank reads independently.
 
-    Raises `ProjectError` CKP007 where a shard does not hold what the metadata says.
+    Raises `ProjectError` CKP007 where a shard does not match the metadata.
     """
     try:
         dcp.load(dict(targets), storage_reader=reader, no_dist=True)
@@ -96,7 +96,7 @@ RECORDS = {
     ("torch.distributed.checkpoint.metadata", "StorageMeta"),
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
 }
-# What these stand for is not used, or is the same in every file that this project writes.
+# Not used, or equal in every file that this project writes.
 IGNORED = {
     ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
     ("torch.serialization", "_get_layout"),
@@ -119,7 +119,7 @@ class _Record:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        # A pickle may set attributes of what it is given: each call gives it something of its own.
+        # A pickle may set attributes on the class it gets, so each call returns a new one.
         if (module, name) in RECORDS:
             return type(name, (_Record,), {})
         if (module, name) in IGNORED:
@@ -134,7 +134,7 @@ class _Unpickler(pickle.Unpickler):
 def read_shard_metadata(folder: Path) -> Metadata:
     """Read the metadata of a folder of shards.
 
-    Raises `ValueError` for anything but tensors that lie in files of this very folder, and `OSError`.
+    Raises `ValueError` for anything but tensors in files of this very folder, and `OSError`.
     """
     content = (folder / FILE_NAME).read_bytes()
     try:
@@ -148,7 +148,7 @@ def read_shard_metadata(folder: Path) -> Metadata:
         )
     except ValueError:
         raise
-    except Exception as error:  # a pickle that is no metadata may fail in any way
+    except Exception as error:  # a pickle with other content may fail in any way
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
@@ -183,7 +183,7 @@ def _place(index: Any, info: Any) -> tuple[MetadataIndex, _StorageInfo]:
 
 def _state(record: Any, name: str) -> Any:
     if not isinstance(record, _Record) or type(record).__name__ != name:
-        raise ValueError(f"there is no {name} where one belongs")
+        raise ValueError(f"{name} expected")
     return record.state
 
 
@@ -200,5 +200,5 @@ def _count(value: Any) -> int:
 
 def _is(kind: type[Kind], value: Any) -> Kind:
     if type(value) is not kind:
-        raise ValueError(f"there is a {type(value).__name__} where a {kind.__name__} belongs")
+        raise ValueError(f"{kind.__name__} expected, got {type(value).__name__}")
     return value

@@ -37,7 +37,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
 
 
 def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> Tensors:
-    """Make memory for saved state, by name and spread as the parameters are.
+    """Allocate tensors for saved state, by name and sharded as the parameters are.
 
     Raises `ProjectError` CKP007 where the names or shapes are not those of this optimizer's parameters.
     """
@@ -46,9 +46,9 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
     for full_name, (shape, dtype) in saved.items():
         parameter = parameters.get(full_name.partition("/")[2])
         if parameter is None:
-            raise _mismatch(f"there is state for unknown parameters, such as {printable(full_name)}")
+            raise _mismatch(f"it has state for unknown parameters, such as {printable(full_name)}")
         if len(shape) and shape != parameter.shape:
-            raise _mismatch(f"{full_name} has the shape {tuple(shape)} in place of {tuple(parameter.shape)}")
+            raise _mismatch(f"{full_name} has shape {tuple(shape)}, expected {tuple(parameter.shape)}")
         whole = torch.empty((), device=parameter.device) if not len(shape) else parameter.detach()
         targets[full_name] = torch.zeros_like(whole, dtype=dtype)
     _refuse_gaps(model, optimizer, saved)
@@ -56,7 +56,7 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
 
 
 def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensors) -> None:
-    """Hand the optimizer its state, by name. It keeps these tensors."""
+    """Set the optimizer's state by name; it keeps these tensors."""
     states: dict[str, Tensors] = defaultdict(dict)
     for full_name, tensor in tensors.items():
         key, name = full_name.split("/", 1)
@@ -66,7 +66,7 @@ def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensor
 
 
 def _refuse_gaps(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> None:
-    """What one parameter has, all have that the same rule updates."""
+    """Raise where a parameter lacks state that others of the same update rule have."""
     keys: dict[str, set[str]] = defaultdict(set)
     for full_name in saved:
         key, name = full_name.split("/", 1)

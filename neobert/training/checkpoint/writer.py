@@ -18,11 +18,11 @@ from neobert.parallel import World
 
 
 class Writer:
-    """At most one job is in flight. The next one waits for it, which is counted.
+    """At most one job is in flight. The next one waits for it, and the wait is counted.
 
     Attributes:
         num_waits: jobs that had to wait for the one before.
-        waited_s: how long they did.
+        waited_s: time that they waited.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Writer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job is being done."""
+        """Return whether a job is running."""
         return self._job is not None and not self._job.done()
 
     @property
@@ -42,7 +42,7 @@ class Writer:
         return self._job is not None and self._job.done()
 
     def start(self, job: Callable[[], None]) -> None:
-        """Begin a job. The one before has to be settled."""
+        """Start a job. The one before must be settled."""
         assert self._job is None
         self._job = self._thread.submit(job)
 
@@ -71,22 +71,23 @@ class Writer:
 
 
 class WritersGroup:
-    """A gloo group of its own: it is used from the writer's thread while training uses the others.
+    """A gloo group of its own: the writer's thread uses it while training uses the others.
 
-    All ranks build it, and nothing else may happen on it than what the writers do in the same order.
+    All ranks build it. Collectives match by their order in a group: on the training group, a message of the
+    writer could meet an all-reduce of another rank's step.
     """
 
     def __init__(self, world: World) -> None:
         self.is_main = world.is_main
         self.group = dist.new_group(backend="gloo") if world.size > 1 else None
 
-    def tell(self, message: Any) -> None:
-        """Send something picklable from rank 0 to the others, which are in `hear`."""
+    def send(self, message: Any) -> None:
+        """Send a picklable message from rank 0 to the others, which are in `receive`."""
         if self.group is not None:
             dist.broadcast_object_list([message], src=0, group=self.group)
 
-    def hear(self) -> Any:
-        """Wait for what rank 0 tells."""
+    def receive(self) -> Any:
+        """Wait for a message of rank 0."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, src=0, group=self.group)
         return received[0]

@@ -73,7 +73,7 @@ def _error(step: int, growing: list[str]) -> ProjectError:
     return ProjectError(
         code=CODE,
         message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} logging lines",
-        hint="the log names each cause; this step is saved: fix the cause and resume, or set "
+        hint="the log names each cause, and this step is saved: fix the cause and resume, or set "
         "guard.on_degradation to warn",
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
@@ -99,7 +99,7 @@ class CompilationLog:
 
     def take(self) -> list[Compilation]:
         """Return compilations of functions, in order. Waits for nothing."""
-        # A backward graph is listed beside its forward, without a name.
+        # A backward graph has an entry of its own, without a name.
         entries = [each for each in get_compilation_metrics() if each.co_name is not None]
         keys = [(each.compile_id, each.start_time_us) for each in entries]
         fresh = [each for each, key in zip(entries, keys, strict=True) if key not in self._seen]
@@ -112,7 +112,7 @@ def _first_line(reason: str | None) -> str:
 
 
 def graph_breaks() -> dict[str, int]:
-    """Return how often compiled code was cut in this process, by cause."""
+    """Return the number of graph breaks in this process, by cause."""
     found: Counter[str] = Counter()
     for cause, count in counters["graph_break"].items():
         found[_first_line(cause)] += count

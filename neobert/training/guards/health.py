@@ -48,7 +48,7 @@ class HealthWatch:
         """Yield the name and the message of each warning."""
         self._num_lines += 1
         if metrics.get("train/grad_norm") == 0:
-            yield NO_GRADIENT, "the gradient norm is 0: the weights do not change"
+            yield NO_GRADIENT, "the gradient norm is 0: no weight changes"
         yield from self._judge_retries(metrics.get("memory/alloc_retries"))
         if self._num_lines > SETTLING_LINES:
             yield from self._judge_speed(metrics.get("train/tokens_per_sec"))
@@ -166,26 +166,30 @@ DIVERGING = "diverging_replicas"
 
 
 def compare_replicas(trainer: Trainer) -> None:
-    """Warn of ranks whose weights differ from the others. All ranks call it."""
+    """Warn of ranks whose weights differ from the others', bit by bit. All ranks call it.
+
+    Gradients are summed before every update, so replicas that were equal stay equal. A bit that flipped in
+    the memory of one device, or an update that went wrong there, shows nowhere else: losses are means.
+    """
     world = trainer.world
     if world.size == 1 or world.is_sharded:
         return
     gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
-    if world.is_main and (ranks := differing([int(told) for told in gathered])):
+    if world.is_main and (ranks := differing([int(each) for each in gathered])):
         named = ", ".join(map(str, ranks))
-        message = f"DST005 the weights of ranks {named} are not the same; see what their GPUs report"
+        message = f"DST005 the weights of ranks {named} differ from the others': check these GPUs for errors"
         trainer.state.warn(DIVERGING, message)
 
 
 def checksum(module: nn.Module) -> Tensor:
-    """Add up the bits of all parameters, as fp32 has them: one that flips changes the sum."""
+    """Add up the bits of all fp32 parameters, weighted by position: one flipped bit changes the sum."""
     sums = [parameter.detach().view(torch.int32).sum(dtype=torch.int64) for parameter in module.parameters()]
     places = torch.arange(1, len(sums) + 1, device=sums[0].device)
     return (torch.stack(sums) * places).sum()
 
 
 def differing(sums: Sequence[int]) -> list[int]:
-    """Name the ranks beside the majority, or all of them where there is none."""
+    """Return the ranks that differ from the majority, or all ranks if there is none."""
     usual, count = Counter(sums).most_common(1)[0]
     has_majority = 2 * count > len(sums)
     return [rank for rank, each in enumerate(sums) if each != usual or not has_majority]

@@ -75,7 +75,7 @@ class FiniteGuard:
 
     @property
     def verdict(self) -> Tensor | None:
-        """Whether this step or an earlier one was bad, on the device; None where the host has checked."""
+        """Return whether a step so far was bad, on the device; None where the host has checked."""
         return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:
@@ -140,7 +140,7 @@ class LossSpikeDetector:
     """The running mean loss, and the first spike since the last call of `take`."""
 
     def __init__(self, device: torch.device, factor: float | None) -> None:
-        """`factor`: ratio of loss to mean from which on it is a spike; None: never."""
+        """`factor`: ratio of loss to mean above which it is a spike; None: never."""
         self._factor = float("inf") if factor is None else factor
         self._mean = torch.full((), torch.nan, dtype=torch.float64, device=device)
         self._first = torch.zeros(3, dtype=torch.float64, device=device)
@@ -148,26 +148,26 @@ class LossSpikeDetector:
     def judge(self, step: int, loss: Tensor) -> Tensor:
         """Return whether a step's loss is a spike. A spike, NaN or infinity does not change the mean.
 
-        Nor does a loss of 0, which a step without targets has.
+        A loss of 0, which a step without targets has, does not either.
         """
         loss = loss.to(torch.float64)
-        is_told = torch.isfinite(loss) & (loss > 0)
-        is_spike = is_told & (loss > self._factor * self._mean)
+        has_loss = torch.isfinite(loss) & (loss > 0)
+        is_spike = has_loss & (loss > self._factor * self._mean)
         found = torch.stack([torch.full_like(loss, step), loss, self._mean])
         self._first = torch.where(is_spike & (self._first[0] == 0), found, self._first)
         moved = torch.where(self._mean.isnan(), loss, self._mean + WEIGHT * (loss - self._mean))
-        self._mean = torch.where(is_told & ~is_spike, moved, self._mean)
+        self._mean = torch.where(has_loss & ~is_spike, moved, self._mean)
         return is_spike
 
     def resume(self, mean: float) -> None:
-        """Continue with the mean of an earlier session; 0 is no mean."""
+        """Continue with the mean of an earlier session; 0 stands for none."""
         self._mean.fill_(mean if mean > 0 else math.nan)
 
     def take(self) -> tuple[Spike | None, float | None]:
         """Return the first spike since the last call, and the mean; each may be None. Waits for the GPU."""
         step, loss, mean_before, mean = torch.cat([self._first, self._mean[None]]).tolist()
-        told = None if math.isnan(mean) else mean
+        known_mean = None if math.isnan(mean) else mean
         if step == 0:
-            return None, told
+            return None, known_mean
         self._first = torch.zeros_like(self._first)
-        return Spike(int(step), loss, mean_before), told
+        return Spike(int(step), loss, mean_before), known_mean

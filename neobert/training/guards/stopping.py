@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class DirectoryWatch:
     """A hook, and a check before each save, on the rank that writes.
 
-    A run whose directory was moved saves there and stops: its files stay one tree, and none is begun at the
-    old path.
+    A run whose directory was moved saves there and stops: its files stay together, and the old path is not
+    recreated.
     """
 
     def __init__(self, run_dir: Path, descriptor: int) -> None:
@@ -35,7 +35,7 @@ class DirectoryWatch:
         self.check(trainer)
 
     def check(self, trainer: Trainer) -> None:
-        """Have the run stop where its directory says so. Raises `ProjectError` when the directory is gone."""
+        """Request a stop if the directory moved or has a `.HALT` file. Raises `ProjectError` if deleted."""
         if not trainer.world.is_main:
             return
         found, step = current_path(self._run_dir, self._descriptor), trainer.progress.step
@@ -49,7 +49,7 @@ class DirectoryWatch:
             )
             trainer.signals.request(signal.SIGTERM)
         if trainer.signals.requested is None and (trainer.run_dir / HALT).exists():
-            log.info("%s asks the run to stop", trainer.run_dir / HALT)
+            log.info("%s found: stopping", trainer.run_dir / HALT)
             trainer.signals.request(signal.SIGINT)
 
 
@@ -83,19 +83,19 @@ class EarlyStopping:
     num_worse: int = 0
 
     def note(self, value: float | None) -> None:
-        """Take note of an evaluation; one without a value is not better."""
+        """Count an evaluation; one without a value is not better."""
         judged = float("-inf") if value is None else self.sign * value
         self.num_worse = 0 if judged > self.best else self.num_worse + 1
         self.best = max(self.best, judged)
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Make this step the last one where patience has run out."""
+        """Make this step the last one if patience has run out."""
         if self.metric in report.metrics:
             self.note(report.metrics[self.metric])
             self.end(trainer)
 
     def end(self, trainer: Trainer) -> None:
-        """End the run at the step that it is at, if patience has run out."""
+        """End the run at its current step if patience has run out."""
         step = trainer.progress.step
         if self.num_worse >= self.patience and step < trainer.max_steps:
             message = "step %d: %s has not improved in %d evaluations: stopping early"

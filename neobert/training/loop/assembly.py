@@ -55,9 +55,9 @@ class Start:
 
 
 def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
-    """Find the checkpoint that the config asks for. Rank 0 calls it.
+    """Find the checkpoint that the config selects. Rank 0 calls it.
 
-    Raises `ProjectError`: CKP008 where `never` meets what another run left, CKP007 where the checkpoint is
+    Raises `ProjectError`: CKP008 where `never` meets files of another run, CKP007 where the checkpoint is
     missing, broken, another run's, or not the one that preflight verified.
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
@@ -82,7 +82,7 @@ def _refuse_used(run_dir: Path) -> None:
         raise ProjectError(
             "CKP008",
             "this directory holds another run, and trainer.resume_from_checkpoint is never",
-            "go on with --resume auto, or take another trainer.output_dir",
+            "resume with --resume auto, or set another trainer.output_dir",
             str(run_dir),
         )
 
@@ -125,7 +125,7 @@ def build_trainer(
 
 
 def count_steps(config: RunConfig, task: Task, world: World) -> int:
-    """Return the optimizer steps of the run: `max_steps`, or `max_epochs` where these are fewer."""
+    """Return the optimizer steps of the run: `max_steps`, or the steps of `max_epochs` if fewer."""
     most, epochs = config.trainer.max_steps, config.trainer.max_epochs
     microbatches = None if epochs is None else task.microbatches_per_epoch()
     if epochs is None or microbatches is None:
@@ -144,25 +144,25 @@ def count_steps(config: RunConfig, task: Task, world: World) -> int:
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
     if start is None:
         return Progress(loss=LossWindow(device), cursor=Cursor())
-    own = run_dir / CHECKPOINTS / str(start.state["step"])  # what was set aside has another name
+    own = run_dir / CHECKPOINTS / str(start.state["step"])  # one that was set aside has another name
     is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)
 
 
 def refuse_other_world(config: RunConfig, world: World) -> None:
-    """Raise `ProjectError` BUD002 where the processes are not those that the plan was judged for."""
+    """Raise `ProjectError` BUD002 if the number of processes is not that of the config."""
     declared = config.distributed.nproc_per_node * config.distributed.nnodes
     if world.size != declared:
         raise ProjectError(
             "BUD002",
-            f"the config is for {declared} processes and its batch with it, and there are {world.size}",
+            f"the config and its batch are for {declared} processes, but {world.size} were started",
             "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
             "distributed",
         )
 
 
 def make_reproducible(config: RunConfig, world: World) -> None:
-    """Seed the generators, and have a CPU take only kernels that add in a fixed order."""
+    """Seed the generators, and use only deterministic kernels on a CPU."""
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)
@@ -182,7 +182,7 @@ def assemble(
     start: Start | None,
     phases: PhaseTracker | None = None,
 ) -> Trainer:
-    """Prepare the data on rank 0 first, then build the task and the trainer. A stop ends the wait."""
+    """Prepare the data on rank 0 first, then build the task and the trainer. A stop request ends the wait."""
     phases = phases or PhaseTracker()
     with signals.interrupting(), world.main_first():
         prepared = prepare(config, phases.tick)

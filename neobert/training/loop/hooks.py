@@ -16,21 +16,21 @@ class Stage(IntEnum):
     """Stages between two steps, in this order. Hooks of one stage do not depend on each other's order."""
 
     CHECK = 0
-    """End what belongs to the step alone: traces, late compilations, a request through the run directory."""
+    """End traces, count late compilations, look for a request through the run directory."""
     COUNT = 1
     """Update the counters of degradation, over all ranks."""
     MEASURE = 2
     """Return metrics of training. The host waits for the device here."""
     EVALUATE = 3
-    """Return metrics of the evaluation; a stop may leave this undone, and the line of the step open."""
+    """Return metrics of the evaluation; a stop may prevent it and leave the line of the step incomplete."""
     RECORD = 4
-    """Write the line: one hook, the only one that does."""
+    """Write the line: exactly one hook does."""
     REACT = 5
-    """Read the line: warn, keep what it says for the next checkpoint."""
+    """Read the line: warn, keep its evaluation for the next checkpoint."""
     ANNOUNCE = 6
     """Repeat state and warnings in the heartbeat."""
     SAVE = 7
-    """Begin a checkpoint. The line of its step is written by now."""
+    """Start a checkpoint. The line of its step is written by now."""
     LAST = 8
     """Request a stop, prepare for the next step; hooks from outside the run."""
 
@@ -78,7 +78,11 @@ class Hook:
 
 @contextmanager
 def collecting_between_steps() -> Iterator[None]:
-    """Let the collector run only when it is called, and only over what the block makes."""
+    """Let the garbage collector run only when it is called, and only over objects of the block.
+
+    By default it runs in the middle of a step, over everything that imports and set-up left. `Collector`
+    calls it between steps, where the device still has work in its queue.
+    """
     was_enabled = gc.isenabled()
     gc.collect()
     gc.freeze()
@@ -92,10 +96,10 @@ def collecting_between_steps() -> Iterator[None]:
 
 
 class Collector:
-    """Collects what the steps since the last time left in cycles. A hook.
+    """A hook that collects the reference cycles of the steps since the last call.
 
-    The first time, what the compilers left behind in the first steps is set aside with the rest: going over
-    it at every line took a quarter of a second.
+    The first call also freezes what the compilers left from the first steps: collecting over it took a
+    quarter of a second at every line.
     """
 
     def __init__(self) -> None:

@@ -56,24 +56,19 @@ log = logging.getLogger(__name__)
 Attach = Callable[[Trainer], Sequence[Hook]]
 
 
-def nothing(_: Trainer) -> Sequence[Hook]:
-    """Attach no hook to a run."""
-    return ()
-
-
 def run_session(
     config: RunConfig,
     run_dir: Path,
     signals: Signals,
-    attach: Attach = nothing,
+    attach: Attach = lambda _: (),
     *,
     is_again: bool = False,
 ) -> int:
     """Train until the run is complete, stopped or failed; return the exit code.
 
-    `attach` sees the trainer before its first step; the hooks that it returns come after the run's own.
-    `is_again`: a restart within a launch, which may start from a checkpoint that the launch has made.
-    A refusal leaves the directory as it was. From then on the session ends with an `outcome.json`.
+    `attach` gets the trainer before its first step; the hooks that it returns run after the run's own.
+    `is_again`: a restart within a launch, which may start from a checkpoint that the launch has saved.
+    If the start is refused, the directory is unchanged. Any later end writes an `outcome.json`.
     """
     use_all_cores()
     world = World(config.trainer.mixed_precision, config.distributed.mode)
@@ -106,12 +101,12 @@ def run_session(
 
 
 def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Path, int]:
-    """Return run directory and step as the trainer knows them, or as given before there is one."""
+    """Return run directory and step of the trainer; as given before there is one."""
     return (run_dir, step) if trainer is None else (trainer.run_dir, trainer.progress.step)
 
 
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
-    """Choose where to start, and take the last outcome away before any rank can leave this session's."""
+    """Choose the start, and remove the last outcome before any rank can write this session's."""
     start = choose_start(config, run_dir, is_again=is_again)
     clear_outcome(run_dir)
     return start
@@ -122,13 +117,13 @@ def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None
     try:
         write_outcome(run_dir, status, exit_code, step)
     except OSError as error:
-        log.warning("outcome.json could not be written (%s), and the run %s all the same", error, status)
+        log.warning("outcome.json could not be written (%s); the run %s", error, status)
 
 
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
-    """Leave an outcome, if the disk still takes one: the error itself is on its way to whoever reads it.
+    """Write the outcome of a failed session; a full disk is ignored, as the error itself is raised next.
 
-    The first rank to fail has the word. The others fail next, and only for want of that one.
+    Only the first rank to fail writes: the others fail because that one is missing.
     """
     if has_outcome(run_dir):
         return
@@ -143,7 +138,7 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 def beating(
     config: RunConfig, run_dir: Path, world: World, start: Start | None, phases: PhaseTracker
 ) -> Iterator[Heartbeat]:
-    """Say for the length of the block where this rank stands, in a file cut back to where it goes on from."""
+    """Repeat this rank's state in its heartbeat, truncated to the resume step, while the block runs."""
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
     receipt = read_receipt(run_dir / RECEIPT)
@@ -156,7 +151,7 @@ def train(
     trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
 ) -> bool:
     """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
-    # Preparing text takes minutes: if the directory was moved meanwhile, opening files would recreate it.
+    # Preparing text takes minutes: if the directory was moved since, opening files would recreate it.
     directory.check(trainer)
     with telemetry(trainer) as line:
         heartbeat.beat(trainer, START)
@@ -230,7 +225,7 @@ def build_hooks(
 
 
 def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
-    """Return early stopping as the trimmed history left it; a run that had stopped ends here again."""
+    """Return early stopping in its state of the resume step; a run that had stopped ends here again."""
     stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir))
     if stopping is None:
         return []
@@ -239,7 +234,7 @@ def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
 
 
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
-    """Begin to save this step, unless it is saved. Its history is made durable before it is published."""
+    """Start to save this step, unless it is saved or in flight."""
     if saver.is_due(trainer):
         directory.check(trainer)
         heartbeat.beat(trainer, SAVE)
@@ -248,7 +243,7 @@ def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: Direct
 
 @contextmanager
 def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
-    """Open what the run writes of its steps, cut back to where it goes on from."""
+    """Open metrics.jsonl, truncated to the resume step, and the trackers."""
     run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.batches))

@@ -1,7 +1,7 @@
 """Stop requests. A handler only records them; the loop acts where all ranks can act together.
 
-Imports no torch: the handlers are in place before anything slow begins. The clock asks in the same way, where
-a scheduler ends the job at a time that is known.
+Imports no torch: the handlers are installed before anything slow starts. If the time at which a scheduler
+ends the job is known, the clock makes the same request.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Literal
 from neobert.errors import EXIT_INTERRUPTED, EXIT_PREEMPTED
 
 STOPS = (signal.SIGTERM, signal.SIGINT)
-# A scheduler's early warning asks for the same as the signal that follows.
+# A scheduler's early warning: handled as the SIGTERM that follows.
 WARNING = signal.SIGUSR1
-# When the launch has to have stopped: by the time of day, as Slurm ends jobs; by a clock that nobody sets.
 LEAD_SHARE = 0.1
-AGAIN = b"asked to stop once more: the save under way goes on, a third Ctrl-C at the launcher ends it\n"
+AGAIN = b"second stop request: the save in flight continues; a third Ctrl-C at the launcher kills it\n"
 
 
 class StopRequested(BaseException):
-    """Somebody asked the run to stop. Not a failure: it ends with a checkpoint.
+    """A stop request. Not a failure: the run ends with a checkpoint.
 
-    It rises through code that takes every `Exception` for a fault of its own, as reading text does.
+    A `BaseException`, so that code that handles every `Exception` as its own failure, such as reading text,
+    lets it pass.
     """
 
 
 class Signals:
-    """Which stop was asked for first. Later ones change nothing: a save under way is never cut short."""
+    """The first stop request. Later ones change nothing: a save in flight is never cut short."""
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
@@ -51,23 +51,23 @@ class Signals:
                 signal.signal(number, handler)
 
     def stop_by(self, end_s: float, lead_s: Callable[[], float], clock: Callable[[], float]) -> None:
-        """Ask for a stop by the clock, as a scheduler would by SIGTERM.
+        """Request a stop by the clock, as a scheduler would by SIGTERM.
 
         Args:
             end_s: when the job is killed, in seconds of the clock.
-            lead_s: how long before that the loop has to hear of it; of a short job a tenth is enough, lest
-                it stops before it has done anything.
+            lead_s: seconds before that at which to stop; at most a tenth of the time left now, so that a
+                short job does not stop before its first step.
         """
         most_s = LEAD_SHARE * (end_s - clock())
         self._is_late.append(lambda: clock() + min(lead_s(), most_s) >= end_s)
 
     def request(self, kind: signal.Signals) -> None:
-        """Ask for a stop from within this process; the first request counts."""
+        """Request a stop from within this process; the first request counts."""
         self.requested = self.requested or kind
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a request end the wait in the block with `StopRequested`: nothing in it is worth keeping."""
+        """Let a request interrupt the block with `StopRequested`: it holds no work that must be kept."""
         self._is_waiting = True
         try:
             self.raise_if_requested()
@@ -76,19 +76,19 @@ class Signals:
             self._is_waiting = False
 
     def raise_if_requested(self) -> None:
-        """Raise `StopRequested` where this process was asked to stop."""
+        """Raise `StopRequested` if this process has a request."""
         if self.requested:
             raise StopRequested
 
     @property
     def votes(self) -> list[int]:
-        """One for each kind of stop that this process was asked for, in the order of `STOPS`."""
+        """Return 1 for the kind of stop that was requested here, in the order of `STOPS`, else 0."""
         if self.requested is None and any(is_late() for is_late in self._is_late):
             self.requested = signal.SIGTERM
         return [int(self.requested == kind) for kind in STOPS]
 
     def obey(self, votes: Sequence[int]) -> None:
-        """Raise `StopRequested` where any rank was asked to stop, given the votes of all added up."""
+        """Raise `StopRequested` if any rank has a request, given the sum of the votes of all ranks."""
         for kind, count in zip(STOPS, votes, strict=True):
             if count:
                 self.requested = self.requested or kind
@@ -108,16 +108,16 @@ class Signals:
 
     @property
     def status(self) -> Literal["preempted", "interrupted"]:
-        """How a run that was stopped ended: a scheduler preempts, a person interrupts."""
+        """Return how the run was stopped: a scheduler preempts, a person interrupts."""
         return "interrupted" if self.requested == signal.SIGINT else "preempted"
 
     @property
     def exit_code(self) -> int:
-        """The exit code of that status."""
+        """Return the exit code of that status."""
         return EXIT_INTERRUPTED if self.requested == signal.SIGINT else EXIT_PREEMPTED
 
 
 def _end_by(number: int) -> None:
-    """Let a forked process, which inherited the handler and has nothing to save, end as others do."""
+    """End a forked process, which inherited the handler and has nothing to save, by the default action."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -30,8 +30,7 @@ log = logging.getLogger(__name__)
 def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
     """Train to `max_steps`, or to a stop that the ranks agreed on; return whether the run is complete.
 
-    A run starts, and a resumed one goes on, with the hooks that its step still owes. What a stop cuts short
-    is the caller's to save.
+    The hooks of a step that an earlier session left without them run first. The caller saves after a stop.
     """
     progress = trainer.progress
     try:
@@ -48,8 +47,8 @@ def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
     """Run what is due at this step, stage by stage, and add what it measures to the step's line.
 
-    The line is state: one that a stop leaves open is saved, and the next session completes it without
-    replacing what was measured.
+    The line is state: a stop saves one that is incomplete, and the next session completes it without
+    replacing values.
     """
     step, row = trainer.progress.step, trainer.progress.row or {}
     report = StepReport(step, row)
@@ -61,12 +60,13 @@ def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
 
 
 def run_step(trainer: Trainer) -> None:
-    """Do one optimizer step. Raises `StopRequested` before it where any rank was asked to stop.
+    """Do one optimizer step. Raises `StopRequested` before it if any rank has a stop request.
 
-    All microbatches are there before the first is used, so the loss can be divided by the targets of the
-    whole step, over ranks and accumulation, and a stop loses no step that was begun.
+    All microbatches are fetched before the first is used, so the loss can be divided by the targets of the
+    whole step, over ranks and accumulation, and a stop never interrupts a step.
     """
     progress, stopwatch = trainer.progress, trainer.stopwatch
+    # The first steps of a session compile, so their time says nothing about a hang.
     is_early = progress.step < (progress.resumed_step or 0) + FIRST_STEPS
     with stopwatch.step():
         with stopwatch.section("data_wait"):
@@ -86,7 +86,7 @@ def run_step(trainer: Trainer) -> None:
 
 
 def fetch(trainer: Trainer) -> list[Batch]:
-    """Take the microbatches of a step; none where a stop was asked for before they were there."""
+    """Fetch the microbatches of a step; none if a stop was requested before they were ready."""
     count = trainer.config.trainer.gradient_accumulation_steps
     try:
         with trainer.signals.interrupting():
@@ -96,7 +96,7 @@ def fetch(trainer: Trainer) -> list[Batch]:
 
 
 def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
-    """Add up targets and tokens over all ranks, and stop together where one has to."""
+    """Sum targets and tokens over all ranks, and stop on all if one has a stop request."""
     own = [
         sum(batch.num_targets for batch in batches),
         sum(batch.num_tokens for batch in batches),
@@ -153,7 +153,7 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
     """Return the task's metrics; none where the task has no evaluation. Its order is fixed.
 
     A metric is None where the split has no target for it, or where it is not finite: that is logged, and
-    training goes on, which has a guard of its own.
+    training continues, as it has a guard of its own.
     Raises `StopRequested` on all ranks if any rank received a stop request.
     """
     evaluation = trainer.task.evaluation
@@ -190,7 +190,7 @@ def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
 
 
 def _batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
-    """Yield this rank's microbatches; all ranks go round together until none has any, or one has to stop."""
+    """Yield this rank's microbatches; all ranks loop until none has any left, or one has a stop request."""
     while True:
         batch = _next(trainer, stream)
         num_left, *votes = trainer.world.sum_over_ranks([int(batch is not None), *trainer.signals.votes])

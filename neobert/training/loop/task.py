@@ -26,7 +26,7 @@ class Batch(Protocol):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that are no padding."""
+        """Tokens, padding excluded."""
 
     @property
     def num_targets(self) -> int:
@@ -48,7 +48,7 @@ class Batches(Protocol):
         """Return the next one."""
 
     def close(self) -> None:
-        """End the threads that build ahead."""
+        """End the prefetch threads."""
 
 
 class Metrics(Protocol):
@@ -58,7 +58,7 @@ class Metrics(Protocol):
         """Add what `Objective.evaluate` returned for a microbatch."""
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Merge over all ranks and return the same metrics on each; None where there is nothing to judge."""
+        """Merge over all ranks and return the same metrics on each; None without any target."""
 
 
 class StepServices(Protocol):
@@ -109,7 +109,7 @@ class Examiner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task that was built for one rank.
+    """A task, built for one rank.
 
     Attributes:
         model: the module that checkpoints hold.
@@ -118,8 +118,8 @@ class Task:
         evaluation: the evaluation's microbatches, in a fixed order with fixed targets; None without any.
         metrics: makes the metrics of one evaluation, empty.
         inputs: a microbatch as the objective's arguments, on a device.
-        worst_case: a microbatch that is full of text, with the most targets that training (True) or an
-            evaluation (False) may meet.
+        worst_case: a microbatch full of text, with the most targets that training (True) or an evaluation
+            (False) may have.
         probe: asks the trained task questions whose right answer is known, about a microbatch of
             `worst_case`. It may train: nothing comes after it.
         describe: strings and arrays that find a microbatch's samples again.
@@ -130,7 +130,7 @@ class Task:
         attention_kernel: kernel that was resolved for this device.
         microbatches_per_epoch: counts the microbatches of an epoch, over all ranks; None for a stream.
         num_classes: choices that a target has; 1 where it is a number.
-        targets_per_token: share of tokens expected to be targets: a long text without any is refused.
+        targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: forward and backward of a step's microbatches; returns the loss of all ranks, summed over their
             targets. None: `loop.accumulate`, one microbatch after the other.
         read_retries: retried reads of the text so far; None where nothing is streamed.

@@ -49,7 +49,7 @@ class Progress:
         cursor: position in the data, after the last microbatch of that step on all ranks.
         tokens_total: real tokens trained on, over all ranks.
         loss: the loss since the last line of metrics.
-        row: the line of metrics of this step while hooks still add to it; None when it is written.
+        row: the line of metrics of this step while hooks still add to it; None once it is written.
         trained_s: time spent in earlier sessions.
         resumed_step: step that this session started from; None for a fresh start.
         saved_step: step of the last checkpoint, or None.
@@ -66,7 +66,7 @@ class Progress:
 
     @property
     def is_saved(self) -> bool:
-        """Whether there is a checkpoint of this step."""
+        """Return whether this step has a checkpoint."""
         return self.saved_step == self.step
 
     @property
@@ -99,7 +99,7 @@ class LastMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """State of one session. Only `progress` outlives it: a checkpoint holds that and the tensors.
+    """State of one session. A checkpoint holds `progress` and the tensors, and nothing else of it.
 
     Attributes:
         flops: floating-point operations of this session, over all ranks.
@@ -112,7 +112,7 @@ class TrainState:
         warning_messages: newest message of each name.
         grad_norm: gradient norm of the last step, before clipping, on the device.
         learning_rate: rate of the last step.
-        saved_at_s: monotonic time of the last checkpoint's copy, or of the start of this session.
+        saved_at_s: monotonic time of the last checkpoint's snapshot, or of the start of this session.
     """
 
     progress: Progress

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from neobert.clock import boot_id, since_boot_s
 from neobert.model.attention import summarize
 from neobert.plan.pace import evaluations_after
 from neobert.runfiles.phases import PhaseTracker
+from neobert.training.state.train_state import LastMetrics
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
-from neobert.training.telemetry.memory import memory_fields, peak_percent
+from neobert.training.telemetry.memory import gpu_fields, memory_fields, peak_percent
 
 log = logging.getLogger(__name__)
 
@@ -26,13 +28,20 @@ Line = dict[str, Any]
 # At ten seconds a line this is a day; with the file before it, two.
 LIMIT_BYTES = 8 * 2**20
 SCHEMA_VERSION = 1
+# None in beats before the first one of the training thread.
+TRAINER_FIELDS = (
+    *("max_steps", "tokens_total", "eta_s", "attention_kernel", "compute_dtype"),
+    *(field.name for field in fields(LastMetrics)),
+    *(*gpu_fields(None, None, None), "host_rss_mib", "gpu_mem_peak_percent"),
+    *("recompiles", "kernel_fallbacks", "read_retries", "warnings", "warning_messages"),
+)
 
 
 class Heartbeat:
-    """Appends a line at every beat; `seq` goes on rising when a run is resumed.
+    """Appends a line at every beat; `seq` continues to rise when a run is resumed.
 
-    Every line repeats the digest of the config that was checked, and `unguarded`, why the run was started
-    whatever its checks said.
+    Every line repeats the digest of the config that was checked, and `unguarded`, the reason for starting the
+    run despite failed checks.
     """
 
     def __init__(
@@ -48,7 +57,7 @@ class Heartbeat:
         self._rank, self._phases, self._seq = rank, phases, first_seq
         self._unguarded, self._config_digest = unguarded, config_digest
         self._trainer: Trainer | None = None
-        self._told: Line = {}
+        self._fields: Line = dict.fromkeys(TRAINER_FIELDS)
         self._writing = threading.Lock()
         self._is_over = threading.Event()
 
@@ -67,7 +76,7 @@ class Heartbeat:
     def beat(self, trainer: Trainer, phase: str) -> None:
         """Enter a phase (or record the end of the run) and write a line with all fields."""
         self._phases.enter(phase, trainer.progress.step)
-        self._trainer, self._told = trainer, _told(trainer)
+        self._trainer, self._fields = trainer, _trainer_fields(trainer)
         self._append()
 
     def _repeat(self, interval_s: float) -> None:
@@ -76,7 +85,7 @@ class Heartbeat:
             self._append()
 
     def _append(self) -> None:
-        """Write a line. A full disk is only logged here: the metrics and the next save raise it."""
+        """Write a line. A full disk is only logged: the metrics and the next save raise it."""
         with self._writing:
             try:
                 self._writer.append(self._line())
@@ -86,7 +95,7 @@ class Heartbeat:
                 self._seq += 1
 
     def _line(self) -> Line:
-        last, told = self._phases.last, self._told or NOTHING_TOLD
+        last = self._phases.last
         return {
             "schema_version": SCHEMA_VERSION,
             "config_digest": self._config_digest or None,
@@ -101,22 +110,18 @@ class Heartbeat:
             "last_progress_step": last.step,
             "last_progress_ts_utc": _utc(last.at_s),
             "phase_longest_s": {name: round(took_s, 3) for name, took_s in self._phases.longest_s.items()},
-            **told,
+            **self._fields,
             **_at_risk(self._trainer),
         }
 
 
-def _told(trainer: Trainer) -> Line:
-    """Return the fields that only the training thread may read."""
-    progress, reading, world = trainer.progress, trainer.state.last_metrics, trainer.world
+def _trainer_fields(trainer: Trainer) -> Line:
+    """Return the fields that only the training thread may read; their names are `TRAINER_FIELDS`."""
+    progress, world = trainer.progress, trainer.world
     return {
         "max_steps": trainer.max_steps,
         "tokens_total": progress.tokens_total,
-        "tokens_per_second": reading.tokens_per_second,
-        "mfu": reading.mfu,
-        "loss": reading.loss,
-        "learning_rate": reading.learning_rate,
-        "grad_norm": reading.grad_norm,
+        **asdict(trainer.state.last_metrics),
         **memory_fields(world.device),
         "gpu_mem_peak_percent": peak_percent(world.device),
         "attention_kernel": summarize(trainer.task.attention_ran),
@@ -126,9 +131,6 @@ def _told(trainer: Trainer) -> Line:
         "read_retries": trainer.state.read_retries,
         "warnings": dict(trainer.state.warnings),
         "warning_messages": dict(trainer.state.warning_messages),
-        "data_wait_ms": reading.data_wait_ms,
-        "data_wait_p50_ms": reading.data_wait_p50_ms,
-        "data_wait_p95_ms": reading.data_wait_p95_ms,
         "eta_s": _eta_s(trainer),
     }
 
@@ -155,34 +157,3 @@ def _at_risk(trainer: Trainer | None) -> Line:
 
 def _utc(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
-
-
-NOTHING_TOLD: Line = dict.fromkeys(
-    (
-        "max_steps",
-        "tokens_total",
-        "tokens_per_second",
-        "mfu",
-        "loss",
-        "learning_rate",
-        "grad_norm",
-        "gpu_mem_alloc_mib",
-        "gpu_mem_alloc_gib",
-        "gpu_mem_reserved_mib",
-        "gpu_mem_reserved_gib",
-        "gpu_mem_total_mib",
-        "host_rss_mib",
-        "gpu_mem_peak_percent",
-        "attention_kernel",
-        "compute_dtype",
-        "recompiles",
-        "kernel_fallbacks",
-        "read_retries",
-        "warnings",
-        "warning_messages",
-        "data_wait_ms",
-        "data_wait_p50_ms",
-        "data_wait_p95_ms",
-        "eta_s",
-    )
-)

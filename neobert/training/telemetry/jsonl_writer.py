@@ -22,7 +22,7 @@ class JsonlWriter:
     """A file of JSON lines that grows at the end. A reader sees every line as soon as it is appended."""
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
-        """With a limit, a file that would outgrow it is renamed, and the one before it is gone."""
+        """`limit_bytes`: a file that would exceed it is renamed to `rotated(path)`, which is replaced."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._limit_bytes = path, limit_bytes
         self._file = path.open("ab", buffering=0)
@@ -30,14 +30,14 @@ class JsonlWriter:
     def append(self, row: Mapping[str, Any]) -> None:
         """Write one line in one call, or nothing of it.
 
-        Raises `ValueError` for a value that JSON has not, such as NaN, and `OSError` on a full disk.
+        Raises `ValueError` for a value that JSON lacks, such as NaN, and `OSError` on a full disk.
         """
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         if self._limit_bytes is not None and self._is_full(len(line), self._limit_bytes):
             self._rotate()
         before = self._file.tell()
         if self._file.write(line) != len(line):
-            self._file.seek(self._file.truncate(before))  # else the next line would go on from a torn one
+            self._file.seek(self._file.truncate(before))  # else the next line would continue a torn one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
     def sync(self) -> None:
@@ -55,7 +55,7 @@ class JsonlWriter:
 
     def _rotate(self) -> None:
         """Rename the full file and open a new one. On failure the file stays open for the next attempt."""
-        with suppress(FileNotFoundError):  # renamed at the last try, which then found no room for a new file
+        with suppress(FileNotFoundError):  # renamed by the last attempt, which then failed to open a new file
             self._path.replace(rotated(self._path))
         full, self._file = self._file, self._path.open("ab", buffering=0)
         with suppress(OSError):
@@ -68,7 +68,7 @@ def rotated(path: Path) -> Path:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read the lines that are whole; one that a crash tore is left out. A missing file has none."""
+    """Read the whole lines; one that a crash cut short is skipped. A missing file has none."""
     return list(iter_rows(path))
 
 
@@ -79,7 +79,7 @@ def iter_rows(path: Path) -> Iterator[Row]:
 
 
 def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
-    """Rewrite the file with the lines that are kept, torn ones dropped. Atomic, and in constant memory."""
+    """Rewrite the file with the lines that are kept, without torn ones. Atomic, in constant memory."""
     if not path.exists():
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -115,9 +115,9 @@ def trim_metrics(run_dir: Path, first_open_step: int) -> None:
 
 
 def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
-    """Drop the beats of steps that will be done again; return the number that the next beat gets.
+    """Drop the beats of steps that will be repeated; return the number of the next beat.
 
-    None stands for a fresh start, which keeps none.
+    `resumed_step` is None for a fresh start, which keeps none.
     """
     files = (rotated(path), path)
     last_seq = max((row.get("seq", -1) for file in files for row in iter_rows(file)), default=-1)
@@ -127,6 +127,6 @@ def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
 
 
 def _step(row: Row) -> int:
-    """Return a line's step; a beat from before there was one belongs to no step that is done again."""
+    """Return a line's step; -1, which every resume keeps, for a beat before the first step was known."""
     step = row.get("step")
     return -1 if step is None else int(step)

@@ -12,13 +12,13 @@ Reading = dict[str, int | float | None]
 
 
 def memory_fields(device: torch.device) -> Reading:
-    """Read what the process holds. Where there is no GPU its fields are None, which is not zero."""
+    """Return the memory of this process. Without a GPU its fields are None, not zero."""
     host_rss_mib = psutil.Process().memory_info().rss // BYTES_PER_MIB
     return gpu_fields(*gpu_bytes(device)) | {"host_rss_mib": host_rss_mib}
 
 
 def allocator_fields(device: torch.device) -> Reading:
-    """Count how often the allocator had to free its cache and try again, and how often there was no room."""
+    """Return the allocator's retries after freeing its cache, and its out-of-memory errors."""
     counts = torch.cuda.memory_stats(device) if device.type == "cuda" else {}
     return {
         "memory/alloc_retries": counts.get("num_alloc_retries"),
@@ -28,7 +28,7 @@ def allocator_fields(device: torch.device) -> Reading:
 
 
 def peak_percent(device: torch.device) -> float | None:
-    """Return the most that was ever allocated at once, in percent of the device's memory."""
+    """Return the peak of allocated memory, in percent of the device's memory."""
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory
@@ -36,7 +36,7 @@ def peak_percent(device: torch.device) -> float | None:
 
 
 def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]:
-    """Return bytes allocated, reserved and there."""
+    """Return bytes allocated, reserved and total."""
     if device.type != "cuda":
         return None, None, None
     total = torch.cuda.get_device_properties(device).total_memory
@@ -44,7 +44,7 @@ def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]
 
 
 def gpu_fields(allocated: int | None, reserved: int | None, total: int | None) -> Reading:
-    """Name bytes as the heartbeat does."""
+    """Return bytes in the units and under the names of the heartbeat."""
     return {
         "gpu_mem_alloc_mib": _mib(allocated),
         "gpu_mem_alloc_gib": _gib(allocated),

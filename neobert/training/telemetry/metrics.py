@@ -20,12 +20,12 @@ from neobert.training.telemetry.stopwatch import Breakdown, Times, percentile
 
 log = logging.getLogger(__name__)
 
-# With this many targets expected, none at all has a probability of 2e-9 in text that can be masked.
+# With this many targets expected, the probability of none is 2e-9 in text that can be masked.
 EXPECTED_TARGETS = 20
 
 LOSS = "train/loss"
-# An evaluation tells its own time, in its own line.
-TOLD_PAUSES = ("logging", "checkpoint")
+# An evaluation has its own time in its own line.
+TIMED_PAUSES = ("logging", "checkpoint")
 
 
 class TrainingLog:
@@ -57,7 +57,7 @@ class TrainingLog:
         )
 
     def _note(self, trainer: Trainer) -> None:
-        """Remember what the next line is counted from."""
+        """Remember the counters that the next line subtracts."""
         self._step, self._flops = trainer.progress.step, trainer.state.flops
         self._tokens = trainer.progress.tokens_total
 
@@ -69,7 +69,7 @@ class TrainingLog:
         if self._untargeted * trainer.task.targets_per_token > EXPECTED_TARGETS:
             raise ProjectError(
                 "DAT004",
-                f"the last {self._untargeted:,} tokens had no target: none of them can be masked",
+                f"no target in the last {self._untargeted:,} tokens: none of them can be masked",
                 "check the text for special and unknown tokens: neobert-launch data prepare counts both",
                 "dataset",
                 EXIT_DO_NOT_REQUEUE,
@@ -91,26 +91,26 @@ class TrainingLog:
         )
 
     def _times(self, times: Times, reading: LastMetrics) -> dict[str, float]:
-        """Return the milliseconds of a step and, where the run asked for it, of each of its parts."""
+        """Return the milliseconds of a step and, with trainer.timing_breakdown, of each part."""
         assert reading.step_time_s is not None
         assert reading.data_wait_ms is not None
         step_ms = reading.step_time_s * 1000
-        told = {
+        times_ms = {
             "perf/data_wait_share": reading.data_wait_ms / step_ms,
             "time/step_ms": step_ms,
             "time/data_wait_ms": reading.data_wait_ms,
         }
         if self._breakdown is None:
-            return told
-        told |= self._breakdown.fields(times.steps)
-        for name in TOLD_PAUSES:
-            told[f"time/{name}_ms"] = times.pauses_ms.get(name, 0.0)
-            told |= self._breakdown.spread(name, [pauses.get(name, 0.0) for pauses in times.pauses])
-        return told
+            return times_ms
+        times_ms |= self._breakdown.fields(times.steps)
+        for name in TIMED_PAUSES:
+            times_ms[f"time/{name}_ms"] = times.pauses_ms.get(name, 0.0)
+            times_ms |= self._breakdown.spread(name, [pauses.get(name, 0.0) for pauses in times.pauses])
+        return times_ms
 
 
 def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
-    """Name what was read as a line of metrics does."""
+    """Return the training metrics under their names in metrics.jsonl."""
     reading, progress = trainer.state.last_metrics, trainer.progress
     return {
         LOSS: reading.loss,
@@ -155,22 +155,22 @@ class MetricsLine:
             tracker.log(row)
 
     def sync(self) -> None:
-        """Make the lines durable, so that a checkpoint never outlives the history that led to it."""
+        """Sync the lines to disk, so that no checkpoint is newer than the history that led to it."""
         if self._writer is not None:
             self._writer.sync()
 
 
 def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
-    """Put a line into words for people."""
-    words = [f"step {row['step']}/{max_steps}"]
+    """Format a line for the log."""
+    parts = [f"step {row['step']}/{max_steps}"]
     if LOSS in row:
-        words.append("no target to predict" if row[LOSS] is None else f"loss {row[LOSS]:.4f}")
-        words.append(f"lr {row['train/learning_rate']:.2e}")
-        words.append(f"grad norm {row['train/grad_norm']:.3f}")
-        words.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
+        parts.append("no target to predict" if row[LOSS] is None else f"loss {row[LOSS]:.4f}")
+        parts.append(f"lr {row['train/learning_rate']:.2e}")
+        parts.append(f"grad norm {row['train/grad_norm']:.3f}")
+        parts.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
     if any(metric.name in row for metric in metrics):
-        words.append(f"eval {_describe_evaluation(row, metrics)}")
-    return "  ".join(words)
+        parts.append(f"eval {_describe_evaluation(row, metrics)}")
+    return "  ".join(parts)
 
 
 def _describe_evaluation(row: Mapping[str, Any], metrics: Sequence[Metric]) -> str:

@@ -19,7 +19,7 @@ import torch
 STEP = "step"
 ALWAYS = ("data_wait",)
 SECTIONS = (*ALWAYS, "copy", "forward", "backward", "clip", "optimizer")
-# Loader threads build microbatches while earlier steps run, so this is no part of the step's own time.
+# Loader threads build microbatches while earlier steps run: not part of the step's own time.
 COLLATE = "collate"
 BREAKDOWN = (STEP, *SECTIONS, COLLATE)
 
@@ -31,8 +31,8 @@ class Times:
     """Times between two readings.
 
     Attributes:
-        elapsed_s: seconds since the last reading by the clock of the host, without the pauses.
-        steps: milliseconds in each section, for each step; `step` is the whole of it.
+        elapsed_s: seconds since the last reading by the host's clock, pauses excluded.
+        steps: milliseconds in each section, by step; `step` is the whole step.
         pauses: milliseconds in each kind of pause after each step. The pause in which the last reading took
             place ended after that, and is counted with the last step here.
     """
@@ -64,14 +64,14 @@ class Stopwatch:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Count the sections in the block to one step."""
+        """Count the sections of the block as one step."""
         self._steps.append([])
         with self.section(STEP):
             yield
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Time the block as a part of the step that is under way."""
+        """Time the block as a part of the current step."""
         if name not in self._sections:
             yield
             return
@@ -80,7 +80,7 @@ class Stopwatch:
         self._steps[-1].append((name, start, self._mark()))
 
     def note(self, name: str, took_ms: float) -> None:
-        """Add a time that was measured elsewhere to the step that is under way."""
+        """Add a time that was measured elsewhere to the current step."""
         if name in self._sections:
             self._steps[-1].append((name, 0.0, took_ms / 1000))
 
@@ -143,7 +143,7 @@ def _between_ms(start: Any, end: Any) -> float:
 
 OTHER = "other"
 PARTS = (*SECTIONS, OTHER)
-# The weight of a step: about the last hundred count.
+# Weight of a step in the moving average: about the last hundred count.
 WEIGHT = 0.02
 
 Step = Mapping[str, float]
@@ -156,7 +156,7 @@ class Breakdown:
         self._averages: dict[str, float] = {}
 
     def fields(self, steps: Sequence[Step]) -> dict[str, float]:
-        """Return `time/<part>_ms` and its companions for the steps of one line, of which there is one."""
+        """Return `time/<part>_ms` and its statistics for the steps of one line; at least one step."""
         fields: dict[str, float] = {}
         for name in (*PARTS, COLLATE):
             values = [part_ms(step, name) for step in steps]
@@ -178,14 +178,14 @@ class Breakdown:
 
 
 def part_ms(step: Step, name: str) -> float:
-    """Return the milliseconds of a part; `other` is what no section was made for."""
+    """Return the milliseconds of a part; `other` is the rest of the step."""
     if name == OTHER:
         return step[STEP] - sum(step.get(section, 0.0) for section in SECTIONS)
     return step.get(name, 0.0)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the value below which this many percent lie, linear between neighbours; one value at least."""
+    """Return a percentile with linear interpolation; at least one value."""
     ordered = sorted(values)
     place = (len(ordered) - 1) * percent / 100
     below = int(place)

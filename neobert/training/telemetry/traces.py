@@ -88,13 +88,13 @@ class Trace:
             self._end(trainer.run_dir / FOLDER / self._name.format(rank=trainer.world.rank))
 
     def close(self) -> None:
-        """Drop what was recorded of steps that this session did not complete."""
+        """Discard a recording whose last step this session did not reach."""
         if self._recorder is not None:
             log.warning("no %s: the session ended before step %d", self._name, self._last_step)
             self._end(None)
 
     def _end(self, path: Path | None) -> None:
-        """End the recorder. A trace that cannot be written is no reason to end a run."""
+        """End the recorder. A trace that cannot be written is logged: the run continues."""
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         try:
@@ -110,7 +110,7 @@ class Trace:
 
 @contextmanager
 def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
-    """Put the hooks of the traces that the config asks for around the others, for the length of the block."""
+    """Add the hooks of the configured traces around the others, while the block runs."""
     traces = [*requested(trainer)]
     try:
         hook = partial(Hook, name="profile", every=1)
@@ -125,7 +125,7 @@ def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
 
 
 def requested(trainer: Trainer) -> Iterator[Trace]:
-    """Yield the traces that the config asks for. A memory snapshot needs a GPU, else none is taken."""
+    """Yield the configured traces. A memory snapshot needs a GPU; without one it is logged and left out."""
     config, device = trainer.config.trainer, trainer.world.device
     if config.profile_steps is not None:
         first, last = config.profile_steps
