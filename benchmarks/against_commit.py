@@ -6,7 +6,7 @@
 
 Each turn is `trainer_throughput.py` of its own commit, in a process of its own; the first of each fills the
 compilers' caches and does not count. The value is the lower of the ratios of the two row lengths: the median
-of this commit over that of the earlier one.
+of this commit over that of the earlier one. The JSON file is written after each round.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -59,18 +61,28 @@ def tokens_per_second(tree: Path, work: Path, row_length: int, options: list[str
 
 
 def take_turns(
-    trees: dict[str, Path], work: Path, row_length: int, rounds: int, options: list[str]
-) -> dict[str, Any]:
-    """Measure both commits `rounds` times in turns, after one turn each that does not count."""
-    speeds: dict[str, list[float]] = {name: [] for name in trees}
+    trees: dict[str, Path], work: Path, row_lengths: Sequence[int], rounds: int, options: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Measure both commits in turns; yield the results so far, by row length, after each round.
+
+    The first turn of each commit and row length does not count.
+    """
+    speeds = {length: {name: list[float]() for name in trees} for length in row_lengths}
     for turn in range(rounds + 1):
-        for name, tree in trees.items():
-            speed = tokens_per_second(tree, work / name, row_length, options)
-            print(f"rows of {row_length}, turn {turn}: {name} {speed:,.0f} tokens/s", flush=True)
+        for length, (name, tree) in product(row_lengths, trees.items()):
+            speed = tokens_per_second(tree, work / name, length, options)
+            print(f"rows of {length}, turn {turn}: {name} {speed:,.0f} tokens/s", flush=True)
             if turn:
-                speeds[name].append(speed)
-    before, after = (statistics.median(speeds[name]) for name in ("before", "after"))
-    return {"tokens_per_sec": speeds, "ratio": after / before}
+                speeds[length][name].append(speed)
+        if turn:
+            yield {
+                str(length): {"tokens_per_sec": found, "ratio": ratio(found)}
+                for length, found in speeds.items()
+            }
+
+
+def ratio(speeds: dict[str, list[float]]) -> float:
+    return statistics.median(speeds["after"]) / statistics.median(speeds["before"])
 
 
 def main() -> None:
@@ -87,20 +99,19 @@ def main() -> None:
     trees = {"before": chosen.earlier.resolve(), "after": HERE}
     options = ["--kernels", chosen.kernels, "--steps", str(chosen.steps), *["--tiny"] * chosen.tiny]
     lengths = chosen.row_length or ROW_LENGTHS
-    results = {
-        str(length): take_turns(trees, chosen.work.resolve(), length, chosen.rounds, options)
-        for length in lengths
-    }
-    lowest = min(result["ratio"] for result in results.values())
-    print(f"lowest ratio {lowest:.4f}")
-    if chosen.output:
-        write_measurement(
-            chosen.output / "refactor-throughput.json",
-            lowest,
-            "tokens/s over that of the earlier commit, lowest of the row lengths",
-            LEAST_RATIO,
-            results,
-        )
+    turns = take_turns(trees, chosen.work.resolve(), lengths, chosen.rounds, options)
+    for number, results in enumerate(turns, 1):
+        lowest = min(result["ratio"] for result in results.values())
+        print(f"lowest ratio after {number} of {chosen.rounds} rounds: {lowest:.4f}", flush=True)
+        if chosen.output:
+            write_measurement(
+                chosen.output / "refactor-throughput.json",
+                lowest,
+                "tokens/s over that of the earlier commit, lowest of the row lengths",
+                LEAST_RATIO,
+                results,
+                is_complete=number == chosen.rounds,
+            )
 
 
 if __name__ == "__main__":

@@ -102,14 +102,17 @@ def warm_up(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step]
     return steps, notes
 
 
-def measure(steps: Mapping[str, Step], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Return useful tokens a second of each in every round; they take turns."""
+def measure(
+    steps: Mapping[str, Step], rounds: int, seconds: float, keep: Callable[[dict[str, list[float]]], None]
+) -> dict[str, list[float]]:
+    """Return useful tokens per second of each in every round, in turns; `keep` gets them after each round."""
     gc.collect()
     gc.freeze()
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
             rates[name].append(round(rate(step, seconds)))
+        keep(rates)
     return rates
 
 
@@ -170,8 +173,9 @@ def contest(
     seconds: float,
     backend: str,
     precisions: Sequence[str] = tuple(DTYPES),
+    keep: Callable[[dict[str, list[float]]], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Build all, let them take turns, and say what came of it."""
+    """Build all, measure them in turns, and return the results."""
     run_dir = work / "against-modernbert"
     run_dir.mkdir(exist_ok=True)
     config = run_config(work, run_dir, size, steps=10_000)
@@ -181,7 +185,7 @@ def contest(
     peers = build_peers(config, world.device.type, backend, precisions)
     try:
         steps, notes = warm_up({OURS: lambda: OurStep(trainer), **peers})
-        rates = measure(steps, rounds, seconds)
+        rates = measure(steps, rounds, seconds, keep)
         trainer.guard.check()
     finally:
         trainer.batches.close()
@@ -199,6 +203,17 @@ def contest(
     }
 
 
+def write_figures(
+    folder: Path, found: Mapping[str, dict[str, Any]], detail: dict[str, Any], *, is_complete: bool
+) -> None:
+    for form, figure in found.items():
+        path = folder / f"vs-hf-{form}.json"
+        detail_of_form = {**figure, **detail}
+        write_measurement(
+            path, figure["ratio"], "ratio", TARGETS[form], detail_of_form, is_complete=is_complete
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
@@ -211,14 +226,17 @@ def main() -> None:
     chosen = parser.parse_args()
     work = chosen.work.resolve()
     write_text(work, FULL)
-    found = contest(work, FULL, chosen.rounds, chosen.seconds, "inductor", chosen.precisions)
+
+    def keep(rates: dict[str, list[float]]) -> None:
+        if chosen.output:
+            write_figures(chosen.output, figures(rates), {"rates": rates}, is_complete=False)
+
+    found = contest(work, FULL, chosen.rounds, chosen.seconds, "inductor", chosen.precisions, keep)
     print(json.dumps(found, indent=1))
     if found["shapes"]["apart"] > TOLERANCE:
         sys.exit("parameters or FLOPs of the two models are more than 2 % apart")
-    for form, figure in found.pop("figures").items():
-        if chosen.output:
-            path = chosen.output / f"vs-hf-{form}.json"
-            write_measurement(path, figure["ratio"], "ratio", TARGETS[form], {**figure, **found})
+    if chosen.output:
+        write_figures(chosen.output, found.pop("figures"), found, is_complete=True)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,10 @@ def main() -> None:
         print(json.dumps({"tokens_per_second": run_peer(Path(arguments.peer), arguments.steps)}))
         return
     with tempfile.TemporaryDirectory() as folder:
-        pairs = [run_pair(Path(folder), arguments.steps) for _ in range(arguments.pairs)]
-    report(pairs, arguments)
+        pairs = []
+        for _ in range(arguments.pairs):
+            pairs.append(run_pair(Path(folder), arguments.steps))
+            report(pairs, arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -168,7 +170,8 @@ def report(pairs: list[tuple[float, float]], arguments: argparse.Namespace) -> N
     print(f"ratio of useful tokens per second (median of {len(pairs)} pairs): {ratio:.2f}")
     if arguments.json:
         detail = {"tokens_per_second": pairs, "steps": arguments.steps}
-        write_measurement(arguments.json, ratio, "ratio of useful tokens per second", TARGET, detail)
+        unit, is_complete = "ratio of useful tokens per second", len(pairs) == arguments.pairs
+        write_measurement(arguments.json, ratio, unit, TARGET, detail, is_complete=is_complete)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,9 @@ def row(out: Path, figure: str, started: float) -> tuple[str, bool]:
     found = json.loads(path.read_text(encoding="utf-8"))
     value = "none" if found["value"] is None else f"{found['value']:,.4g}"
     target = "" if found["target"] is None else f"{found['target']:,.4g}"
-    return f"{figure:28}{value:>14}{target:>12}  {found['unit']}", found["value"] is not None
+    is_whole = found.get("is_complete", True) and found["value"] is not None
+    note = "" if found.get("is_complete", True) else " (cut short)"
+    return f"{figure:28}{value:>14}{target:>12}  {found['unit']}{note}", is_whole
 
 
 def main() -> int:

@@ -144,7 +144,9 @@ def run_way(work: Path, way: str, size: Size, asked: argparse.Namespace) -> dict
     return json.loads((run_dir / RESULT).read_text(encoding="utf-8"))
 
 
-def write_figures(folder: Path, results: dict[str, Any], interval_s: float) -> None:
+def write_figures(
+    folder: Path, results: dict[str, Any], interval_s: float, *, is_complete: bool = True
+) -> None:
     """Write the three figures of saving beside training; both ways stand in the detail."""
     found = results["beside"]
     known = {} if "error" in found else found
@@ -158,7 +160,7 @@ def write_figures(folder: Path, results: dict[str, Any], interval_s: float) -> N
         ("checkpoint-overhead", share, "share of a run's time, with one save an interval", 0.005),
     )
     for name, value, unit, target in figures:
-        write_measurement(folder / f"{name}.json", value, unit, target, detail)
+        write_measurement(folder / f"{name}.json", value, unit, target, detail, is_complete=is_complete)
 
 
 def main() -> None:
@@ -180,10 +182,12 @@ def main() -> None:
         return
     size = TINY if asked.tiny else FULL
     write_text(work, size)
-    results = {way: run_way(work, way, size, asked) for way in WAYS}
+    results: dict[str, Any] = {}
+    for way in WAYS:
+        results[way] = run_way(work, way, size, asked)
+        if asked.output:
+            write_figures(asked.output, results, asked.interval, is_complete=len(results) == len(WAYS))
     print(json.dumps(results, indent=1))
-    if asked.output:
-        write_figures(asked.output, results, asked.interval)
 
 
 if __name__ == "__main__":

@@ -87,16 +87,15 @@ def run_apart(kernels: str, work: Path, steps: int) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def write_figures(folder: Path, results: dict[str, dict[str, Any]]) -> None:
+def write_figures(folder: Path, results: dict[str, dict[str, Any]], *, is_complete: bool = True) -> None:
     """Write both counts, added up over the backends; none where a backend did not run."""
     is_whole = all("error" not in result for result in results.values())
     recompiles = sum(len(result.get("recompiles", ())) for result in results.values())
     breaks = sum(sum(result.get("graph_breaks", {}).values()) for result in results.values())
     unit = f"in the steps behind the first {WARM_UP_STEPS}"
-    write_measurement(folder / "recompiles.json", recompiles if is_whole else None, unit, 0, results)
-    write_measurement(
-        folder / "graph-breaks.json", breaks if is_whole else None, "in the process", 0, results
-    )
+    for name, count, where in (("recompiles", recompiles, unit), ("graph-breaks", breaks, "in the process")):
+        value = count if is_whole else None
+        write_measurement(folder / f"{name}.json", value, where, 0, results, is_complete=is_complete)
 
 
 def child(kernels: str, work: Path, steps: int) -> None:
@@ -121,10 +120,12 @@ def main() -> None:
     if chosen.child:
         child(chosen.child, work, chosen.steps)
         return
-    results = {name: run_apart(name, work, chosen.steps) for name in chosen.kernels}
+    results: dict[str, dict[str, Any]] = {}
+    for name in chosen.kernels:
+        results[name] = run_apart(name, work, chosen.steps)
+        if chosen.output:
+            write_figures(chosen.output, results, is_complete=len(results) == len(chosen.kernels))
     print(json.dumps(results, indent=1))
-    if chosen.output:
-        write_figures(chosen.output, results)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,19 @@ PACKAGES = ("torch", "triton", "transformers", "accelerate", "quack-kernels", "f
 
 
 def write_measurement(
-    path: Path, value: float | None, unit: str, target: float | None, detail: dict[str, Any]
+    path: Path,
+    value: float | None,
+    unit: str,
+    target: float | None,
+    detail: dict[str, Any],
+    *,
+    is_complete: bool = True,
 ) -> dict[str, Any]:
-    """Write a figure to METRIC.json, named by the file; None where it could not be measured."""
+    """Write a figure to METRIC.json, named by the file; None where it could not be measured.
+
+    A benchmark of several rounds writes after each, with `is_complete` false until the last: a run that a
+    time limit cuts short keeps the rounds that it has done.
+    """
     measurement = {
         "metric": path.stem,
         "value": value,
@@ -35,7 +45,11 @@ def write_measurement(
         "detail": detail,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(measurement, indent=1) + "\n", encoding="utf-8")
+    if not is_complete:
+        measurement["is_complete"] = False
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(measurement, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
     return measurement
 
 

@@ -196,15 +196,17 @@ def full_size(num_rows: int) -> Size:
     return replace(FULL, num_tokens=num_rows * PACKED_LENGTH, text_tokens=TEXT_TOKENS)
 
 
-def rounds(teams: list[Team], count: int, soak: int, steps: int) -> list[dict[str, list[dict[str, Any]]]]:
-    """Let the teams take turns, in the other direction every other time."""
+def rounds(
+    teams: list[Team], count: int, soak: int, steps: int
+) -> Iterator[list[dict[str, list[dict[str, Any]]]]]:
+    """Let the teams take turns, in the other direction every other time; yield all rounds so far."""
     seen = []
     for number in range(count):
         order = teams if number % 2 == 0 else teams[::-1]
         seen.append({team.name: team.go(soak, steps) for team in order})
         rates = {name: round(total_rate(name, answers)) for name, answers in seen[-1].items()}
         print(f"round {number}:", rates, flush=True)
-    return seen
+        yield seen
 
 
 def total_rate(name: str, answers: list[dict[str, Any]]) -> float:
@@ -220,7 +222,9 @@ def ratios(seen: list[dict[str, list[dict[str, Any]]]], name: str, num_devices: 
     ]
 
 
-def report(output: Path, seen: list[Any], members: dict[str, int], settings: dict[str, Any]) -> None:
+def report(
+    output: Path, seen: list[Any], members: dict[str, int], settings: dict[str, Any], *, is_complete: bool
+) -> None:
     """Write one figure for each number of devices."""
     scaling = {name: statistics.median(ratios(seen, name, size)) for name, size in members.items()}
     rates = {
@@ -231,7 +235,8 @@ def report(output: Path, seen: list[Any], members: dict[str, int], settings: dic
         best = max(names, key=scaling.__getitem__)
         detail = {**settings, "mode": best, "scaling": scaling, "tokens_per_s": rates, "rounds": seen}
         path = output / f"{figure(count, settings['rows'], settings['microbatches'])}.json"
-        write_measurement(path, round(scaling[best], 4), "share of linear in tokens/s", TARGET, detail)
+        unit = "share of linear in tokens/s"
+        write_measurement(path, round(scaling[best], 4), unit, TARGET, detail, is_complete=is_complete)
         print(path.name, best, scaling, rates, flush=True)
 
 
@@ -265,17 +270,18 @@ def measure(chosen: Chosen, work: Path) -> None:
         singles, several = started[:most], started[most:]
         apart = Team("apart", tuple(team.ranks[0] for team in singles))
         teams = [Team("alone", singles[0].ranks), *several, apart]
-        seen = rounds(teams, chosen.rounds, chosen.soak, chosen.steps)
-        profiles = {team.name: team.go(5, 3, "profile") for team in several}
-        settings = {
+        settings: dict[str, Any] = {
             "soak": chosen.soak,
             "steps": chosen.steps,
             "rows": chosen.rows,
             "microbatches": chosen.microbatches,
             "kernels": chosen.kernels,
-            "profiles": profiles,
         }
-        report(chosen.output or work, seen, members, settings)
+        output, seen = chosen.output or work, list[Any]()
+        for seen in rounds(teams, chosen.rounds, chosen.soak, chosen.steps):
+            report(output, seen, members, settings, is_complete=False)
+        settings["profiles"] = {team.name: team.go(5, 3, "profile") for team in several}
+        report(output, seen, members, settings, is_complete=True)
     finally:
         for team in started:
             for rank in team.ranks:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 
 import torch
 from measurement import write_measurement
@@ -222,7 +222,9 @@ def run_apart(name: str, kind: str, arguments: argparse.Namespace) -> dict[str, 
     return {**json.loads(last), **({"profile": printed} if printed else {})}
 
 
-def write_figures(folder: pathlib.Path, results: list[dict[str, object]]) -> None:
+def write_figures(
+    folder: pathlib.Path, results: list[dict[str, object]], *, is_complete: bool = True
+) -> None:
     """Write the MFU of the fastest variant of each kind of rows, every variant in its detail."""
     for kind, (name, target) in FIGURES.items():
         rows = [row for row in results if row["lengths"] == kind]
@@ -231,7 +233,8 @@ def write_figures(folder: pathlib.Path, results: list[dict[str, object]]) -> Non
         if rows:
             path, value = folder / f"{name}.json", best and best["mfu_of_measured_peak"]
             unit = "share of the bf16 rate measured between the steps"
-            write_measurement(path, value, unit, target, {"best": best, "variants": rows})
+            detail = {"best": best, "variants": rows}
+            write_measurement(path, value, unit, target, detail, is_complete=is_complete)
 
 
 def table(results: list[dict[str, object]]) -> str:
@@ -275,9 +278,12 @@ def main() -> None:
         kind, tokens = arguments.lengths[0], arguments.tokens
         print(json.dumps(measure(arguments.only[0], kind, tokens, arguments.rounds, arguments.profile)))
         return
-    results = [run_apart(name, kind, arguments) for kind in arguments.lengths for name in arguments.only]
-    if arguments.output:
-        write_figures(arguments.output, results)
+    results: list[dict[str, object]] = []
+    variants = list(product(arguments.lengths, arguments.only))
+    for kind, name in variants:
+        results.append(run_apart(name, kind, arguments))
+        if arguments.output:
+            write_figures(arguments.output, results, is_complete=len(results) == len(variants))
     print(table(results))
 
 

@@ -73,8 +73,10 @@ def median(values: list[float | None]) -> float | None:
     return statistics.median(known) if len(known) == len(values) else None
 
 
-def write_figures(folder: Path, results: dict[str, Any], row_length: int) -> None:
-    """Write the speed of the fastest backend and its wait for data; every backend stands in the detail."""
+def write_figures(
+    folder: Path, results: dict[str, Any], row_length: int, *, is_complete: bool = True
+) -> None:
+    """Write the speed of the fastest backend and its wait for data, with every backend in the detail."""
     ran = {name: result for name, result in results.items() if "error" not in result}
     best = max(ran.values(), key=lambda result: result["train/tokens_per_sec"], default=None)
     suffix = "" if row_length == PACKED_LENGTH else f"-{row_length}"
@@ -85,6 +87,7 @@ def write_figures(folder: Path, results: dict[str, Any], row_length: int) -> Non
         "tokens/s of `python -m neobert.train`, NeoBERT-250M, T = 32,768",
         TARGET_TOKENS_PER_SECOND.get(row_length),
         detail,
+        is_complete=is_complete,
     )
     write_measurement(
         folder / f"data-wait-share{suffix}.json",
@@ -92,6 +95,7 @@ def write_figures(folder: Path, results: dict[str, Any], row_length: int) -> Non
         "share of a step's time",
         TARGET_DATA_WAIT_SHARE,
         detail,
+        is_complete=is_complete,
     )
 
 
@@ -123,8 +127,9 @@ def main() -> None:
         )
         results[name] = train(run_dir)
         print(name, json.dumps(results[name], indent=1), flush=True)
-    if chosen.output:
-        write_figures(chosen.output, results, chosen.row_length)
+        if chosen.output:
+            is_complete = len(results) == len(chosen.kernels)
+            write_figures(chosen.output, results, chosen.row_length, is_complete=is_complete)
 
 
 if __name__ == "__main__":
