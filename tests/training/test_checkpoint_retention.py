@@ -186,7 +186,7 @@ def test_what_goes_away_while_it_is_looked_at_costs_no_save(tmp_path, monkeypatc
 
     monkeypatch.setattr(type(tmp_path), "iterdir", stale)
     retention.tidy(tmp_path, TrainerConfig(), None)
-    assert "could not be looked through" in caplog.text
+    assert "could not be listed" in caplog.text
 
 
 def test_of_what_was_set_aside_the_newest_stays(tmp_path):

@@ -114,7 +114,7 @@ def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run
     with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
         run(run_dir)
     assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
-    assert "make room" in error.value.hint
+    assert "free disk space" in error.value.hint
     assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
     assert folders.find(run_dir / "checkpoints", "auto")[1].step == 5
     assert outcome(run_dir)["exit_code"] == 4
@@ -179,9 +179,8 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
     saved = folders.find(run_dir / "checkpoints", "latest")[1].step
     assert (saved == 12) is not asked
     assert "no heartbeat" in caplog.text
-    assert (
-        f"outcome.json could not be written ([Errno 28] No space left on device), and the run {status[0]}"
-        in (caplog.text)
+    assert f"outcome.json could not be written ([Errno 28] No space left on device); the run {status[0]}" in (
+        caplog.text
     )
 
 

@@ -213,7 +213,7 @@ def test_text_that_cannot_be_masked_ends_the_run(make_run, run, outcome, tmp_pat
     text.write_text("\n".join(json.dumps({"text": each}) for each in documents), encoding="utf-8")
     dataset = {"path": str(text), "cache_dir": str(tmp_path), "eval_samples": None, "validation_split": None}
     run_dir = make_run(dataset=dataset, trainer={"eval_steps": 0})
-    with pytest.raises(ProjectError, match=r"tokens had no target.*\[DAT004\]") as caught:
+    with pytest.raises(ProjectError, match=r"no target in the last .*\[DAT004\]") as caught:
         run(run_dir)
     assert caught.value.exit_code == outcome(run_dir)["exit_code"] == 93
     assert outcome(run_dir)["status"] == "failed"

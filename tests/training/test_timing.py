@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.training.loop.hooks import Collector, collecting_between_steps
-from neobert.training.telemetry.metrics import TOLD_PAUSES
+from neobert.training.telemetry.metrics import TIMED_PAUSES
 from neobert.training.telemetry.stopwatch import (
     ALWAYS,
     BREAKDOWN,
@@ -185,10 +185,10 @@ def test_a_real_run_tells_where_its_time_goes(make_run, run, metrics):
     shares = [line["time/other_ms"] / line["time/step_ms"] for line in lines]
     assert 0 <= statistics.median(shares) < 0.05
     assert all(line[f"time/{name}_ms"] > 0 for line in lines for name in (*SECTIONS, COLLATE))
-    assert all(line[f"time/{name}_ms"] >= 0 for line in lines for name in TOLD_PAUSES)
+    assert all(line[f"time/{name}_ms"] >= 0 for line in lines for name in TIMED_PAUSES)
     assert lines[-1]["time/logging_ms"] > 0
     assert all(
-        line[f"time/{name}_p50_ms"] <= line[f"time/{name}_p95_ms"] for line in lines for name in TOLD_PAUSES
+        line[f"time/{name}_p50_ms"] <= line[f"time/{name}_p95_ms"] for line in lines for name in TIMED_PAUSES
     )
 
 
