@@ -97,7 +97,7 @@ def test_a_second_request_is_answered_aloud_and_cuts_nothing_short(capfd):
         send(signal.SIGTERM)
         assert capfd.readouterr().out == ""
         send(signal.SIGTERM)
-    assert "the save under way goes on" in capfd.readouterr().out
+    assert "the save in flight continues" in capfd.readouterr().out
     assert signals.status == "preempted"
 
 
