@@ -520,3 +520,4 @@ def test_the_report_is_json_and_says_what_a_person_asks(shared: tuple[Configure,
     assert report["epochs"] == pytest.approx(
         steps * 128 * report["microbatch"]["fill"] / data.train.num_tokens, rel=0.01
     )
+    assert prepare(replace(make(), trainer=replace(make().trainer, max_epochs=0.5))).report["epochs"] == 0.5
