@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import torch
 
 from neobert.bench.device import device_name, measure_peak, versions
-from neobert.bench.documents import make_up
+from neobert.bench.documents import synthesize
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
@@ -51,7 +51,7 @@ class Arm:
         self._world = World(config.trainer.mixed_precision, config.distributed.mode)
         refuse_other_world(config, self._world)
         make_reproducible(config, self._world)
-        prepared = make_up(config, folder) if data == "synthetic" else prepare(config)
+        prepared = synthesize(config, folder) if data == "synthetic" else prepare(config)
         task = build_task(config, prepared, self._world, is_fresh=True)
         self.trainer = build_trainer(config, folder, self._world, task, Signals(), None)
         self._fingerprint = prepared.fingerprint

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import row_length, segment_length
+from neobert.data.examples import examples_of
 from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
@@ -29,7 +30,7 @@ MICROBATCHES = 64
 ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
 
-def make_up(config: RunConfig, folder: Path) -> PreparedData:
+def synthesize(config: RunConfig, folder: Path) -> PreparedData:
     """Generate documents of the lengths that the config admits, for some dozens of microbatches.
 
     Every epoch shuffles and masks them differently.
@@ -60,7 +61,8 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     ranks = (len(tokenizer.random_ids) * generator.random(int(offsets[-1])) ** 3).astype(np.int64)
     tokens = tokenizer.random_ids[ranks].astype(np.uint32)
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = tokenizer.cls_id, tokenizer.sep_id
-    return TokenStore(tokens, offsets, LengthStatistics.of(lengths))
+    columns = examples_of(config).synthetic_columns(len(lengths), generator)
+    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns)
 
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.targets import TargetRule
@@ -25,6 +29,11 @@ class Examples(Protocol):
 
     def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
         """Build the rule that labels microbatches."""
+
+    def synthetic_columns(
+        self, num_segments: int, generator: np.random.Generator
+    ) -> Mapping[str, NDArray[Any]]:
+        """Draw side columns for synthetic segments, for measurements of speed."""
 
     def check(self, label: str, counts: Counts) -> None:
         """Raise `ProjectError` for a split from which nothing can be learned; `label` names it."""

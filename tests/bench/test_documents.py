@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from neobert.bench.documents import draw_lengths, make_up
+from neobert.bench.documents import draw_lengths, synthesize
 from neobert.config import from_dict
 from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
@@ -24,10 +24,10 @@ def config_of(max_length=64, rows=4, **sections):
 
 
 def test_they_are_the_same_every_time(tmp_path):
-    first, second = (make_up(config_of(), tmp_path) for _ in range(2))
+    first, second = (synthesize(config_of(), tmp_path) for _ in range(2))
     assert first.fingerprint == second.fingerprint
     assert np.array_equal(first.train.tokens, second.train.tokens)
-    assert make_up(config_of(max_length=32), tmp_path).fingerprint != first.fingerprint
+    assert synthesize(config_of(max_length=32), tmp_path).fingerprint != first.fingerprint
 
 
 def test_lengths_are_those_of_web_text():
@@ -40,7 +40,7 @@ def test_lengths_are_those_of_web_text():
 @pytest.mark.parametrize("pack", [True, False])
 def test_they_make_microbatches(tmp_path, pack):
     config = config_of(datacollator={"pack_sequences": pack})
-    prepared = make_up(config, tmp_path)
+    prepared = synthesize(config, tmp_path)
     with TrainStream(prepared, config, prepared.tokenizer) as stream:
         batch = next(stream)
     assert 0 < batch.num_targets < batch.num_tokens <= 256
@@ -49,10 +49,22 @@ def test_they_make_microbatches(tmp_path, pack):
 
 def test_a_vocabulary_that_is_no_round_number_is_never_exceeded(tmp_path):
     config = config_of(model={"vocab_size": 700, "max_position_embeddings": 64})
-    assert make_up(config, tmp_path).tokenizer.vocab_size == 640
+    assert synthesize(config, tmp_path).tokenizer.vocab_size == 640
 
 
 def test_a_vocabulary_that_no_tokenizer_is_as_small_as_is_refused(tmp_path):
     with pytest.raises(ProjectError, match="to 128 at least") as caught:
-        make_up(config_of(model={"vocab_size": 100, "max_position_embeddings": 64}), tmp_path)
+        synthesize(config_of(model={"vocab_size": 100, "max_position_embeddings": 64}), tmp_path)
     assert caught.value.code == "MOD002"
+
+
+@pytest.mark.parametrize("problem", ["classes", "regression"])
+def test_a_classification_run_gets_labels(tmp_path, problem):
+    config = config_of(task="classification", classification={"problem": problem, "num_labels": 3})
+    prepared = synthesize(config, tmp_path)
+    with TrainStream(prepared, config, prepared.tokenizer) as stream:
+        batch = next(stream)
+    labels = batch.labels[: batch.num_segments]  # the rest fills the static shape
+    assert labels.is_floating_point() == (problem == "regression")
+    assert len(labels.unique()) > 1
+    assert 0 <= labels.min() <= labels.max() <= 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +69,14 @@ class LabelledTexts:
     def target_rule(self, tokenizer: TokenizerBundle) -> RowLabels:  # noqa: ARG002  (labels are in the store)
         """Build the rule that labels segments from the store."""
         return RowLabels()
+
+    def synthetic_columns(
+        self, num_segments: int, generator: np.random.Generator
+    ) -> Mapping[str, NDArray[Any]]:
+        """Draw a class, or a score from 0 to 1, for each segment."""
+        if is_regression(self.config):
+            return {LABEL: generator.random(num_segments, dtype=np.float32)}
+        return {LABEL: generator.integers(num_labels(self.config), size=num_segments)}
 
     def check(self, label: str, counts: Counts) -> None:
         """Accept every split: rows were checked when they were read, and rules judge the classes."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
@@ -46,6 +50,14 @@ class Documents:
             tokenizer.is_maskable,
             masking_rates(collator),
         )
+
+    def synthetic_columns(
+        self,
+        num_segments: int,  # noqa: ARG002
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return no side columns: masking makes the labels."""
+        return {}
 
     def check(self, label: str, counts: Counts) -> None:
         """Raise DAT004 for data without maskable tokens."""

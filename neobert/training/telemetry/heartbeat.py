@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from neobert.clock import boot_id, since_boot_s
 from neobert.model.attention import summarize
 from neobert.plan.pace import evaluations_after
 from neobert.runfiles.phases import PhaseTracker
-from neobert.training.state.train_state import LastMetrics
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
 from neobert.training.telemetry.memory import gpu_fields, memory_fields, peak_percent
@@ -30,10 +29,10 @@ LIMIT_BYTES = 8 * 2**20
 SCHEMA_VERSION = 1
 # None in beats before the first one of the training thread.
 TRAINER_FIELDS = (
-    *("max_steps", "tokens_total", "eta_s", "attention_kernel", "compute_dtype"),
-    *(field.name for field in fields(LastMetrics)),
+    *("max_steps", "tokens_total", "tokens_per_second", "mfu", "loss", "learning_rate", "grad_norm"),
     *(*gpu_fields(None, None, None), "host_rss_mib", "gpu_mem_peak_percent"),
-    *("recompiles", "kernel_fallbacks", "read_retries", "warnings", "warning_messages"),
+    *("attention_kernel", "compute_dtype", "recompiles", "kernel_fallbacks", "read_retries"),
+    *("warnings", "warning_messages", "data_wait_ms", "data_wait_p50_ms", "data_wait_p95_ms", "eta_s"),
 )
 
 
@@ -118,7 +117,7 @@ class Heartbeat:
 def _trainer_fields(trainer: Trainer) -> Line:
     """Return the fields that only the training thread may read; their names are `TRAINER_FIELDS`."""
     progress, world = trainer.progress, trainer.world
-    return {
+    values = {
         "max_steps": trainer.max_steps,
         "tokens_total": progress.tokens_total,
         **asdict(trainer.state.last_metrics),
@@ -133,6 +132,7 @@ def _trainer_fields(trainer: Trainer) -> Line:
         "warning_messages": dict(trainer.state.warning_messages),
         "eta_s": _eta_s(trainer),
     }
+    return {name: values[name] for name in TRAINER_FIELDS}
 
 
 def _eta_s(trainer: Trainer) -> float | None:
