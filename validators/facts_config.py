@@ -14,7 +14,7 @@ from validators.facts import Facts, MeasuredFor, ProbeRecord
 
 RUN_DEPENDENT = ("distributed", "inspection", "numerics", "rehearsal")
 # Keys with only these effects do not affect measurements.
-WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "start", "cadence")
+WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "limits", "start", "cadence")
 MOST_NAMED = 3
 
 

@@ -21,8 +21,9 @@ TIMEOUT_S = 5.0
 def probe_tracker(subject: Subject) -> TrackerFacts:
     """Look up packages, folders, mode, login and server. Nothing is imported, created or sent."""
     server = os.environ.get("WANDB_BASE_URL") or SERVER
-    offline = mode_of(subject.config.wandb) in ("offline", "disabled")
-    is_online = WANDB.name in requested(subject.config) and not offline
+    config = subject.config
+    offline = mode_of(config.wandb.mode) in ("offline", "disabled")
+    is_online = WANDB.name in requested(config.trackers, with_wandb=config.wandb.enabled) and not offline
     return TrackerFacts(
         is_installed=WANDB.is_installed,
         is_offline=offline,

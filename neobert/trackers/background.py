@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 from neobert.errors import ProjectError
-from neobert.trackers.table import TRACKERS, requested
+from neobert.trackers.table import TRACKERS
 from neobert.trackers.tracker import TrackedRun, Tracker
 
 log = logging.getLogger(__name__)
@@ -89,12 +89,12 @@ class BackgroundTracker:
             )
 
 
-def open_trackers(run: TrackedRun) -> Sequence[BackgroundTracker]:
-    """Start the trackers of the config.
+def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundTracker]:
+    """Start the named trackers.
 
     Raises `ProjectError` TRK001 for a package that is not installed: that is an error before the first step.
     """
-    trackers = [TRACKERS[name] for name in requested(run.config)]
+    trackers = [TRACKERS[name] for name in names]
     for tracker in trackers:
         if not tracker.is_installed:
             raise ProjectError(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from neobert.trackers.tensorboard import TENSORBOARD
 from neobert.trackers.trackio import TRACKIO
 from neobert.trackers.wandb import WANDB
-
-if TYPE_CHECKING:
-    from neobert.config.schema import RunConfig
 
 TRACKERS = {each.name: each for each in (TRACKIO, TENSORBOARD, WANDB)}
 # metrics.jsonl is not a tracker: resume and checkpoints depend on it, so it is written whatever the key says.
@@ -17,7 +14,7 @@ JSONL = "jsonl"
 NAMES = (JSONL, *TRACKERS)
 
 
-def requested(config: RunConfig) -> tuple[str, ...]:
-    """Return the names of the run's trackers, each once. `wandb.enabled` is the older way to name wandb."""
-    named = [*config.trackers, *(["wandb"] if config.wandb.enabled else [])]
+def requested(names: Iterable[str], *, with_wandb: bool) -> tuple[str, ...]:
+    """Return the names of `trackers`, each once; `with_wandb` is `wandb.enabled`, the older key."""
+    named = [*names, *(["wandb"] if with_wandb else [])]
     return tuple(name for name in dict.fromkeys(named) if name != JSONL)

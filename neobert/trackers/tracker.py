@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:  # the schema imports the table of trackers
-    from neobert.config.schema import RunConfig
+from typing import Any, Protocol
 
 
 class Session(Protocol):
@@ -28,10 +25,9 @@ class TrackedRun:
     Attributes:
         first_step: step of the first line that will be logged; above 0 for a resumed run. An earlier session
             may have logged lines of this step and later ones, which this session repeats.
-        settings: the resolved config as plain values.
+        settings: the resolved config as plain values: the schema imports the table, so no tracker imports it.
     """
 
-    config: RunConfig
     run_dir: Path
     first_step: int
     settings: Mapping[str, Any]

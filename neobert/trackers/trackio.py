@@ -27,7 +27,7 @@ class TrackioSession:
         import trackio
 
         self._run: Any = trackio.init(
-            project=run.config.trackio.project,
+            project=run.settings["trackio"]["project"],
             name=f"{run.name}-{run.identity[:HASH_DIGITS]}",
             config=dict(run.settings),
             resume="allow" if run.first_step else "never",

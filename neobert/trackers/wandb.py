@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neobert.trackers.tracker import TrackedRun, Tracker
-
-if TYPE_CHECKING:
-    from neobert.config.schema import WandbConfig
 
 
 class WandbSession:
@@ -18,12 +15,12 @@ class WandbSession:
     def __init__(self, run: TrackedRun) -> None:
         import wandb
 
-        settings = run.config.wandb
+        settings = run.settings["wandb"]
         self._run: Any = wandb.init(
-            project=settings.project,
-            entity=settings.entity,
-            name=settings.name or run.name,
-            mode=mode_of(settings),
+            project=settings["project"],
+            entity=settings["entity"],
+            name=settings["name"] or run.name,
+            mode=mode_of(settings["mode"]),
             id=run.identity,
             resume="allow",
             dir=str(run.run_dir),
@@ -39,9 +36,9 @@ class WandbSession:
         self._run.finish()
 
 
-def mode_of(settings: WandbConfig) -> str:
+def mode_of(mode: str) -> str:
     """Return the mode in effect: WANDB_MODE, else `wandb.mode`, since W&B prefers an argument to it."""
-    return os.environ.get("WANDB_MODE") or settings.mode
+    return os.environ.get("WANDB_MODE") or mode
 
 
 WANDB = Tracker(

@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.trackers import background
 from neobert.trackers.background import open_trackers
@@ -43,8 +42,7 @@ def opened(monkeypatch, tmp_path, start):
     fake = dataclasses.replace(TRACKERS["trackio"], start=start)
     monkeypatch.setitem(TRACKERS, "trackio", fake)
     monkeypatch.setattr("importlib.metadata.version", lambda package: "1")
-    config = from_dict({"trackers": ["trackio"]})
-    (found,) = open_trackers(TrackedRun(config=config, run_dir=tmp_path, first_step=0, settings={}))
+    (found,) = open_trackers(["trackio"], TrackedRun(run_dir=tmp_path, first_step=0, settings={}))
     return found
 
 
@@ -67,9 +65,8 @@ def test_a_missing_package_is_an_error_before_the_first_step(name, monkeypatch, 
         raise PackageNotFoundError(package)
 
     monkeypatch.setattr("importlib.metadata.version", refuse)
-    config = from_dict({"trackers": [name]})
     with pytest.raises(ProjectError, match=f"the package {name} is not installed") as error:
-        open_trackers(TrackedRun(config=config, run_dir=tmp_path, first_step=0, settings={}))
+        open_trackers([name], TrackedRun(run_dir=tmp_path, first_step=0, settings={}))
     assert (error.value.code, error.value.place) == ("TRK001", "trackers")
 
 

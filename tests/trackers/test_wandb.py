@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from neobert.config import from_dict, replace
+from neobert.config import from_dict, replace, to_dict
 from neobert.trackers.table import requested
 from neobert.trackers.tracker import TrackedRun
 from neobert.trackers.wandb import WANDB
@@ -41,7 +41,7 @@ def calls(monkeypatch):
 
 
 def start(run_dir, config=CONFIG):
-    return WANDB.start(TrackedRun(config=config, run_dir=run_dir, first_step=0, settings={"seed": 1}))
+    return WANDB.start(TrackedRun(run_dir=run_dir, first_step=0, settings=to_dict(config)))
 
 
 def test_it_gets_the_run_and_its_metrics(calls, tmp_path):
@@ -52,7 +52,7 @@ def test_it_gets_the_run_and_its_metrics(calls, tmp_path):
     assert call["run"].rows == [({"train/loss": 1.5}, 3)]
     assert call["run"].is_finished
     assert (call["name"], call["mode"], call["resume"]) == ("run", "offline", "allow")
-    assert call["config"] == {"seed": 1}
+    assert call["config"]["seed"] == 0
 
 
 def test_the_variable_takes_precedence_over_the_config(calls, monkeypatch, tmp_path):
@@ -70,6 +70,8 @@ def test_a_resumed_run_is_the_same_run(calls, tmp_path):
 
 
 def test_the_older_key_still_asks_for_it():
-    assert requested(CONFIG) == requested(from_dict({"trackers": ["jsonl", "wandb"]})) == ("wandb",)
-    assert requested(replace(CONFIG, "trackers", ("wandb", "trackio", "wandb"))) == ("wandb", "trackio")
-    assert requested(from_dict({})) == ()
+    assert (
+        requested(["jsonl"], with_wandb=True) == requested(["jsonl", "wandb"], with_wandb=False) == ("wandb",)
+    )
+    assert requested(("wandb", "trackio", "wandb"), with_wandb=True) == ("wandb", "trackio")
+    assert requested(["jsonl"], with_wandb=False) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config import digest, from_dict, to_dict
+from neobert.config.keys import keys_affecting
 from neobert.config.variables import keys_reached
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -11,20 +12,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import RaisedBy, Violations, rule
 
 SMOKE_LIMIT_S = 15 * 60
-SECTIONS_WITHOUT_EFFECT, VARIABLES = ("trackers", "trackio", "wandb"), "variables"
-KEYS_WITHOUT_EFFECT = frozenset(
-    {
-        "profile",
-        "trainer.output_dir",
-        "trainer.resume_from_checkpoint",
-        "trainer.logging_steps",
-        "dataset.cache_dir",
-        "dataset.num_proc",
-        "dataset.num_workers",
-        "dataset.prefetch_factor",
-        "guard.price_per_gpu_hour",
-    }
-)
+VARIABLES = "variables"
 
 
 @rule("CFG005", "unpinned-profile", severity=Severity.FAIL, level=Level.STATIC)
@@ -125,8 +113,9 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## What it does
     Lists every key of a production run that a command-line argument overrides, waivers included, except keys
-    that only affect output paths, logging and data loading. A variable is listed with the keys that use it,
-    unless all of them are such keys. Environment variables cannot override keys, so none are checked.
+    that only affect folders, logging, the speed of data loading, and resuming. A variable is listed with the
+    keys that use it, unless all of them are such keys. Environment variables cannot override keys, so none
+    are checked.
 
     ## Why is this bad?
     The file was reviewed; the argument exists only in a shell's history, and the next run will not have it.
@@ -144,10 +133,11 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       save_steps: 500
     ```
     """
+    per_launch = keys_affecting("reporting", "loading", "start")
     for path in sorted({override.path for override in run.overrides}):
         section, _, name = path.partition(".")
         reached = keys_reached(name, run.references) if section == VARIABLES else (path,)
-        if all(map(_is_without_effect, reached)):
+        if per_launch.issuperset(reached):
             continue
         into = f", and is used by {', '.join(reached)}" if section == VARIABLES else ""
         yield Violation(
@@ -155,10 +145,6 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
             f"{path} is set on the command line{into}",
             f"set {path} in the run file, or waive CFG008 with a reason",
         )
-
-
-def _is_without_effect(path: str) -> bool:
-    return path in KEYS_WITHOUT_EFFECT or path.partition(".")[0] in SECTIONS_WITHOUT_EFFECT
 
 
 @rule(

@@ -169,7 +169,7 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
     known = {*rehearsal.keys_read, *rehearsal.keys_replaced} | READ_BEFORE
-    known |= keys_affecting("reporting", "start")  # the launcher and the rules read these
+    known |= keys_affecting("reporting", "limits", "start")  # the launcher and the rules read these
     if rehearsal.device != "cuda":
         known |= READ_ON_A_GPU
     values, defaults = flatten(to_dict(run.config)), flatten(to_dict(RunConfig()))

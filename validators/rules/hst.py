@@ -182,7 +182,11 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _has_no_tracker(run: ResolvedRun, plan: Plan) -> str:
-    return "" if requested(run.config) else "no trackers besides jsonl"
+    return "" if _trackers(run) else "the only tracker is jsonl"
+
+
+def _trackers(run: ResolvedRun) -> tuple[str, ...]:
+    return requested(run.config.trackers, with_wandb=run.config.wandb.enabled)
 
 
 @rule(
@@ -221,7 +225,7 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     tracker = facts.tracker
     assert tracker is not None
-    names = requested(run.config)
+    names = _trackers(run)
     is_installed = {"wandb": tracker.is_installed} | tracker.packages
     for name in names:
         if name not in is_installed:

@@ -111,12 +111,10 @@ class RunConfig:
     )
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
     trackio: TrackioConfig = section(TrackioConfig, "Trackio.", affects="reporting")
-    guard: GuardConfig = section(
-        GuardConfig, "Limits enforced before and during training.", affects="reporting"
-    )
-    watchdog: WatchdogConfig = section(WatchdogConfig, "Hang detection and restarts.", affects="reporting")
+    guard: GuardConfig = section(GuardConfig, "Limits enforced before and during training.", affects="limits")
+    watchdog: WatchdogConfig = section(WatchdogConfig, "Hang detection and restarts.", affects="limits")
     waivers: tuple[Waiver, ...] = key(
-        (), "Accepted findings, with a reason and an expiry date.", affects="reporting"
+        (), "Accepted findings, with a reason and an expiry date.", affects="limits"
     )
 
 

@@ -116,25 +116,25 @@ class DatasetConfig:
     shuffle_buffer_size: NonNegativeInt = key(
         10_000, "Streaming: size of the shuffle buffer in documents; 0: keep the order of the source."
     )
-    streaming_read_retries: NonNegativeInt = key(4, "Streaming: retries of a failed read.", affects="machine")
+    streaming_read_retries: NonNegativeInt = key(4, "Streaming: retries of a failed read.", affects="loading")
     streaming_read_retry_backoff_seconds: PositiveFloat = key(
-        5.0, "Streaming: initial delay of the exponential backoff, in seconds.", affects="machine"
+        5.0, "Streaming: initial delay of the exponential backoff, in seconds.", affects="loading"
     )
     streaming_read_retry_max_backoff_seconds: PositiveFloat = key(
-        60.0, "Streaming: maximum delay of the backoff, in seconds.", affects="machine"
+        60.0, "Streaming: maximum delay of the backoff, in seconds.", affects="loading"
     )
-    num_proc: PositiveInt = key(1, "Number of processes for tokenization.", affects="machine")
+    num_proc: PositiveInt = key(1, "Number of processes for tokenization.", affects="loading")
     num_workers: NonNegativeInt = key(
-        1, "Number of data loader threads; 0: load in the training loop.", affects="machine"
+        1, "Number of data loader threads; 0: load in the training loop.", affects="loading"
     )
     prefetch_factor: PositiveInt = key(
-        4, "Microbatches prefetched per data loader thread.", affects="machine"
+        4, "Microbatches prefetched per data loader thread.", affects="loading"
     )
     cache_dir: str | None = key(
         None,
         "Folder for prepared data; null: $NEOBERT_CACHE, else neobert in the user's cache folder.",
         is_path=True,
-        affects="machine",
+        affects="loading",
     )
 
 

@@ -18,16 +18,18 @@ NonEmpty = Annotated[str, MinLen(1)]
 Silence = Annotated[float, Gt(0), Le(604_800)]
 
 
-Effect = Literal["model", "data", "numerics", "machine", "cadence", "start", "reporting"]
+Effect = Literal["model", "data", "numerics", "machine", "loading", "cadence", "start", "limits", "reporting"]
 """Effect of a change of a key.
 
 model: parameters and optimizer state: another run, which cannot resume this one's checkpoints.
 data: examples, their order and targets: also another run.
 numerics: learning; may change on resume.
 machine: speed and memory; results are equal within the precision.
-cadence: work between steps: saves, evaluations, lines of metrics, traces.
+loading: speed of data loading; results are equal bit for bit.
+cadence: work between steps: saves, evaluations, traces.
 start: start of a session.
-reporting: name, limits, monitoring; no step depends on it.
+limits: checks before training and limits during it; no step depends on them.
+reporting: names, folders, logging and monitoring; no step depends on them.
 """
 EFFECTS: tuple[str, ...] = get_args(Effect)
 PER_KEY: Literal["per key"] = "per key"

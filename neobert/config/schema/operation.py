@@ -67,7 +67,7 @@ class GuardConfig:
     )
     walltime_limit_hours: PositiveFloat | None = key(None, "Time limit of the run, in hours; null: none.")
     price_per_gpu_hour: NonNegativeFloat | None = key(
-        None, "Price for the cost in the plan, in any currency."
+        None, "Price for the cost in the plan, in any currency.", affects="reporting"
     )
     receipt_ttl_hours: Annotated[float, Gt(0), Le(168)] = key(
         24.0, "Validity of a preflight receipt, in hours; at most a week."

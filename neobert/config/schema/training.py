@@ -132,7 +132,7 @@ class TrainerConfig:
     global_batch_size: PositiveInt | None = key(
         None,
         "Expected rows per step over all devices; only checked against the product of the other keys.",
-        affects="reporting",
+        affects="limits",
     )
     gradient_clipping: PositiveFloat | None = key(
         1.0, "Maximum global gradient norm; null: no clipping.", affects="numerics"
@@ -199,7 +199,9 @@ class TrainerConfig:
     eval_max_batches: PositiveInt | None = key(
         None, "Maximum number of evaluation microbatches; null: the whole split.", affects="machine"
     )
-    logging_steps: PositiveInt = key(25, "Steps between lines of metrics and heartbeats.", affects="cadence")
+    logging_steps: PositiveInt = key(
+        25, "Steps between lines of metrics and heartbeats.", affects="reporting"
+    )
     timing_breakdown: bool = key(
         False, "Add the time of each part of a step to the metrics.", affects="machine"
     )

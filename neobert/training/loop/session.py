@@ -22,6 +22,7 @@ from neobert.receipt import read_receipt
 from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, PhaseTracker
 from neobert.runfiles.run_dir import Status, clear_outcome, has_outcome, write_outcome
 from neobert.trackers.background import open_trackers
+from neobert.trackers.table import requested
 from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
@@ -256,9 +257,9 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         trim_metrics(run_dir, progress.first_open_step)
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
         writer = stack.enter_context(closing(JsonlWriter(run_dir / METRICS)))
-        first_step, settings = progress.first_open_step, to_dict(trainer.config)
-        run = TrackedRun(config=trainer.config, run_dir=run_dir, first_step=first_step, settings=settings)
-        trackers = open_trackers(run)
+        config = trainer.config
+        run = TrackedRun(run_dir=run_dir, first_step=progress.first_open_step, settings=to_dict(config))
+        trackers = open_trackers(requested(config.trackers, with_wandb=config.wandb.enabled), run)
         for tracker in trackers:
             stack.enter_context(closing(tracker))
         yield MetricsLine(writer, trackers)
