@@ -17,7 +17,7 @@ from neobert.config.annotations import (
     members_by_tag,
     unwrap,
 )
-from neobert.config.hydrate import Problem
+from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, type_text
 from neobert.config.migrated_files import with_value
@@ -26,9 +26,6 @@ from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest
 from neobert.config.schema import RunConfig
 from neobert.config.yaml_reader import read_number
 
-UNKNOWN = "unexpected_keyword_argument"
-MISSING = "missing"
-TOO_LARGE = ("less_than", "less_than_equal")
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
 WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
@@ -40,7 +37,7 @@ def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     """Yield message, hint and place of a problem."""
     if problem.kind == UNKNOWN:
         yield from _unknown(problem.path, root, schema)
-    elif problem.kind == MISSING:
+    elif problem.kind == REQUIRED:
         yield _missing(problem.path, root, schema)
     else:
         yield _wrong(problem, root, schema)
@@ -128,7 +125,7 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
         hint = f"write {join(path)}=VALUE, or omit the argument"
     if hint.startswith(IN_QUOTES) and origin.kind == "override":
         hint = f"put the value in quotes, inside the shell's quotes: '{hint.removeprefix(IN_QUOTES)}'"
-    if not hint and problem.kind in TOO_LARGE:
+    if not hint and problem.kind == TOO_LARGE:
         hint = _description(path, schema)
     return Flaw("CFG003", path, message, hint, origin)
 

@@ -1,59 +1,106 @@
-"""The schema that is run is the one that pydantic derives from the same dataclasses."""
+"""Hydration accepts, rejects and builds what pydantic does in strict JSON mode."""
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from neobert.config import RunConfig
-from neobert.config.annotations import hints_of
-from neobert.config.hydrate import core_schema
+from neobert.config import hydrate as module
+from neobert.config.annotations import hints_of, members_of
+from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, WRONG, HydrationError, hydrate
 from neobert.config.schema import Waiver
-from profiles.about import About, Expectations, ProfileHead, Requirements
+from profiles.about import About, ProfileHead, Requirements
 
-BOOKKEEPING = {
-    "ref",
-    "metadata",
-    "collect_init_only",
-    "computed_fields",
-    "default_factory_takes_data",
-    "init",
+KINDS = {
+    "unexpected_keyword_argument": UNKNOWN,
+    "missing": REQUIRED,
+    "less_than": TOO_LARGE,
+    "less_than_equal": TOO_LARGE,
 }
-UNSET = {"frozen": False, "post_init": False}
+SECTIONS = [member for hint in hints_of(RunConfig).values() for member in members_of(hint)]
+TEXTS = [
+    "",
+    "x",
+    "bf16",
+    "auto",
+    "hf",
+    "2026-12-31",
+    "2026-12-32",
+    "20261231",
+    "2026-12-31T00:00:00",
+    "production",
+]
+NUMBERS = [-1, 0, 1, 2, 5, 100, 241, 10**18, -0.5, 0.0, 0.5, 1.0, 1e300]
+OTHERS = [None, True, [], [1], [0.5, 0.5], ["a"], [0.9, 0.9, 0.9], {}, {"a": 1}]
+SCALARS = st.sampled_from([None, True, False, *NUMBERS, *TEXTS])
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=3),
+    st.fixed_dictionaries(
+        {}, optional={"code": SCALARS, "reason": SCALARS, "expires": SCALARS, "path": SCALARS}
+    ),
+    st.lists(st.fixed_dictionaries({"weight": SCALARS}, optional={"path": SCALARS}), max_size=2),
+)
 
 
-def without_bookkeeping(schema: Any) -> Any:
-    """pydantic's schema without what says nothing about validation."""
-    if isinstance(schema, list | tuple):
-        return [without_bookkeeping(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.get("type") == "tagged-union":  # of several types, which pydantic would try one after the other
-        return {
-            "type": "union",
-            "choices": [without_bookkeeping(item) for item in schema["choices"].values()],
-        }
-    return {
-        name: without_bookkeeping(item)
-        for name, item in schema.items()
-        if name not in BOOKKEEPING and not (name in UNSET and item is UNSET[name])
-    }
+@cache
+def reference(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
-@pytest.mark.parametrize("kind", [RunConfig, Waiver, ProfileHead, About, Requirements, Expectations])
-def test_it_is_what_pydantic_derives(kind: Any) -> None:
-    assert without_bookkeeping(core_schema(kind)) == without_bookkeeping(TypeAdapter(kind).core_schema)
+def by_pydantic(kind: Any, values: Any) -> Any:
+    """The value, or kind and path of each problem."""
+    try:
+        return reference(kind).validate_json(json.dumps(values))
+    except ValidationError as error:
+        return {(KINDS.get(item["type"], WRONG), item["loc"]) for item in error.errors()}
 
 
-@pytest.mark.parametrize("hint", hints_of(RunConfig).values(), ids=hints_of(RunConfig).keys())
-def test_so_is_each_section(hint: Any) -> None:
-    derived = without_bookkeeping(TypeAdapter(hint).core_schema)
-    assert without_bookkeeping(core_schema(hint)) == derived
+def by_hydration(kind: Any, values: Any) -> Any:
+    try:
+        return hydrate(kind, values)
+    except HydrationError as error:
+        return {(problem.kind, problem.path) for problem in error.problems}
 
 
-def test_the_comparison_sees_a_bound_that_differs() -> None:
-    schema = core_schema(Waiver)
-    schema["schema"]["fields"][1]["schema"]["min_length"] = 11
-    assert without_bookkeeping(schema) != without_bookkeeping(TypeAdapter(Waiver).core_schema)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data(), st.sampled_from([*SECTIONS, Waiver, About, ProfileHead, Requirements]))
+def test_a_section_of_any_values_is_read_as_pydantic_reads_it(data: st.DataObject, kind: Any) -> None:
+    names = st.sampled_from([*hints_of(kind), "unknown"])
+    values = data.draw(st.one_of(VALUES, st.dictionaries(names, VALUES, max_size=6)))
+    assert by_hydration(kind, values) == by_pydantic(kind, values), values
+
+
+@pytest.mark.parametrize("kind", SECTIONS, ids=lambda kind: kind.__name__)
+def test_each_key_of_a_section_is_read_as_pydantic_reads_it(kind: Any) -> None:
+    for name in hints_of(kind):
+        for value in [
+            None,
+            True,
+            *NUMBERS,
+            *TEXTS,
+            [],
+            [1],
+            [0.5, 0.5],
+            ["a"],
+            [0.9, 0.9, 0.9],
+            {},
+            {"a": 1},
+        ]:
+            values = {name: value}
+            assert by_hydration(kind, values) == by_pydantic(kind, values), values
+
+
+def test_the_comparison_sees_a_bound_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"code": "CFG008", "reason": "too short", "expires": "2026-12-31"}
+    assert by_hydration(Waiver, values) == by_pydantic(Waiver, values) == {(WRONG, ("reason",))}
+    bounds = {kind: (lambda value, bound: True, WRONG) for kind in module.BOUNDS}
+    monkeypatch.setattr(module, "BOUNDS", bounds)
+    assert by_hydration(Waiver, values) != by_pydantic(Waiver, values)
