@@ -2,6 +2,7 @@
 
 A model makes one `attend` a forward and gives it to all its blocks. Padded rows go through SDPA with a mask.
 Packed runs go through the backend that was requested, and no other: what cannot run raises, with the reason.
+With `attn_implementation` a function that is registered with transformers takes the place of both.
 
 The kernel that each block ran is noted where it is called (`recording`). A traced graph does not call Python
 again, so it is noted at trace time, and the graph then always runs this kernel. Blocks that share one graph
@@ -14,13 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .backends import HALF_TYPES, LOADED, check_tensors, load_attention
+from .flex import row_mask
 
 NOWHERE: dict[int, str] = {}
 _notes = NOWHERE
@@ -73,6 +80,50 @@ def _ranges(numbers: list[int]) -> str:
 
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class RegisteredAttention:
+    """Attention by a function of transformers' registry, for blocks of either layout.
+
+    Attributes:
+        name: the model's `attn_implementation`.
+        mask: what the function hides in rows: [B, S] for FlashAttention, tiles for flex_attention, else
+            [B, 1, S, S], added to the scores.
+        arguments: handed on to the function, such as the bounds of packed segments.
+    """
+
+    name: str
+    mask: Tensor | BlockMask | None
+    arguments: Mapping[str, Any]
+
+    def in_block(self, block: nn.Module) -> Attend:
+        """Return the attention of one block, which the function may look into."""
+        return partial(self._attend, block)
+
+    def _attend(self, block: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        note_kernel(self.name)
+        is_flat = q.dim() == 3
+        q, k, v = ((x[None] if is_flat else x).transpose(1, 2) for x in (q, k, v))
+        context, _ = ALL_ATTENTION_FUNCTIONS[self.name](
+            block, q, k, v, self.mask, dropout=0.0, scaling=q.shape[-1] ** -0.5, is_causal=False,
+            **self.arguments,
+        )  # fmt: skip
+        return context[0] if is_flat else context
+
+
+def registered_mask(
+    name: str, attention_mask: Tensor | None, dtype: torch.dtype
+) -> Tensor | BlockMask | None:
+    """Bring a mask to what the registered function takes: see `RegisteredAttention.mask`."""
+    mask = normalize_mask(attention_mask)
+    if mask is None or "flash" in name:
+        return attention_mask
+    if name == "flex_attention":
+        return row_mask(mask)
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return mask.to(dtype).expand(-1, -1, mask.shape[-1], -1)
 
 
 def padded_attention(mask: Tensor | None) -> Attend:
@@ -180,6 +231,23 @@ def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Atte
         return torch.cat([out.transpose(0, 1) for out in outs])
 
     return attend
+
+
+def bounds_of(position_ids: Tensor) -> Tensor | None:
+    """Find the segments of one row in its positions [S], which restart in each; None: it is one segment.
+
+    Waits for the device.
+    """
+    starts = (position_ids.diff() != 1).nonzero().flatten() + 1
+    if not len(starts):
+        return None
+    return F.pad(F.pad(starts, (1, 0)), (0, 1), value=len(position_ids)).to(torch.int32)
+
+
+def same_segment(position_ids: Tensor) -> Tensor:
+    """Return True [1, 1, S, S] where two tokens of one row share a segment: `bounds_of` for a graph."""
+    segment = F.pad((position_ids.diff() != 1).cumsum(0), (1, 0))
+    return (segment[:, None] == segment)[None, None]
 
 
 def positions_in_segments(cu_seqlens: Tensor, num_tokens: int) -> Tensor:

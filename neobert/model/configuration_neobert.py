@@ -18,11 +18,15 @@ KERNEL_BACKENDS = tuple(name for name, kernel in reversed(BLOCKS.items()) if not
 ACTIVATIONS = ("swiglu", "gelu")
 POOLINGS = ("avg", "cls", "max")
 INITS = ("published", "scaled")
+DEFAULT_ROPE_THETA = 10_000.0
 AUTO_MAP = {
     "AutoConfig": "configuration_neobert.NeoBERTConfig",
     "AutoModel": "modeling_neobert.NeoBERT",
     "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
     "AutoModelForSequenceClassification": "modeling_neobert.NeoBERTForSequenceClassification",
+    "AutoModelForTokenClassification": "modeling_neobert.NeoBERTForTokenClassification",
+    "AutoModelForQuestionAnswering": "modeling_neobert.NeoBERTForQuestionAnswering",
+    "AutoModelForMultipleChoice": "modeling_neobert.NeoBERTForMultipleChoice",
 }
 """Classes of the copied code that transformers' auto classes load."""
 
@@ -46,7 +50,7 @@ class NeoBERTConfig(PretrainedConfig):
         max_position_embeddings: int | None = None,
         pad_token_id: int = 0,
         rope: bool = True,
-        rope_theta: float = 10_000.0,
+        rope_theta: float = DEFAULT_ROPE_THETA,
         rms_norm: bool = True,
         norm_eps: float = 1e-5,
         hidden_act: str = "swiglu",
@@ -64,6 +68,9 @@ class NeoBERTConfig(PretrainedConfig):
     ) -> None:
         # The published file says max_length, which newer transformers take for a generation setting.
         published_length = kwargs.pop("max_length", None)
+        for scaling in ("rope_scaling", "rope_parameters"):
+            if kwargs.get(scaling):
+                raise ValueError(f"{scaling} is not supported: remove it, and set rope_theta")
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers
@@ -87,6 +94,22 @@ class NeoBERTConfig(PretrainedConfig):
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id
         self.tie_word_embeddings = tie_word_embeddings
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Build as transformers does; refuse another `rope_theta` than the weights were trained with.
+
+        Every load of a checkpoint comes here, with what the caller wants changed as `kwargs`.
+        """
+        trained = config_dict.get("rope_theta", DEFAULT_ROPE_THETA)
+        requested = kwargs.get("rope_theta", trained)
+        if requested != trained:
+            raise ValueError(
+                f"rope_theta {requested:g} differs from the {trained:g} that the weights were trained with: "
+                "to train them on longer rows, load the config, set config.rope_theta and "
+                "config.max_position_embeddings, and load the model with config=config"
+            )
+        return super().from_dict(config_dict, **kwargs)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """Save as transformers does, and the table of kernels itself, wherever it was imported from."""

@@ -1,4 +1,4 @@
-"""torch's flex_attention over packed documents. Copied into every checkpoint folder.
+"""torch's flex_attention over packed documents and padded rows. Copied into every checkpoint folder.
 
 The mask is a list of tiles, made once a microbatch for all blocks. It is found from cu_seqlens without asking
 the device for a number, and has the shape of the run: one program for all microbatches.
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 TILE = 128
 
@@ -34,6 +34,19 @@ def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
         mask_mod=in_one_segment,
         seq_lengths=(num_tokens, num_tokens),
     )
+
+
+def row_mask(mask: Tensor) -> BlockMask:
+    """Hide keys of padded rows: a mask [B, 1, 1 or S, S] that is True where a query attends."""
+    if mask.dtype != torch.bool:
+        raise ValueError("flex_attention takes an attention_mask of 0 and 1, not one that is added to scores")
+    rows, length = mask.shape[0], mask.shape[-1]
+    is_open = mask[:, 0].expand(-1, length, -1)
+
+    def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
+        return is_open[batch, query, key]
+
+    return create_block_mask(attends, rows, None, length, length, device=str(mask.device))
 
 
 # An operator, because inductor of torch 2.11 reads wrong tiles where it compiles their arithmetic together

@@ -95,8 +95,10 @@ class EncoderBlock(GradientCheckpointingLayer):
     attention_norm: RMSNorm | nn.LayerNorm
     ffn_norm: RMSNorm | nn.LayerNorm
 
-    def __init__(self, config: NeoBERTConfig) -> None:
+    def __init__(self, config: NeoBERTConfig, number: int = 0) -> None:
         super().__init__()
+        # What functions of transformers' attention registry read.
+        self.config, self.layer_idx, self.is_causal = config, number, False
         self.num_heads = config.num_attention_heads
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=False)
         self.wo = residual_output(config.hidden_size, config.hidden_size)

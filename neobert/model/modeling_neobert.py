@@ -7,22 +7,32 @@ Padded input is [B, S] with an attention_mask; packed input is flat, [T] or [1, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
 from transformers.utils import can_return_tuple
 
 from .attention import (
     Attend,
+    RegisteredAttention,
+    bounds_of,
     eager_attention,
     enter_layer,
     normalize_mask,
     packed_attention,
     padded_attention,
     positions_in_segments,
+    registered_mask,
+    same_segment,
 )
 from .backends import choose_backend, this_environment
 from .configuration_neobert import NeoBERTConfig
@@ -30,10 +40,16 @@ from .configuration_neobert import NeoBERTConfig
 # Older transformers copy the files that are named here, and no others: the kernels that the table loads, too.
 from .flash4 import flash4_varlen  # noqa: F401
 from .flex import flex_in_documents  # noqa: F401
+from .heads import classification_loss, pool, problem_of, span_loss, token_loss
 from .kernel_table import ATTENTION
 from .layers import EncoderBlock, build_norm, rotation_at
-from .pooling import pool
 from .pretrained import NeoBERTPreTrainedModel
+
+OWN_ATTENTION = (None, "eager", "sdpa")
+"""Values of `attn_implementation` for which this model's own kernels run."""
+
+PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+"""Names of the bounds of packed segments in transformers."""
 
 
 class NeoBERT(NeoBERTPreTrainedModel):
@@ -48,7 +64,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
             None if config.rope else nn.Embedding(config.max_position_embeddings, config.hidden_size)
         )
         self.transformer_encoder = nn.ModuleList(
-            EncoderBlock(config) for _ in range(config.num_hidden_layers)
+            EncoderBlock(config, number) for number in range(config.num_hidden_layers)
         )
         self.layer_norm = build_norm(config)
         self.post_init()
@@ -73,31 +89,44 @@ class NeoBERT(NeoBERTPreTrainedModel):
         token_type_ids: Tensor | None = None,  # noqa: ARG002
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutput:
         """Encode padded rows [B, S] or a packed run [T].
 
         Args:
             attention_mask: [B, S] or [B, 1 or N, 1 or S, S]; True or 1 attends, a float is added.
-            position_ids: positions of the tokens; by default they count from 0 in each row or segment.
+            position_ids: positions of the tokens; by default they count from 0 in each row or segment. In a
+                single row without a mask, positions that restart begin a new segment.
             cu_seqlens: int32 [K+1] bounds of the segments, from 0 to T; a repeated one is an empty segment.
             max_seqlen: no segment is longer than this; read from cu_seqlens where it is left out.
             token_type_ids: accepted because BERT's tokenizers return them; not used.
+            kwargs: `cu_seq_lens_q` and `max_length_q`, as transformers names the bounds; all of them are
+                handed on to a registered attention function.
 
         Returns:
             last_hidden_state [B, S, D] or [T, D]; hidden_states: the embeddings and every block's output, the
             last one normed; attentions: the softmax [B, N, S, S] of every block, padded rows only.
+
+        Raises `ValueError` for rows or segments of more than max_position_embeddings tokens.
         """
         x = self._embed(input_ids, inputs_embeds)
         keeps_states = _given(output_hidden_states, self.config.output_hidden_states)
         probabilities: list[Tensor] | None = (
             [] if _given(output_attentions, self.config.output_attentions) else None
         )
+        if cu_seqlens is None and "cu_seq_lens_q" in kwargs:
+            cu_seqlens, max_seqlen = kwargs["cu_seq_lens_q"], kwargs.get("max_length_q")
+            if max_seqlen is not None:
+                self._refuse_beyond(max_seqlen)
+        is_plain = cu_seqlens is None and attention_mask is None and not self._is_served
+        if is_plain and position_ids is not None and len(x) == 1:
+            cu_seqlens, attention_mask = _segments_of(position_ids)
         if cu_seqlens is None:
-            attend = _attend_rows(x, attention_mask, probabilities)
+            attend = self._attend_rows(x, attention_mask, probabilities, position_ids, kwargs)
             states = self._run_blocks(x, position_ids, attend, keeps_states)
         else:
             _refuse_in_packed(attention_mask, probabilities, self.config.rope)
-            states = self._run_packed(x, position_ids, cu_seqlens, max_seqlen, keeps_states)
+            states = self._run_packed(x, position_ids, cu_seqlens, max_seqlen, keeps_states, kwargs)
         return BaseModelOutput(
             last_hidden_state=states[-1],
             hidden_states=tuple(states) if keeps_states else None,
@@ -109,8 +138,45 @@ class NeoBERT(NeoBERTPreTrainedModel):
             raise ValueError("give either input_ids or inputs_embeds")
         return self.encoder(input_ids) if inputs_embeds is None else inputs_embeds
 
+    @property
+    def _registered(self) -> str | None:
+        """Name of the function of transformers' registry that attends; None: this model's kernels do."""
+        name = self.config._attn_implementation
+        return None if name in OWN_ATTENTION else str(name)
+
+    @property
+    def _is_served(self) -> bool:
+        """Whether the function belongs to a serving engine, which keeps the texts of its one row apart."""
+        return self._registered is not None and not self._registered.startswith(("flash", "flex", "kernels-"))
+
+    def _attend_rows(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None,
+        probabilities: list[Tensor] | None,
+        position_ids: Tensor | None,
+        kwargs: Mapping[str, Any],
+    ) -> Attend | RegisteredAttention:
+        if x.dim() != 3:
+            raise ValueError("a flat run of tokens needs cu_seqlens; padded rows have the shape [B, S]")
+        # A graph for export has rows of any length, and a served row many texts.
+        if not (torch.compiler.is_exporting() or self._is_served):
+            self._refuse_beyond(x.shape[-2])
+        if probabilities is not None:
+            return eager_attention(normalize_mask(attention_mask), probabilities)
+        if (name := self._registered) is None:
+            return padded_attention(normalize_mask(attention_mask))
+        mask = registered_mask(name, attention_mask, x.dtype)
+        return RegisteredAttention(name, mask, {**kwargs, "position_ids": position_ids})
+
     def _run_packed(
-        self, x: Tensor, position_ids: Tensor | None, cu_seqlens: Tensor, max_seqlen: int | None, keeps: bool
+        self,
+        x: Tensor,
+        position_ids: Tensor | None,
+        cu_seqlens: Tensor,
+        max_seqlen: int | None,
+        keeps: bool,
+        kwargs: Mapping[str, Any],
     ) -> list[Tensor]:
         """Run the blocks over a flat run [T, D] or [1, T, D], each segment by itself."""
         is_row = x.dim() == 3
@@ -125,9 +191,21 @@ class NeoBERT(NeoBERTPreTrainedModel):
         if max_seqlen is None:
             # This waits for the device; the trainer knows the bound on the host and passes it.
             max_seqlen = int(cu_seqlens.diff().max())
-        attend = packed_attention(self._backend(x), cu_seqlens, max_seqlen, num_tokens)
+            self._refuse_beyond(max_seqlen)
+        attend = self._attend_packed(x, cu_seqlens, int(max_seqlen), kwargs)
         states = self._run_blocks(x, position_ids.flatten(), attend, keeps)
         return [state[None] for state in states] if is_row else states
+
+    def _attend_packed(
+        self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, kwargs: Mapping[str, Any]
+    ) -> Attend | RegisteredAttention:
+        name = self._registered
+        if name is None or name == "flex_attention":  # whose registered function knows no segments
+            backend = self._backend(x) if name is None else "flex"
+            return packed_attention(backend, cu_seqlens, max_seqlen, x.shape[0])
+        cu_seqlens = cu_seqlens.to(torch.int32)
+        bounds = dict(zip(PACKED, (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen), strict=True))
+        return RegisteredAttention(name, None, {**kwargs, **bounds})
 
     def _backend(self, x: Tensor) -> str:
         """Name the kernel for packed runs: the configured one, or of several the one for this device."""
@@ -139,7 +217,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return choose_backend(requested, this_environment(device, dtype, self.config.dim_head)).name
 
     def _run_blocks(
-        self, x: Tensor, position_ids: Tensor | None, attend: Attend, keeps: bool
+        self, x: Tensor, position_ids: Tensor | None, attend: Attend | RegisteredAttention, keeps: bool
     ) -> list[Tensor]:
         """Run embeddings [..., D] through blocks and final norm; return what is kept, the result last."""
         if position_ids is None:
@@ -148,26 +226,36 @@ class NeoBERT(NeoBERTPreTrainedModel):
         if self.positional_embedding is None:
             rotation = rotation_at(position_ids, self.config.dim_head, self.config.rope_theta)
         else:
-            _refuse_beyond(self.positional_embedding, x.shape[-2])
             x = x + self.positional_embedding(position_ids)
         states = []
         for number, block in enumerate(self.transformer_encoder):
             if keeps:
                 states.append(x)
             enter_layer(number)
-            x = block(x, rotation, attend)
+            x = block(
+                x, rotation, attend.in_block(block) if isinstance(attend, RegisteredAttention) else attend
+            )
         return [*states, self.layer_norm(x)]
+
+    def _refuse_beyond(self, length: int) -> None:
+        """Refuse rows of more positions than the model was made for, by their shape alone."""
+        if length > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a row of {length} tokens exceeds max_position_embeddings "
+                f"({self.config.max_position_embeddings}): truncate it"
+            )
 
 
 def _given(value: bool | None, default: bool | None) -> bool:
     return bool(default if value is None else value)
 
 
-def _attend_rows(x: Tensor, attention_mask: Tensor | None, probabilities: list[Tensor] | None) -> Attend:
-    if x.dim() != 3:
-        raise ValueError("a flat run of tokens needs cu_seqlens; padded rows have the shape [B, S]")
-    mask = normalize_mask(attention_mask)
-    return padded_attention(mask) if probabilities is None else eager_attention(mask, probabilities)
+def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Find the segments of one row: their bounds, or in a graph, which knows no lengths, their mask."""
+    positions = position_ids.flatten()
+    if torch.compiler.is_compiling():
+        return None, same_segment(positions)
+    return bounds_of(positions), None
 
 
 def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor] | None, rope: bool) -> None:
@@ -178,15 +266,6 @@ def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor]
         raise ValueError("output_attentions needs padded rows")
     if not rope:
         raise ValueError("packed input needs rotary positions (rope: true)")
-
-
-def _refuse_beyond(positions: nn.Embedding, row_length: int) -> None:
-    """Refuse rows that would look up positions which are not there: on a GPU that ends the process."""
-    if row_length > positions.num_embeddings:
-        raise ValueError(
-            f"a row of {row_length} tokens has more than the {positions.num_embeddings} learned positions of "
-            "this model (max_position_embeddings): truncate it"
-        )
 
 
 class NeoBERTLMHead(NeoBERTPreTrainedModel):
@@ -234,10 +313,8 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         labels: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
         max_seqlen: int | None = None,
-        token_type_ids: Tensor | None = None,  # noqa: ARG002
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
     ) -> MaskedLMOutput:
         """Score the vocabulary at every token: logits [B, S, V] or [T, V].
 
@@ -246,51 +323,28 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         number: the labels of all that is accumulated, so that the parts of a step add up to its mean.
         """
         encoded = self.model(
-            input_ids,
-            attention_mask,
-            position_ids,
-            inputs_embeds,
-            cu_seqlens,
-            max_seqlen,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-            return_dict=True,
-        )
+            input_ids, attention_mask, position_ids, inputs_embeds, cu_seqlens, max_seqlen,
+            return_dict=True, **kwargs,
+        )  # fmt: skip
         logits = self.decoder(encoded.last_hidden_state)
         return MaskedLMOutput(
-            loss=None if labels is None else _masked_mean_loss(logits, labels, num_items_in_batch),
+            loss=None if labels is None else token_loss(logits, labels, num_items_in_batch),
             logits=logits,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
 
 
-def _masked_mean_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
-    labels = labels.flatten()
-    total = F.cross_entropy(logits.flatten(0, -2).to(torch.float32), labels, reduction="sum")
-    return _share(total, (labels != -100).sum() if num_items is None else num_items)
-
-
-def _share(total: Tensor, num_items: Tensor | int) -> Tensor:
-    """Divide a sum by the number of labels that it is a part of the mean over; without any it is zero."""
-    return total / torch.as_tensor(num_items, device=total.device).clamp(min=1)
-
-
-class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
-    """The encoder with a classifier over one pooled vector a row (config.pooling: avg, cls or max)."""
+class _TaskModel(NeoBERTPreTrainedModel):
+    """The encoder with a new head."""
 
     accepts_loss_kwargs = True
-    fresh_parts = ("dense.", "classifier.")
     _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"^decoder\."]
 
     def __init__(self, config: NeoBERTConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = NeoBERT(config)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -298,6 +352,34 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=self.config.classifier_init_range)
             nn.init.zeros_(module.bias)
+
+
+class _PooledModel(_TaskModel):
+    """The encoder with a classifier over one pooled vector a text (config.pooling: avg, cls or max)."""
+
+    fresh_parts = ("dense.", "classifier.")
+
+    def __init__(self, config: NeoBERTConfig, num_scores: int) -> None:
+        super().__init__(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, num_scores)
+        self.post_init()
+
+    def pooled(self, hidden: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+        """Reduce what the encoder returned to one vector per row or per segment of a packed run."""
+        return pool(hidden, attention_mask, self.config.pooling, cu_seqlens)
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Score pooled vectors [N, D]: [N, scores]."""
+        return self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(pooled)))))
+
+
+class NeoBERTForSequenceClassification(_PooledModel):
+    """The encoder with a classifier of texts."""
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        super().__init__(config, config.num_labels)
 
     @can_return_tuple
     def forward(
@@ -307,33 +389,25 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        token_type_ids: Tensor | None = None,  # noqa: ARG002
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Classify padded rows: logits [B, num_labels]. Arguments as for `NeoBERT`.
+        """Classify rows, or the segments of a packed run: logits [N, num_labels]. Arguments as for `NeoBERT`.
 
-        labels: [B] classes; [B] floats for regression (one label); [B, num_labels] floats for many at once.
+        labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for many at once.
         config.problem_type says it where it is set; otherwise the first labels set it, and it is saved.
         num_items_in_batch as for `NeoBERTLMHead`; of several labels a row each is an item.
         """
         encoded = self.model(
-            input_ids,
-            attention_mask,
-            position_ids,
-            inputs_embeds,
-            output_hidden_states=output_hidden_states,
-            output_attentions=output_attentions,
-            return_dict=True,
+            input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
-        pooled = pool(encoded.last_hidden_state, attention_mask, self.config.pooling)
-        logits = self.classify(pooled)
+        bounds = kwargs.get("cu_seqlens", kwargs.get("cu_seq_lens_q"))
+        logits = self.classify(self.pooled(encoded.last_hidden_state, attention_mask, bounds))
         if labels is not None and self.config.problem_type is None:
-            self.config.problem_type = _problem_of(labels, self.num_labels)
+            self.config.problem_type = problem_of(labels, self.num_labels)
         loss = None
         if labels is not None:
-            loss = _classification_loss(logits, labels, self.config.problem_type, num_items_in_batch)
+            loss = classification_loss(logits, labels, self.config.problem_type, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss,
             logits=logits,
@@ -341,26 +415,109 @@ class NeoBERTForSequenceClassification(NeoBERTPreTrainedModel):
             attentions=encoded.attentions,
         )
 
-    def classify(self, pooled: Tensor) -> Tensor:
-        """Score pooled vectors [N, D]: logits [N, num_labels]."""
-        return self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(pooled)))))
+
+class NeoBERTForMultipleChoice(_PooledModel):
+    """The encoder with one score per choice."""
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        super().__init__(config, 1)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> MultipleChoiceModelOutput:
+        """Score the C choices of each question: input_ids and attention_mask [B, C, S], logits [B, C].
+
+        labels: [B], the number of the right choice.
+        """
+        mask = None if attention_mask is None else attention_mask.flatten(0, 1)
+        encoded = self.model(input_ids.flatten(0, 1), mask, return_dict=True, **kwargs)
+        logits = self.classify(self.pooled(encoded.last_hidden_state, mask, None)).view(input_ids.shape[:2])
+        return MultipleChoiceModelOutput(
+            loss=None if labels is None else token_loss(logits, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )
 
 
-def _problem_of(labels: Tensor, num_labels: int) -> str:
-    """Name the task as transformers does, whose pipeline chooses the scores' function by it."""
-    if num_labels == 1:
-        return "regression"
-    return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+class NeoBERTForTokenClassification(_TaskModel):
+    """The encoder with a classifier of tokens."""
+
+    fresh_parts = ("classifier.",)
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Classify tokens: logits [B, S, num_labels] or [T, num_labels]. Arguments as for `NeoBERTLMHead`."""
+        encoded = self.model(
+            input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
+        logits = self.classifier(self.dropout(encoded.last_hidden_state))
+        return TokenClassifierOutput(
+            loss=None if labels is None else token_loss(logits, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )
 
 
-def _classification_loss(
-    logits: Tensor, labels: Tensor, problem: str, num_items: Tensor | int | None
-) -> Tensor:
-    """One class a row, squared errors, or independent labels; in fp32: the mean, or a sum's share."""
-    logits, reduction = logits.to(torch.float32), "mean" if num_items is None else "sum"
-    if problem == "single_label_classification":
-        loss = F.cross_entropy(logits, labels.flatten(), reduction=reduction)
-    else:
-        elementwise = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
-        loss = elementwise(logits, labels.to(torch.float32).reshape(logits.shape), reduction=reduction)
-    return loss if num_items is None else _share(loss, num_items)
+class NeoBERTForQuestionAnswering(_TaskModel):
+    """The encoder with scores for the first and the last token of an answer."""
+
+    accepts_loss_kwargs = False
+    fresh_parts = ("qa_outputs.",)
+
+    def __init__(self, config: NeoBERTConfig) -> None:
+        super().__init__(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """Score where answers begin and end: logits [B, S] each. Arguments as for `NeoBERT`.
+
+        start_positions, end_positions: [B], tokens of the row; one outside of it counts for nothing.
+        """
+        encoded = self.model(
+            input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
+        start, end = self.qa_outputs(encoded.last_hidden_state).unbind(-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = span_loss(start, end, start_positions, end_positions)
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start,
+            end_logits=end,
+            hidden_states=encoded.hidden_states,
+            attentions=encoded.attentions,
+        )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from .configuration_neobert import ATTENTION_BACKENDS, AUTO_MAP, NeoBERTConfig
+from .configuration_neobert import AUTO_MAP, NeoBERTConfig
 from .layers import EncoderBlock
 
 SCALED_STD = 0.02
@@ -26,14 +26,11 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
     config_class = NeoBERTConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _supports_sdpa = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
+    _supports_attention_backend = True
     _no_split_modules: ClassVar[list[str]] = ["EncoderBlock"]
     fresh_parts: ClassVar[tuple[str, ...]] = ()
     """Prefixes of the head's weights, which are initialised, with a warning, if a checkpoint lacks them."""
-
-    def __init__(self, config: NeoBERTConfig) -> None:
-        _refuse_attention(config._attn_implementation)
-        super().__init__(config)
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
@@ -104,12 +101,3 @@ def _truncated_normal(weight: Tensor, std: float) -> None:
         # In bf16 the edge would round to one, whose inverse is infinite.
         draws = torch.empty_like(weight, dtype=torch.float32).uniform_(-edge, edge)
         weight.copy_(draws.erfinv_().mul_(std * math.sqrt(2)))
-
-
-def _refuse_attention(name: str | None) -> None:
-    """Raise `ValueError` for transformers' name of a kernel that this model takes by another name."""
-    if name is not None and name.startswith(("flash_attention", "flex_attention")):
-        raise ValueError(
-            f"attn_implementation={name!r} is not supported: leave attn_implementation out; padded rows use "
-            f"SDPA, and attn_backend chooses the kernel for packed input ({', '.join(ATTENTION_BACKENDS)})"
-        )

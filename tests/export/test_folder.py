@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
@@ -186,12 +187,7 @@ def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_pat
     assert (written["attn_backend"], written["kernel_backend"]) == ("auto", "torch")
     assert model.config.attn_backend == "torch_varlen"
     assert not hasattr(model.config, "auto_map")
-    assert set(written["auto_map"]) == {
-        "AutoConfig",
-        "AutoModel",
-        "AutoModelForMaskedLM",
-        "AutoModelForSequenceClassification",
-    }
+    assert written["auto_map"] == AUTO_MAP
     assert AutoConfig.from_pretrained(tmp_path).norm_eps == model.config.norm_eps
 
 
@@ -300,11 +296,27 @@ def test_a_missing_weight_of_the_encoder_is_refused_by_name(make_model, tmp_path
         kind.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3", "flex_attention"])
-def test_kernels_by_the_names_of_transformers_lead_to_attn_backend(make_model, tmp_path, name):
+@pytest.mark.parametrize("door", sorted(AUTO_MAP.keys() - {"AutoConfig"}))
+def test_every_head_loads_the_encoder_and_names_its_new_weights(make_model, tmp_path, door):
+    model = make_model()
+    write_hf_folder(model, None, tmp_path)
+    loaded, info = getattr(transformers, door).from_pretrained(tmp_path, output_loading_info=True)
+    assert same_bits(getattr(loaded, "model", loaded), model.model)
+    assert all(name.startswith(loaded.fresh_parts) for name in info["missing_keys"])
+    assert bool(info["missing_keys"]) == (door not in ("AutoModel", "AutoModelForMaskedLM"))
+
+
+def test_another_rope_theta_is_refused_at_load_and_taken_from_a_config(make_model, tmp_path):
     write_hf_folder(make_model(), None, tmp_path)
-    with pytest.raises(ValueError, match=f"{name}.*attn_backend chooses"):
-        NeoBERTLMHead.from_pretrained(tmp_path, attn_implementation=name)
+    for load in (AutoConfig, AutoModel, NeoBERTLMHead):
+        with pytest.raises(ValueError, match="rope_theta 160000 differs from the 10000 that the weights"):
+            load.from_pretrained(tmp_path, rope_theta=160_000.0)
+        load.from_pretrained(tmp_path, rope_theta=10_000)
+    config = AutoConfig.from_pretrained(tmp_path)
+    config.rope_theta = 160_000.0
+    extended = AutoModel.from_pretrained(tmp_path, config=config)
+    extended.save_pretrained(tmp_path / "extended")
+    assert AutoConfig.from_pretrained(tmp_path / "extended").rope_theta == 160_000.0
 
 
 def test_weights_of_another_depth_are_not_made_up(make_model, tmp_path):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from neobert.model import NeoBERTForSequenceClassification
-from neobert.model.pooling import pool
+from neobert.model.heads import pool
 
 
 def test_the_loss_is_the_mean_over_labelled_tokens(make_model):

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from neobert.data.batches.targets import IGNORED
 from neobert.model import NeoBERTForSequenceClassification
 from neobert.model.attention import recording
-from neobert.model.pooling import pool
 from neobert.objectives.objective import Objective
 
 
@@ -49,33 +48,13 @@ class ClassificationObjective(Objective):
     def logits(self, inputs: dict[str, Any]) -> Tensor:
         """Return [N, L] in fp32: of the rows, or of the slots of a packed run, empty ones included."""
         hidden = self.model.model(**inputs).last_hidden_state
-        how = self.model.config.pooling
-        if inputs["cu_seqlens"] is None:
-            pooled = pool(hidden, inputs["attention_mask"], how)
-        else:
-            pooled = pool_segments(hidden, inputs["cu_seqlens"], how)
+        pooled = self.model.pooled(hidden, inputs["attention_mask"], inputs["cu_seqlens"])
         return self.model.classify(pooled).to(torch.float32)
 
     def units(self) -> list[nn.Module]:
         """Return the blocks and the embedding; the head is the objective's own."""
         encoder = self.model.model
         return [*encoder.transformer_encoder, encoder.encoder]
-
-
-def pool_segments(hidden: Tensor, cu_seqlens: Tensor, how: str) -> Tensor:
-    """Reduce a packed run [T, D] to [K, D] by each segment's first token, mean or maximum, as `pool` does.
-
-    `cu_seqlens` are [K + 1] bounds up to T; an empty slot gives zeros, or any token for "cls".
-    """
-    if how == "cls":
-        return hidden[cu_seqlens[:-1].long().clamp(max=len(hidden) - 1)]
-    lengths = cu_seqlens.diff().long()
-    values = hidden.to(torch.float32)
-    if how == "avg":
-        sums = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)
-        return (sums / lengths.clamp(min=1)[:, None]).to(hidden.dtype)
-    highest = torch.segment_reduce(values, "max", lengths=lengths, unsafe=True)
-    return highest.masked_fill((lengths == 0)[:, None], 0.0).to(hidden.dtype)
 
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -1,0 +1,120 @@
+"""Pooling of token vectors, and the losses of the heads. Copied into every checkpoint folder.
+
+Shapes: B rows, S row length, T packed tokens, K segments, D hidden size, V classes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .attention import normalize_mask
+
+
+def pool(hidden: Tensor, attention_mask: Tensor | None, how: str, cu_seqlens: Tensor | None = None) -> Tensor:
+    """Reduce rows [B, S, D], or the segments of a packed run [T, D], by first token, mean or maximum.
+
+    Only tokens that a mask [B, S] attends count, on whichever side the padding is. Mean and maximum are taken
+    in fp32; without tokens they are zeros.
+
+    Args:
+        how: "cls", "avg" or "max".
+        cu_seqlens: [K + 1] bounds of the segments up to T; "cls" gives any token for an empty one.
+    """
+    if cu_seqlens is not None:
+        return _pool_segments(hidden.flatten(0, -2), cu_seqlens, how)
+    if how == "cls":
+        return _first_token(hidden, attention_mask)
+    is_real = _real_tokens(hidden, attention_mask)
+    values = hidden.to(torch.float32)
+    if how == "avg":
+        total = values.masked_fill(~is_real, 0.0).sum(dim=1)
+        pooled = total / is_real.sum(dim=1).clamp(min=1)
+    else:
+        # A row of padding alone has no maximum: -inf would become NaN in the classifier.
+        highest = values.masked_fill(~is_real, -torch.inf).amax(dim=1)
+        pooled = highest.masked_fill(~is_real.any(dim=1), 0.0)
+    return pooled.to(hidden.dtype)
+
+
+def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Return the first token of each row that a mask [B, S] attends; position 0 without such a mask."""
+    if attention_mask is None or attention_mask.dim() != 2:
+        return hidden[:, 0]
+    first = _real_tokens(hidden, attention_mask)[..., 0].to(torch.int32).argmax(dim=1)
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), first]
+
+
+def _real_tokens(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """True [B, S, 1] where a token counts."""
+    if attention_mask is None:
+        return torch.ones_like(hidden[..., :1], dtype=torch.bool)
+    if attention_mask.dim() != 2:
+        raise ValueError("pooling avg and max need an attention_mask [B, S]: it says which tokens are real")
+    mask = normalize_mask(attention_mask)
+    assert mask is not None
+    is_real = mask if mask.dtype == torch.bool else mask == 0
+    return is_real[:, 0, 0, :, None]
+
+
+def _pool_segments(hidden: Tensor, cu_seqlens: Tensor, how: str) -> Tensor:
+    if how == "cls":
+        return hidden[cu_seqlens[:-1].long().clamp(max=len(hidden) - 1)]
+    lengths = cu_seqlens.diff().long()
+    values = hidden.to(torch.float32)
+    if how == "avg":
+        sums = torch.segment_reduce(values, "sum", lengths=lengths, unsafe=True)
+        return (sums / lengths.clamp(min=1)[:, None]).to(hidden.dtype)
+    highest = torch.segment_reduce(values, "max", lengths=lengths, unsafe=True)
+    return highest.masked_fill((lengths == 0)[:, None], 0.0).to(hidden.dtype)
+
+
+def token_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
+    """Cross-entropy in fp32 of logits [..., V] over the labels [...] that are not -100; zero without any.
+
+    The mean; with num_items the sum over that number, the labels of all microbatches of a step.
+    """
+    labels = labels.flatten()
+    total = F.cross_entropy(logits.flatten(0, -2).to(torch.float32), labels, reduction="sum")
+    return share(total, (labels != -100).sum() if num_items is None else num_items)
+
+
+def share(total: Tensor, num_items: Tensor | int) -> Tensor:
+    """Divide a sum by the number of labels that it is a part of the mean over; without any it is zero."""
+    return total / torch.as_tensor(num_items, device=total.device).clamp(min=1)
+
+
+def problem_of(labels: Tensor, num_labels: int) -> str:
+    """Name the task as transformers does, whose pipeline chooses the scores' function by it."""
+    if num_labels == 1:
+        return "regression"
+    return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+
+
+def classification_loss(
+    logits: Tensor, labels: Tensor, problem: str, num_items: Tensor | int | None
+) -> Tensor:
+    """One class a row, squared errors, or independent labels; in fp32: the mean, or a sum's share."""
+    logits, reduction = logits.to(torch.float32), "mean" if num_items is None else "sum"
+    if problem == "single_label_classification":
+        loss = F.cross_entropy(logits, labels.flatten(), reduction=reduction)
+    else:
+        elementwise = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
+        loss = elementwise(logits, labels.to(torch.float32).reshape(logits.shape), reduction=reduction)
+    return loss if num_items is None else share(loss, num_items)
+
+
+def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
+    """Mean cross-entropy in fp32 of the first and last token of an answer: logits [B, S], positions [B].
+
+    An answer outside of the row, which truncation cut off, counts for nothing.
+    """
+    length = start.shape[1]
+
+    def one_end(logits: Tensor, positions: Tensor) -> Tensor:
+        positions = positions.flatten()
+        is_inside = (positions >= 0) & (positions < length)
+        return token_loss(logits, torch.where(is_inside, positions, -100), None)
+
+    return (one_end(start, start_positions) + one_end(end, end_positions)) / 2
