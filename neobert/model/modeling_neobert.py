@@ -146,7 +146,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
 
     @property
     def _is_served(self) -> bool:
-        """Whether the function belongs to a serving engine, which keeps the texts of its one row apart."""
+        """Return whether a serving engine attends, which keeps the texts of its one row apart."""
         return self._registered is not None and not self._registered.startswith(("flash", "flex", "kernels-"))
 
     def _attend_rows(

@@ -32,7 +32,7 @@ class Settings:
 
     @property
     def is_eager(self) -> bool:
-        """Whether attention is transformers' eager one, which keeps the probabilities."""
+        """Return whether attention is the eager one of transformers, which keeps the probabilities."""
         return self.values.get("attn_implementation") == "eager"
 
     def size(self, name: str, default: int) -> int:
