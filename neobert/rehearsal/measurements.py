@@ -152,6 +152,8 @@ def parameter_types(model: nn.Module) -> dict[str, int]:
 
 # Copying, comparing, printing or hashing a config is not use, and neither is access by the rehearsal.
 BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
+# Schedules of learning rate and masking lie next to the config that they are computed from.
+USERS = ("neobert.config.schedules",)
 
 
 class _Recorded:
@@ -173,6 +175,8 @@ class _Recorded:
 
 def is_bystander(module: str) -> bool:
     """Return whether a read by this module is not a use of the value."""
+    if module in USERS:
+        return False
     return any(module == name or module.startswith(f"{name}.") for name in BYSTANDERS)
 
 

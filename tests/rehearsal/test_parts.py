@@ -142,8 +142,11 @@ def test_reads_are_those_of_the_program_alone():
         assert seen == set()
         _ = CONFIG.trainer.max_steps
         assert seen == {"trainer.max_steps"}
+        masking_rates(CONFIG.datacollator)
+        assert "datacollator.mlm_probability" in seen
+    seen.clear()
     _ = CONFIG.seed
-    assert seen == {"trainer.max_steps"}
+    assert seen == set()
 
 
 def test_products_are_counted_by_what_goes_into_them():
