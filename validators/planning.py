@@ -8,6 +8,8 @@ from dataclasses import replace
 from neobert.config.schema import RunConfig
 from neobert.families.table import requested_kernels
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
+from neobert.plan.epochs import epoch_size
+from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import tokenizer_size
 from profiles.registry import Profile, ResolvedRun
 
@@ -21,8 +23,9 @@ def plan_run(run: ResolvedRun, measured: Measured | None = None) -> Plan:
 
 
 def assumptions_of(run: ResolvedRun) -> Assumptions:
-    """Return the assumptions about the device, and the vocabulary size from the tokenizer's files."""
-    return replace(_assumptions_of_device(run), tokenizer=tokenizer_size(run.config.tokenizer))
+    """Return the assumptions about the device; sizes of vocabulary and epoch from files on this machine."""
+    tokenizer, epoch = tokenizer_size(run.config.tokenizer), epoch_size(run.config)
+    return replace(_assumptions_of_device(run), tokenizer=tokenizer, epoch=epoch)
 
 
 def _assumptions_of_device(run: ResolvedRun) -> Assumptions:
@@ -42,17 +45,13 @@ def _caveats(config: RunConfig, profile: Profile) -> Iterator[str]:
     kernels, own_kernels = _kernels(config), _kernels(profile.config)
     if kernels != own_kernels:
         yield f"{profile.name} expects that for other kernels"
-    size, own_size = _num_processes(config), _num_processes(profile.config)
+    size, own_size = num_processes(config), num_processes(profile.config)
     if size != own_size:
         yield f"{profile.name} expects it on {own_size} x {profile.requires.gpu or 'device'}, not on {size}"
 
 
 def _kernels(config: RunConfig) -> tuple[object, ...]:
     return *requested_kernels(config), config.trainer.torch_compile
-
-
-def _num_processes(config: RunConfig) -> int:
-    return config.distributed.nproc_per_node * config.distributed.nnodes
 
 
 def _as_expected(profile: Profile) -> Assumptions:

@@ -56,9 +56,11 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     tokenizer = plan.assumptions.tokenizer
     if tokenizer is not None and tokenizer.is_assumed and requested_rows(run.config) is None:
         yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
-    steps, each = run.config.trainer.max_steps, show_count(plan.tokens_per_step.value)
-    tokens = f"{steps:,} steps x {each} = {show_count(plan.total_tokens.value)} tokens"
-    yield _row("work", tokens, plan.total_tokens)
+    each = show_count(plan.tokens_per_step.value)
+    is_bound = run.config.trainer.max_epochs is not None and plan.assumptions.epoch is None
+    steps = f"{'at most ' * is_bound}{plan.max_steps.value:,} steps x {each}"
+    tokens = f"{steps} = {show_count(plan.total_tokens.value)} tokens"
+    yield "work", tokens, f"{plan.total_tokens.reason}; steps: {plan.max_steps.reason}"
     yield from _corpus_rows(run.config.dataset, plan)
     yield _row(
         "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter

@@ -12,6 +12,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.plan.derived import Derived, Measured, Values
+from neobert.plan.epochs import plan_steps
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import plan_kernels
 from neobert.plan.memory import plan_memory
@@ -39,6 +40,7 @@ class Plan:
     tokens_per_step: Derived[int]
     global_batch_size: Derived[int]
     fill: Derived[float]
+    max_steps: Derived[int]
     total_tokens: Derived[int]
     tokens_per_parameter: Derived[float]
     flops_per_token: Derived[float]
@@ -86,6 +88,8 @@ NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured | None = None) -> Plan:
     """Derive everything that follows from `config` on the device that `assumptions` describes."""
     measured = measured or NO_MEASUREMENT
+    max_steps = plan_steps(config, assumptions.epoch)
+    config = replace(config, trainer=replace(config.trainer, max_steps=max_steps.value))
     tokenizer = assumptions.tokenizer or configured_size(config.tokenizer)
     vocab_size = plan_vocabulary(config, tokenizer)
     shape = shape_of(config, vocab_size.value)
@@ -109,6 +113,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
         task=_plan_task(config),
         shape=shape,
         vocab_size=vocab_size,
+        max_steps=max_steps,
         **plan_size(shape, assumptions),
         **batch,
         **pace,

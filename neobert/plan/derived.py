@@ -35,6 +35,14 @@ class Measured:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class EpochSize:
+    """Microbatches of one epoch over all ranks. `source` is the reason."""
+
+    num_microbatches: int
+    source: str
+
+
 BYTES_PER_MIB = 2**20
 MIB_PER_GIB = 1024
 SECONDS_PER_MINUTE = 60

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan.derived import MIB_PER_GIB
+from neobert.plan.derived import MIB_PER_GIB, EpochSize
 from neobert.plan.vocabulary import TokenizerSize
 
 TERA = 1e12
@@ -73,6 +73,7 @@ class Assumptions:
         mfu: share of the peak that useful FLOPs reach in training.
         source: where these come from.
         tokenizer: the size of the run's tokenizer; None: as its config says without a look at any file.
+        epoch: the size of an epoch of the run's data; None: not known.
     """
 
     device_name: str
@@ -84,6 +85,7 @@ class Assumptions:
     mfu: float
     source: str
     tokenizer: TokenizerSize | None = None
+    epoch: EpochSize | None = None
 
     @property
     def is_cuda(self) -> bool:

@@ -13,7 +13,7 @@ from neobert.kernel_table import OWN_KERNELS
 from neobert.plan.derived import Derived, Measured, Values, mib
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
-from neobert.plan.size import MEAN_DOCUMENT_TOKENS
+from neobert.plan.size import MEAN_DOCUMENT_TOKENS, num_processes
 from neobert.tasks import spec_of
 
 CUDA_RUNTIME_MIB = 1024.0
@@ -114,8 +114,7 @@ def kept_share(config: RunConfig) -> float:
     In parts, a rank has its own and, within a step, the whole weights; gradients leave it block by block, but
     with accumulation, or under the fused kernels, only at the end.
     """
-    ranks = config.distributed.nproc_per_node * config.distributed.nnodes
-    return 1 / ranks if config.distributed.mode == "fsdp2" else 1.0
+    return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
+from neobert.families.table import longest_row
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plurals import counted
@@ -37,12 +38,16 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
     }
 
 
+def num_processes(config: RunConfig) -> int:
+    """Return the number of ranks."""
+    return config.distributed.nproc_per_node * config.distributed.nnodes
+
+
 def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     """Derive rows and tokens per step, and what the whole run reads."""
     trainer, distributed = config.trainer, config.distributed
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
-    world = distributed.nproc_per_node * distributed.nnodes
-    length = config.datacollator.max_length or config.dataset.max_seq_length
+    world, length = num_processes(config), longest_row(config)
     fill = _fill(config, length)
     tokens_per_step = rows * length * accumulation * world
     total = round(tokens_per_step * trainer.max_steps * fill.value)

@@ -51,13 +51,13 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ```
     """
     limit = run.config.guard.walltime_limit_hours
-    hours = seconds_left(run, plan, facts) / 3600
+    hours = seconds_left(plan, facts) / 3600
     if limit is not None and hours > limit:
         yield Violation(
             "trainer.max_steps",
             f"{remaining_part(facts)} takes {hours:,.1f} hours ({plan.eta_s.reason}), but "
             f"guard.walltime_limit_hours is {limit:g}",
-            _fitting_values(run, plan, hours, limit),
+            _fitting_values(plan, hours, limit),
         )
     tokens = plan.tokens_per_parameter
     is_judged = run.is_production and initial_weights(run.config) is None
@@ -71,9 +71,9 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         )
 
 
-def _fitting_values(run: ResolvedRun, plan: Plan, hours: float, limit: float) -> str:
+def _fitting_values(plan: Plan, hours: float, limit: float) -> str:
     longer = f"set guard.walltime_limit_hours to {ceil(hours)}, or use more devices"
-    steps = run.config.trainer.max_steps - ceil(3600 * (hours - limit) / plan.step_time_s.value)
+    steps = plan.max_steps.value - ceil(3600 * (hours - limit) / plan.step_time_s.value)
     return f"set trainer.max_steps to {steps}; or {longer}" if steps > 0 else longer
 
 
@@ -135,9 +135,9 @@ def _matching_values(run: ResolvedRun, declared: int, actual: int) -> str:
     return f"set trainer.gradient_accumulation_steps to {declared // rows_per_pass}; or {accept}"
 
 
-def seconds_left(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
+def seconds_left(plan: Plan, facts: Facts) -> float:
     """Return the duration of the remaining steps."""
-    max_steps = run.config.trainer.max_steps
+    max_steps = plan.max_steps.value
     return plan.eta_s.value * max(0, max_steps - resumed_step(facts)) / max_steps
 
 
@@ -209,7 +209,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
 
 def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
     takes_s = evaluation_s(tokens, plan.tokens_per_second.value)
-    max_steps = run.config.trainer.max_steps
+    max_steps = plan.max_steps.value
     steps = min(run.config.trainer.eval_steps or max_steps, max_steps)
     share = takes_s / (steps * plan.step_time_s.value)
     if share <= MOST_TIME:

@@ -145,7 +145,7 @@ def saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         return
     enough = int(save_s / step_time_s) + 1
     faster = "set trainer.output_dir to a faster disk"
-    fits = enough < run.config.trainer.max_steps
+    fits = enough < plan.max_steps.value
     hint = f"set trainer.save_steps to {enough} or more, or {faster}" if fits else faster
     yield Violation(
         "trainer.save_steps",

@@ -277,7 +277,7 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     scheduler = facts.scheduler
     assert scheduler is not None
-    left_s, needed_s = scheduler.walltime_left_s, seconds_left(run, plan, facts)
+    left_s, needed_s = scheduler.walltime_left_s, seconds_left(plan, facts)
     if not scheduler.name or left_s is None or left_s >= needed_s:
         return
     lead = SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S

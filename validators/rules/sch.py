@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neobert.config.schedules import Schedule
 from neobert.config.schema import TrainerConfig
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -59,15 +58,15 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         f"{plan.learning_rate_middle.value:.3g} in the middle, {plan.learning_rate_last.value:.3g} at the end"
     )
     for violation in (
-        *_percent_violations(run),
-        *_warmup_violations(run, plan.schedule),
-        *_decay_violations(run, plan.schedule),
+        *_percent_violations(run, plan),
+        *_warmup_violations(run, plan),
+        *_decay_violations(plan),
     ):
         yield replace(violation, message=f"{violation.message}; {rates}")
 
 
-def _percent_violations(run: ResolvedRun) -> Violations:
-    scheduler, max_steps = run.config.scheduler, run.config.trainer.max_steps
+def _percent_violations(run: ResolvedRun, plan: Plan) -> Violations:
+    scheduler, max_steps = run.config.scheduler, plan.max_steps.value
     for name, percent in (("warmup", scheduler.warmup_percent), ("decay", scheduler.decay_percent)):
         if percent is not None and 0 < percent < 1:
             path = f"scheduler.{name}_percent"
@@ -76,8 +75,9 @@ def _percent_violations(run: ResolvedRun) -> Violations:
             yield Violation(path, message, hint, Severity.WARN)
 
 
-def _warmup_violations(run: ResolvedRun, schedule: Schedule) -> Violations:
-    max_steps, steps = run.config.trainer.max_steps, schedule.warmup_steps
+def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
+    schedule, max_steps = plan.schedule, plan.max_steps.value
+    steps = schedule.warmup_steps
     is_counted = run.config.scheduler.warmup_percent is None
     path = "scheduler.warmup_steps" if is_counted else "scheduler.warmup_percent"
     taken = f"the warm-up takes {steps:,} of {max_steps:,} steps"
@@ -95,8 +95,8 @@ def _warmup_violations(run: ResolvedRun, schedule: Schedule) -> Violations:
         yield Violation(path, message, "shorten scheduler.warmup_steps or scheduler.decay_steps")
 
 
-def _decay_violations(run: ResolvedRun, schedule: Schedule) -> Violations:
-    path, max_steps = "scheduler.total_steps", run.config.trainer.max_steps
+def _decay_violations(plan: Plan) -> Violations:
+    path, schedule, max_steps = "scheduler.total_steps", plan.schedule, plan.max_steps.value
     hint = f"remove {path}: it follows trainer.max_steps"
     if schedule.decay_end > max_steps:
         message = f"the decay ends at step {schedule.decay_end:,}, after the last step ({max_steps:,})"

@@ -6,7 +6,6 @@ prints a JSON report.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -187,9 +186,8 @@ def _batch_report(config: RunConfig, train: TrainingText) -> dict[str, Any]:
         return {"microbatch": microbatch}
     _check_enough(train, shape.value)
     fill = fill_of(train, shape.value)
-    tokens = tokens_read(config, shape.value, fill, train.statistics)
-    epochs = min(tokens / train.num_tokens, config.trainer.max_epochs or math.inf)
-    report = {"microbatch": microbatch | {"fill": fill}, "epochs": round(epochs, 3)}
+    tokens = tokens_read(config, train, shape.value, fill)
+    report = {"microbatch": microbatch | {"fill": fill}, "epochs": round(tokens / train.num_tokens, 3)}
     return report | ({"corpora": train.report(tokens)} if isinstance(train, MixedText) else {})
 
 

@@ -7,13 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.data.batches.mixture import MixedText
 from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import MeasuredText
 from neobert.data.sources.rows import Row, RowFormat, text_digest
-from neobert.data.store.token_store import LengthStatistics
+from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
+from neobert.plan.size import num_processes
 
 
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
@@ -45,13 +47,12 @@ def fill_of(store: MeasuredText, shape: BatchShape) -> float:
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
 
 
-def tokens_read(config: RunConfig, shape: BatchShape, fill: float, statistics: LengthStatistics) -> float:
-    """Return how many tokens the run reads."""
-    trainer, distributed = config.trainer, config.distributed
-    microbatches = trainer.max_steps * trainer.gradient_accumulation_steps
-    world = distributed.nproc_per_node * distributed.nnodes
-    tokens = shape.capacity * fill if shape.is_packed else shape.rows * statistics.mean
-    return microbatches * world * tokens
+def tokens_read(config: RunConfig, text: TokenStore | MixedText, shape: BatchShape, fill: float) -> float:
+    """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
+    trainer = config.trainer
+    microbatches = trainer.max_steps * trainer.gradient_accumulation_steps * num_processes(config)
+    tokens = microbatches * (shape.capacity * fill if shape.is_packed else shape.rows * text.statistics.mean)
+    return tokens if trainer.max_epochs is None else min(tokens, trainer.max_epochs * text.num_tokens)
 
 
 def _histogram(counts: list[int]) -> list[list[int]]:

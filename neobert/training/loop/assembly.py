@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import random
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
+from neobert.plan.epochs import epoch_steps
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
@@ -130,15 +130,14 @@ def count_steps(config: RunConfig, task: Task, world: World) -> int:
     microbatches = None if epochs is None else task.microbatches_per_epoch()
     if epochs is None or microbatches is None:
         return most
-    per_step = config.trainer.gradient_accumulation_steps * world.size
-    steps: int = math.ceil(epochs * microbatches / per_step)
+    steps = epoch_steps(config.trainer, microbatches, world.size)
     if steps > most:
         log.warning(
             "trainer.max_steps %d ends the run before trainer.max_epochs %g (%d steps)", most, epochs, steps
         )
     else:
         log.info("%g epochs of %d microbatches: %d steps", epochs, microbatches, steps)
-    return max(1, min(steps, most))
+    return min(steps, most)
 
 
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
