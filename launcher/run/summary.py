@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from launcher.process.signal_forwarding import STOPS
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import AGENT_LOG
 from launcher.rundir.directory import LOGS, METRICS, remove_halt
-from launcher.rundir.live_state import EVAL_LOSS
+from launcher.rundir.live_state import EVAL_LOSS, LOSS
 from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.console import plain_description
 from launcher.terminal.fold import fold
 from launcher.terminal.values import show_count
+from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -67,6 +68,7 @@ class Summary:
     restarts: int
     message: str
     next_command: str
+    corpus_shares: dict[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
@@ -97,6 +99,7 @@ def conclude(
         outcome = _inferred_outcome(folder, code, signals, has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
     first, last = first_and_last(folder / METRICS, EVAL_LOSS)
+    _, trained = first_and_last(folder / METRICS, LOSS)
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
     return Summary(
@@ -114,6 +117,7 @@ def conclude(
         restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
         next_command="" if _is_rejected_resume(error) else _next_command(exit_code, checkpoint, folder),
+        corpus_shares=_corpus_shares(trained),
     )
 
 
@@ -273,12 +277,24 @@ def _evaluations(ending: Summary) -> list[str]:
     return [f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}"]
 
 
+def _corpus_shares(line: Record) -> dict[str, float]:
+    """Return the share of each corpus of a mixture in the tokens; empty for a single text."""
+    return {
+        name.removeprefix(CORPUS_SHARE): share
+        for name, share in line.items()
+        if name.startswith(CORPUS_SHARE) and isinstance(share, float)
+    }
+
+
 def summary_text(ending: Summary) -> str:
     """Return steps, tokens, evaluation, checkpoint and next command as text."""
     of = f" of {ending.max_steps}" if ending.max_steps else ""
     tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
     lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
     lines += _evaluations(ending)
+    if ending.corpus_shares:
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in ending.corpus_shares.items())
+        lines.append(printable(f"tokens by corpus: {shares}"))
     if ending.restarts:
         lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
     if ending.checkpoint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from neobert.config.schema import DatasetConfig
 
@@ -14,6 +15,9 @@ BUILDER_NAMES = frozenset({
 })
 # fmt: on
 # fmt: on
+CORPUS_SHARE = "data/share/"
+"""Prefix of the metric of each corpus of a mixture: its share of the tokens trained on so far."""
+
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 
@@ -33,6 +37,14 @@ def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
             text_column=corpus.text_column or dataset.text_column,
         )
         for corpus in dataset.mixture
+    )
+
+
+def corpus_names(dataset: DatasetConfig) -> tuple[str, ...]:
+    """Return a name for each corpus of a mixture: its file or last folder, numbered where two are equal."""
+    names = [Path(str(corpus.path or corpus.name)).name for corpus in dataset.mixture]
+    return tuple(
+        name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)
     )
 
 

@@ -152,6 +152,24 @@ def test_a_resume_at_any_microbatch_continues_bit_for_bit(mixed: Mixed):
             assert same(resumed, original), place
 
 
+def test_a_cursor_counts_the_tokens_that_all_ranks_drew_from_each_corpus(mixed: Mixed):
+    """Counted again here from the microbatches themselves, over the end of a window too."""
+    batches = read(mixed, 180)
+    drawn = np.zeros(2, np.int64)
+    for batch in batches:
+        drawn += tokens_of(mixed[1].mixture, batch.sample_ids.numpy() % len(mixed[1].train)).astype(np.int64)
+        assert batch.cursor.corpus_tokens == tuple(drawn)
+    assert drawn[0] / drawn.sum() == pytest.approx(0.75, abs=0.01)
+    assert read(mixed, 90, 1, 2)[-1].cursor == batches[-1].cursor
+
+
+def test_a_checkpoint_without_counts_resumes_without_them(mixed: Mixed):
+    saved = read(mixed, 60)[-1].cursor.to_dict()
+    del saved["corpus_tokens"]
+    resumed = read(mixed, 3, cursor=Cursor.from_dict(saved))
+    assert all(batch.cursor.corpus_tokens is None for batch in resumed)
+
+
 def test_a_document_that_is_read_again_is_masked_otherwise(mixed: Mixed):
     _, data = mixed
     seen: dict[int, list[tuple[int, ...]]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from launcher.run.summary import conclude, summary_text
 from neobert.config.schema import TrainerConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import text_files
@@ -419,7 +421,9 @@ def test_setting_up_counts_as_no_training(make_run, run, metrics, monkeypatch):
     assert first["train/tokens_total"] / first["train/tokens_per_sec"] < 3600
 
 
-def test_a_killed_run_on_two_corpora_resumes_to_the_same_losses(make_run, run, struck_run, exact, corpus):
+def test_a_killed_run_on_two_corpora_resumes_to_the_same_losses(
+    make_run, run, struck_run, exact, metrics, corpus
+):
     """One of them is read several times over; the kill falls between two saves."""
     halves = ({"train_split": "train[:40]", "weight": 3.0}, {"train_split": "train[40:]", "weight": 1.0})
     mixture = [{"path": corpus["path"]} | half for half in halves]
@@ -430,3 +434,10 @@ def test_a_killed_run_on_two_corpora_resumes_to_the_same_losses(make_run, run, s
     assert run(killed) == 0
     assert exact(killed) == exact(whole)
     assert folders.find(killed / "checkpoints", "auto")[1].step == 12
+    names = [f"data/share/text.jsonl {number}" for number in (1, 2)]
+    drawn = [[line[name] for name in names] for line in metrics(killed) if "train/loss" in line]
+    assert drawn == [[line[name] for name in names] for line in metrics(whole) if "train/loss" in line]
+    assert drawn[-1] == pytest.approx([0.75, 0.25], abs=0.1)
+    summary = conclude(killed, 0, (), None)
+    assert list(summary.corpus_shares.values()) == drawn[-1]
+    assert re.search(r"tokens by corpus: text.jsonl 1 7\d.\d%, text.jsonl 2 2\d.\d%", summary_text(summary))

@@ -56,6 +56,12 @@ class MixedText:
     def __len__(self) -> int:
         return len(self.store)
 
+    def counting(self, start: Cursor) -> Cursor:
+        """Start the count of each corpus's tokens with a run; a resumed run continues its own, if any."""
+        if (start.window, start.index) != (0, 0):
+            return start
+        return replace(start, corpus_tokens=(0,) * len(self.corpora))
+
     @property
     def num_tokens(self) -> int:
         """Tokens of all corpora."""
@@ -137,7 +143,7 @@ class MixedWindows:
     def load(self, cursor: Cursor) -> Window:
         """Draw a window. A segment's sample id is its place plus N for every pass before."""
         segments, passes = self.text.draw(self.seed, self.tokens_per_window, cursor.window)
-        return pack_window(
+        window = pack_window(
             replace(cursor, index=0),
             self.text.store,
             segments,
@@ -147,6 +153,7 @@ class MixedWindows:
             passes * len(self.text),
             cursor.at(cursor.epoch, cursor.window + 1),
         )
+        return replace(window, corpus_stops=np.array([corpus.stop for corpus in self.text.corpora]))
 
 
 def _range(segments_per_window: Fraction, window: int) -> tuple[int, int]:

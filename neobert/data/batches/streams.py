@@ -167,6 +167,8 @@ class TrainStream(_Stream):
     ) -> None:
         text = prepared.text
         start = cursor or Cursor()
+        if isinstance(text, MixedText):
+            start = text.counting(start)
         if moments is None:
             moments = repeat(Moment(0, schedule_of(config.scheduler, config.trainer.max_steps)))
         shape = training_shape(config, text, start.packer).value

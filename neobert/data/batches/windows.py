@@ -43,6 +43,8 @@ class Cursor:
 
     For a stream, `stream` says where that window starts: {"state": the source's position, "segment": the
     number of its first segment}. `packer` is the key in `PACKERS` of what packs every window of the run.
+    `corpus_tokens` are the tokens drawn from each corpus of a mixture so far, over all ranks; None for other
+    text, and in checkpoints of versions that did not count them.
     """
 
     epoch: int = 0
@@ -50,10 +52,14 @@ class Cursor:
     index: int = 0
     stream: dict[str, Any] | None = None
     packer: int = NEWEST_PACKER
+    corpus_tokens: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-able data."""
-        return asdict(self)
+        data = asdict(self)
+        if self.corpus_tokens is None:
+            del data["corpus_tokens"]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cursor:
@@ -70,7 +76,8 @@ class Cursor:
                 "resume with the version of neobert-launch that wrote the checkpoint",
                 "trainer_state/state.json",
             )
-        return cls(**data | {"packer": packer})
+        counted = data.get("corpus_tokens")
+        return cls(**data | {"packer": packer, "corpus_tokens": None if counted is None else tuple(counted)})
 
     def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
         """Return the start of another window of the same run."""
@@ -84,7 +91,8 @@ class Window:
     `segments` int64 [n] are their places in the store, in shuffled order; the bins of `plan` point into it,
     and `order` is the order of the bins. The sample id of a segment is its place plus `sample_offset`, which
     is one number or int64 [n].
-    `after` starts the next window; None: there is none.
+    `after` starts the next window; None: there is none. The C corpora of a mixture end at the places
+    `corpus_stops` [C]; None for other text.
     """
 
     start: Cursor
@@ -94,6 +102,7 @@ class Window:
     order: NDArray[np.int64]
     sample_offset: int | NDArray[np.int64]
     after: Cursor | None
+    corpus_stops: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.order)
@@ -107,6 +116,15 @@ class Window:
         if isinstance(self.sample_offset, int):
             return self.sample_offset
         return self.sample_offset[self.plan.members(int(self.order[index]))]
+
+    def count(self, index: int, counted: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """Add the tokens of one microbatch to those counted of each corpus; None stays None."""
+        if self.corpus_stops is None or counted is None:
+            return counted
+        members = self.members(index)
+        corpora = np.searchsorted(self.corpus_stops, members, side="right")
+        tokens = np.bincount(corpora, self.store.lengths(members), minlength=len(counted))
+        return tuple(before + int(drawn) for before, drawn in zip(counted, tokens, strict=True))
 
 
 class MeasuredText(Protocol):
@@ -251,11 +269,12 @@ def microbatch_places(
     """
     upcoming: Cursor | None = cursor
     ahead: Future[Window] | None = None
-    index = cursor.index
+    index, counted = cursor.index, cursor.corpus_tokens
     while upcoming is not None:
         window = wait(ahead or threads.submit(partial(source.load, upcoming)))
         upcoming = window.after
         ahead = threads.submit(partial(source.load, upcoming)) if upcoming and threads.count else None
         for place in range(index, len(window)):
-            yield window, place, replace(window.start, index=place + 1)
+            counted = window.count(place, counted)
+            yield window, place, replace(window.start, index=place + 1, corpus_tokens=counted)
         index = max(0, index - len(window))  # a cursor may stand behind the last microbatch of its window

@@ -83,8 +83,10 @@ def _is_cursor(value: Any) -> bool:
     """Later versions add counts to a cursor; of earlier ones these three and the stream are there."""
     if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
         return False
-    counts = (count for key, count in value.items() if key != "stream")
-    return _is_object_or_none(value["stream"]) and all(map(_is_count, counts))
+    counts = [count for key, count in value.items() if key not in ("stream", "corpus_tokens")]
+    corpus_tokens = value.get("corpus_tokens", [])
+    is_whole = _is_object_or_none(value["stream"]) and isinstance(corpus_tokens, list)
+    return is_whole and all(map(_is_count, [*counts, *corpus_tokens]))
 
 
 STATE_KINDS: Mapping[str, IsKind] = {

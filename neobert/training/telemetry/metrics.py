@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from neobert.config.corpora import CORPUS_SHARE, corpus_names
+from neobert.config.schema import DatasetConfig
+from neobert.data.batches.windows import Cursor
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.optim.qk_clip import QKClip
 from neobert.tasks import Metric, metrics_of
@@ -125,6 +128,7 @@ def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
         "perf/kernel_fallbacks": trainer.state.kernel_fallbacks,
         "data/read_retries": trainer.state.read_retries,
         **_clip_fields(trainer.qk_clip),
+        **_corpus_fields(trainer.config.dataset, progress.cursor),
     }
 
 
@@ -134,6 +138,17 @@ def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
         return {}
     highest = math.nan if clip.highest is None else clip.highest.max().item()
     return {"train/max_attention_logit": highest if math.isfinite(highest) else None}
+
+
+def _corpus_fields(dataset: DatasetConfig, cursor: Cursor) -> dict[str, float]:
+    """Return the share of each corpus of a mixture in the tokens trained on so far."""
+    drawn = cursor.corpus_tokens
+    if drawn is None:
+        return {}
+    return {
+        f"{CORPUS_SHARE}{name}": tokens / max(1, sum(drawn))
+        for name, tokens in zip(corpus_names(dataset), drawn, strict=True)
+    }
 
 
 class MetricsLine:
