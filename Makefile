@@ -7,6 +7,8 @@ DEMO_DIR ?= runs/demo
 # A worker waits for its children as much as it computes: three keep two cores busy.
 WORKERS ?= 3
 BRIEFLY := trainer.max_steps=40 trainer.save_steps=20 trainer.output_dir=run scheduler.warmup_steps=2
+# Tests start hundreds of interpreters: each source is compiled once for all of them.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := neobert launcher profiles validators tests benchmarks
 
 .DEFAULT_GOAL := help

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -22,11 +23,20 @@ class UnitGuard:
         self.test: str | None = None
         self.broken: list[str] = []
         sys.addaudithook(self.audit)
+        sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Find a torch that cannot be imported: `importlib.import_module` raises no audit event."""
+        return ModuleSpec(name, self) if name == "torch" else None
+
+    def create_module(self, spec: ModuleSpec) -> NoReturn:
+        self.broken.append("imports torch")
+        raise ModuleNotFoundError("the unit set has no torch", name="torch")
+
+    def exec_module(self, module: Any) -> None:
+        """Nothing: there is no module. Loaders have this method."""
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "import" and arguments[0] == "torch":
-            self.broken.append("imports torch")
-            raise ModuleNotFoundError("the unit set has no torch", name="torch")
         if self.test is not None and event in FORBIDDEN_EVENTS:
             self.broken.append(f"{event} {arguments[0]!r}")
             raise RuntimeError(f"{self.test} is in the unit set and may not call {event}")

@@ -49,7 +49,7 @@ def test_a_narrower_peer_is_told(text):
     assert wider["apart"] > against_modernbert.TOLERANCE
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def batches(text):
     """Both forms of the peer's batches, four rows each."""
     prepared = prepare(text[1])
@@ -95,14 +95,20 @@ def test_padding_changes_no_loss_of_the_peer(batches, text):
     assert peer(**changed).loss.item() == pytest.approx(before.item(), rel=1e-5)
 
 
-@pytest.mark.e2e
-@pytest.mark.filterwarnings("ignore")  # of the compiler
-def test_the_contest_on_a_cpu(text, tmp_path, monkeypatch):
-    work, _ = text
+@pytest.fixture
+def small_batches(monkeypatch):
     monkeypatch.setattr(against_modernbert, "PEER_ROWS", {"padded": 2, "concatenated": 2})
     monkeypatch.setattr(against_modernbert, "PACKED_LENGTH", 64)
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("small_batches")
+def test_the_contest_on_a_cpu(text):
+    """Without the compiler: tracing four peers takes longer than all the rest."""
+    work, _ = text
     size = replace(made_up_run.TINY, num_layers=1, hidden_size=64)
-    found = against_modernbert.contest(work, size, 1, 0.0, "eager")
+    with torch.compiler.set_stance("force_eager"):
+        found = against_modernbert.contest(work, size, 1, 0.0, "eager")
     peers = {f"{form} {dtype}" for form in ("padded", "concatenated") for dtype in ("float32", "bfloat16")}
     assert set(found["rates"]) == {"ours", *peers}
     assert all(len(values) == 1 and min(values) > 0 for values in found["rates"].values())
@@ -110,6 +116,16 @@ def test_the_contest_on_a_cpu(text, tmp_path, monkeypatch):
     for form, figure in found["figures"].items():
         assert figure["peer"].startswith(form)
         assert figure["ratio"] == figure["medians"]["ours"] / figure["medians"][figure["peer"]]
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.usefixtures("small_batches")
+def test_a_peer_compiles(text):
+    config = text[1]
+    config = replace(config, model=replace(config.model, num_hidden_layers=1))
+    step = against_modernbert.build_peers(config, "cpu", "eager", ["float32"])["padded float32"]()
+    assert step() > 0
+    assert step.loss.isfinite()
 
 
 def test_a_peer_that_fails_leaves_the_others():

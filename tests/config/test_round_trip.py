@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import (
@@ -143,7 +143,6 @@ TRICKY += [
 
 
 @given(CONFIGS)
-@settings(max_examples=150)
 def test_what_is_dumped_loads_to_an_equal_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
 ) -> None:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_the_pattern_does_not_match_english(text: str) -> None:
 
 
 def _findings(kind: str) -> Iterator[str]:
-    for path, number, text_kind, text in TEXTS_OF_CODE:
+    for path, number, text_kind, text in _texts_of_code():
         pattern = QUESTION if kind == "question" else BANNED
         wanted = "docstring" if kind == "question" else kind
         if text_kind == wanted and (pattern.match(text) if kind == "question" else pattern.search(text)):
@@ -86,6 +87,7 @@ def _texts(path: Path) -> Iterator[tuple[str, int, str, str]]:
             yield name, number, "comment", comment[0]
 
 
-TEXTS_OF_CODE = [
-    text for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")) for text in _texts(path)
-]
+@cache
+def _texts_of_code() -> list[tuple[str, int, str, str]]:
+    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [text for path in files for text in _texts(path)]

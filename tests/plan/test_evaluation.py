@@ -12,6 +12,9 @@ from neobert.config.schema import DatasetConfig, RunConfig, TrainerConfig
 from neobert.plan import build_plan
 from neobert.plan.hardware import assumptions_for
 from neobert.plan.pace import evaluations_after, num_evaluations
+
+pytest.importorskip("torch")
+
 from neobert.training.loop.hooks import Hook
 
 A100 = assumptions_for("A100", None, 0.35)
