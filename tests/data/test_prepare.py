@@ -409,6 +409,7 @@ prepare(configurator(*map(Path, sys.argv[1:]))())
 """
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_process_killed_half_way_leaves_nothing_that_counts(configure: Configure):
     config = configure()
     arguments = [config.dataset.cache_dir, config.tokenizer.path, config.dataset.path]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import redirect_stdout
 
 
 class _Blocked:
@@ -21,7 +22,30 @@ def _digest(model):
 
 def main(folders: list[str]) -> None:
     sys.meta_path.insert(0, _Blocked())
-    print(json.dumps([report_on(folder) for folder in folders]))
+    reports = [report_on(folder) for folder in folders]
+    del sys.meta_path[0]
+    load_without_trust(folders[0])
+    print(json.dumps(reports))
+
+
+def load_without_trust(folder: str) -> None:
+    """Fail to load with the project there, but not imported; then import it and load."""
+    from transformers import AutoModel
+
+    with redirect_stdout(sys.stderr):  # where transformers asks for the trust
+        refusal = refusal_of(lambda: AutoModel.from_pretrained(folder))
+    assert "trust_remote_code" in refusal, refusal
+    import neobert.model
+
+    assert type(AutoModel.from_pretrained(folder)) is neobert.model.NeoBERT
+
+
+def refusal_of(load) -> str:
+    try:
+        load()
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def report_on(folder: str) -> dict[str, object]:

@@ -37,6 +37,7 @@ def test_not_installed(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_it_does_not_import(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject_here: Any
 ) -> None:

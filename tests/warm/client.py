@@ -1,7 +1,7 @@
 """Stand-in for the interpreter: sends its arguments to the server of warm interpreters, and ends as the fork.
 
 Tests write it into a file of its own, after a line with the interpreter and one with the server's socket.
-Options other than `-P`, `-u`, `-m` and `-c` are for a real interpreter, and are run by one.
+Options other than `-P`, `-u`, `-m`, `-c` and `-` are for a real interpreter, and are run by one.
 """
 
 # ruff: noqa: F821  REAL and SOCKET stand above
@@ -20,7 +20,7 @@ def main() -> None:
     arguments, flags = sys.argv[1:], set()
     while arguments[:1] in (["-P"], ["-u"]):
         flags.add(arguments.pop(0))
-    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-m", "-c")):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-m", "-c", "-")):
         os.execv(REAL, [REAL, *sys.argv[1:]])
     for number in FORWARDED:
         signal.signal(number, remember)

@@ -191,6 +191,9 @@ def _run_program(arguments: list[str], is_safe: bool) -> None:
     elif option == "-c":
         sys.argv, sys.path[:1] = ["-c", *rest[1:]], given if is_safe else ["", *given]
         _run_main(compile(rest[0], "<string>", "exec"), None, None)
+    elif option == "-":
+        sys.argv, sys.path[:1] = arguments, given if is_safe else ["", *given]
+        _run_main(compile(sys.stdin.read(), "<stdin>", "exec"), "<stdin>", None)
     else:
         sys.argv, sys.path[:1] = arguments, [os.path.dirname(os.path.abspath(option)), *given]
         with open(option, "rb") as file:
