@@ -1,0 +1,79 @@
+"""Loss of a masked language model on held-out passages with fixed masks. Knows no trainer and no model class.
+
+    python benchmarks/held_out.py PASSAGES.npz FOLDER...    # folders that transformers loads
+
+Each passage is a row of its own. In each of three passes another 15 % of its tokens, markers excepted, are
+replaced by [MASK]; the same ones for every model. The loss is the mean over all masked tokens, in fp32 from
+logits that the model computes in bf16 on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+MASK_ID, PAD_ID, NUM_SPECIAL = 103, 0, 1000
+"""Of bert-base-uncased; its ids below 1,000 are markers and unused."""
+SHARE, NUM_PASSES, ROWS, WIDTH, SEED = 0.15, 3, 64, 512, 20_260
+LogitsOf = Callable[[Tensor, Tensor], Tensor]
+"""From ids [B, S] and a mask [B, S], true for tokens, to logits [B, S, V]."""
+
+
+def batches(path: Path) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield inputs, token mask and chosen places [B, S] with the labels in the inputs' place: see `pairs`."""
+    with np.load(path) as arrays:
+        ids, offsets = arrays["held_out"].astype(np.int64), arrays["held_out_offsets"]
+    draw = np.random.default_rng(SEED)
+    rows = np.full((len(offsets) - 1, WIDTH), PAD_ID)
+    for row, (first, last) in enumerate(pairwise(offsets)):
+        rows[row, : last - first] = ids[first:last]
+    for _ in range(NUM_PASSES):
+        chosen = (draw.random(rows.shape) < SHARE) & (rows >= NUM_SPECIAL)
+        for first in range(0, len(rows), ROWS):
+            part = slice(first, first + ROWS)
+            yield (
+                torch.from_numpy(rows[part]),
+                torch.from_numpy(rows[part] != PAD_ID),
+                torch.from_numpy(chosen[part]),
+            )
+
+
+@torch.no_grad()
+def held_out(logits_of: LogitsOf, path: Path, device: str) -> dict[str, float]:
+    """Return mean loss in nats, accuracy, and the number of masked tokens."""
+    loss = hits = count = 0.0
+    for labels, is_token, chosen in batches(path):
+        labels, is_token, chosen = labels.to(device), is_token.to(device), chosen.to(device)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            logits = logits_of(torch.where(chosen, MASK_ID, labels), is_token)
+        picked, wanted = logits[chosen].float(), labels[chosen]
+        loss += float(F.cross_entropy(picked, wanted, reduction="sum"))
+        hits += float((picked.argmax(-1) == wanted).sum())
+        count += len(wanted)
+    return {"loss": loss / count, "accuracy": hits / count, "masked": count}
+
+
+def main() -> None:
+    from transformers import AutoModelForMaskedLM
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("passages", type=Path)
+    parser.add_argument("folder", type=Path, nargs="+")
+    chosen = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for folder in chosen.folder:
+        model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).to(device).eval()
+        found = held_out(lambda ids, mask, model=model: model(ids, mask).logits, chosen.passages, device)
+        print(json.dumps({"folder": folder.name, **found}))
+
+
+if __name__ == "__main__":
+    main()

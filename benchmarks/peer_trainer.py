@@ -1,0 +1,178 @@
+"""`transformers.Trainer` with Hugging Face's ModernBERT on the passages of `passages.py`: its loss and seconds.
+
+    python benchmarks/peer_trainer.py WORK --lr 1e-3 --steps 3250 --output FILE [--seed 0]
+
+The peer in its fastest form: full rows of 512, passages running into each other, SDPA without a mask, global
+attention in every block, compiled, bf16 autocast, fused AdamW, the decoder on masked tokens only, and the same
+number of them in every batch, so that nothing is compiled again. Cosine to zero over the steps. The clock starts
+behind the first step, which compiles; the evaluation (`held_out.py`) is outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from held_out import MASK_ID, held_out
+from torch.utils.data import Dataset
+from transformers import ModernBertConfig, ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
+
+ROW_LENGTH, IGNORED, VOCABULARY = 512, -100, 30_528
+SIZES = {"53M": (12, 512), "245M": (28, 768), "tiny": (2, 128)}
+
+
+class Rows(Dataset):
+    """Full rows, cut from passages that run into each other."""
+
+    def __init__(self, path: Path) -> None:
+        with np.load(path) as arrays:
+            tokens = arrays["train"].astype(np.int64)
+        self.rows = tokens[: len(tokens) // ROW_LENGTH * ROW_LENGTH].reshape(-1, ROW_LENGTH)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.rows[index]
+
+
+class Masking:
+    """Chooses a share of the tokens: 80 % become [MASK], 10 % a random token, 10 % stay."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def __call__(self, rows: list[np.ndarray]) -> dict[str, torch.Tensor]:
+        labels = torch.from_numpy(np.stack(rows))
+        flat, count = labels.flatten(), int(self.share * labels.numel())
+        chosen = torch.randperm(flat.numel())[:count]
+        targets = torch.full_like(flat, IGNORED)
+        targets[chosen] = flat[chosen]
+        inputs = flat.clone()
+        inputs[chosen[: int(0.8 * count)]] = MASK_ID
+        others = chosen[int(0.8 * count) : int(0.9 * count)]
+        inputs[others] = torch.randint(VOCABULARY, (len(others),))
+        return {"input_ids": inputs.view_as(labels), "labels": targets.view_as(labels)}
+
+
+class Clock(TrainerCallback):
+    """Seconds from the end of the first step to the end of the last."""
+
+    started = ended = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 1:
+            _synchronize()
+            self.started = time.perf_counter()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        _synchronize()
+        self.ended = time.perf_counter()
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def build(size: str) -> ModernBertForMaskedLM:
+    layers, hidden = SIZES[size]
+    markers = {"bos_token_id": 101, "eos_token_id": 102, "cls_token_id": 101, "sep_token_id": 102}
+    config = ModernBertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        intermediate_size=8 * hidden // 3 // 64 * 64,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        max_position_embeddings=ROW_LENGTH,
+        layer_types=["full_attention"] * layers,
+        tie_word_embeddings=False,
+        sparse_prediction=True,
+        pad_token_id=0,
+        attn_implementation="sdpa",
+        **markers,
+    )
+    return ModernBertForMaskedLM(config)
+
+
+def arguments(chosen: argparse.Namespace, folder: str) -> TrainingArguments:
+    is_gpu = torch.cuda.is_available()
+    return TrainingArguments(
+        output_dir=folder,
+        max_steps=chosen.steps,
+        per_device_train_batch_size=chosen.rows,
+        learning_rate=chosen.lr,
+        lr_scheduler_type="cosine",
+        warmup_steps=round(chosen.warmup * chosen.steps),
+        adam_beta1=0.9,
+        adam_beta2=chosen.beta2,
+        weight_decay=chosen.weight_decay,
+        max_grad_norm=1.0,
+        optim="adamw_torch_fused" if is_gpu else "adamw_torch",
+        bf16=is_gpu,
+        tf32=True if is_gpu else None,
+        torch_compile=is_gpu,
+        dataloader_num_workers=8 if is_gpu else 0,
+        dataloader_drop_last=True,
+        dataloader_persistent_workers=is_gpu,
+        logging_steps=max(1, chosen.steps // 20),
+        save_strategy="no",
+        report_to=[],
+        seed=chosen.seed,
+        remove_unused_columns=False,
+        disable_tqdm=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--size", choices=list(SIZES), default="53M")
+    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=3250)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--warmup", type=float, default=0.1)
+    parser.add_argument("--beta2", type=float, default=0.98)
+    parser.add_argument("--weight-decay", type=float, default=0.01)
+    parser.add_argument("--share", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True)
+    chosen = parser.parse_args()
+    torch.manual_seed(chosen.seed)
+    model, clock, passages = build(chosen.size), Clock(), chosen.work / "passages.npz"
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model=model,
+            args=arguments(chosen, folder),
+            train_dataset=Rows(passages),
+            data_collator=Masking(chosen.share),
+            callbacks=[clock],
+        )
+        trainer.train()
+    seconds = clock.ended - clock.started
+    tokens = chosen.steps * chosen.rows * ROW_LENGTH
+    model.eval()
+    model.sparse_prediction = False
+    found = held_out(lambda ids, mask: model(ids, mask).logits, passages, model.device.type)
+    line = {
+        **{name: getattr(chosen, name) for name in ("size", "steps", "lr", "beta2", "share", "seed")},
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "seconds": round(seconds, 1),
+        "tokens": tokens,
+        "tokens_per_sec": round(tokens / seconds),
+        "train_losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+        **found,
+    }
+    with chosen.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    print(json.dumps(line))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Held-out loss of many recipes, one after another in one process, at equal tokens.
+
+    python benchmarks/recipe_screen.py WORK TRIALS.json --output DIR [--size 53M] [--tiny]
+
+WORK holds what `passages.py` wrote. A trial names what differs from BASE; the compiled step, the text and the
+tokens per step (65,536) are the same for all, and so is the evaluation (`held_out.py`). Seconds are those of the
+training steps alone, compilation and evaluation left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from held_out import held_out
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from neobert.config import from_dict
+from neobert.config.schema import RunConfig
+from neobert.data.batches.windows import Cursor
+from neobert.optim import build_optimizer
+from neobert.parallel import World
+from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.loop.signals import Signals
+from neobert.training.loop.steps import run_step
+from neobert.training.state.progress import LossWindow, Progress
+from neobert.training.state.train_state import TrainState
+from neobert.training.state.trainer import Trainer
+
+SIZES = {"53M": (12, 512), "245M": (28, 768), "tiny": (2, 128)}
+TOKENS_PER_STEP, ROW_LENGTH = 65_536, 512
+BASE: dict[str, Any] = {
+    "steps": 600,
+    "init": "published",
+    "std": 0.02,
+    "embedding_std": None,
+    "residual": "scaled",
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "muon_lr": None,
+    "betas": (0.9, 0.98),
+    "weight_decay": 0.01,
+    "warmup": 0.1,
+    "decay": 1.0,
+    "shape": "cosine",
+    "floor": 0.0,
+    "clip": 1.0,
+    "average": None,
+    "seed": 0,
+}
+
+
+def run_config(work: Path, size: str, trial: dict[str, Any], mask: dict[str, Any]) -> RunConfig:
+    """Configure the base run; what a trial changes is put in place by `reset`."""
+    layers, hidden = SIZES[size]
+    tokens = 4_096 if size == "tiny" else TOKENS_PER_STEP
+    return from_dict(
+        {
+            "seed": trial["seed"],
+            "model": {
+                "num_hidden_layers": layers,
+                "hidden_size": hidden,
+                "num_attention_heads": hidden // 64,
+                "intermediate_size": 4 * hidden,
+                "max_position_embeddings": ROW_LENGTH,
+                "kernel_backend": "torch" if size == "tiny" else "triton",
+            },
+            "tokenizer": {"path": str(work / "tokenizer"), "allow_special_token_rewrite": True},
+            "dataset": {
+                "path": str(work / "train.jsonl"),
+                "cache_dir": str(work / "cache"),
+                "max_seq_length": ROW_LENGTH,
+                "num_workers": 2,
+                "validation_split": None,
+            },
+            "datacollator": mask,
+            "optimizer": optimizer_section(trial),
+            "trainer": {
+                "output_dir": str(work / "run"),
+                "max_steps": 100_000,
+                "per_device_train_batch_size": tokens // ROW_LENGTH,
+                "torch_compile": size != "tiny",
+                "mixed_precision": "no" if size == "tiny" else "bf16",
+                "gradient_clipping": trial["clip"],
+                "save_steps": 0,
+                "eval_steps": 0,
+            },
+        }
+    )
+
+
+def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": trial["optimizer"],
+        "lr": trial["lr"],
+        "muon_lr": trial["muon_lr"],
+        "betas": list(trial["betas"]),
+        "weight_decay": trial["weight_decay"],
+    }
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, trial: dict[str, Any]) -> None:
+    """Draw the weights in place: as published, or truncated normal with scaled residual outputs."""
+    torch.manual_seed(trial["seed"])
+    layers = len(model.model.transformer_encoder)
+    for name, weight in model.named_parameters():
+        if weight.ndim < 2:
+            weight.fill_(0.0 if name.endswith("bias") else 1.0)
+        elif trial["init"] == "published":
+            weight.uniform_(-0.02, 0.02)
+        else:
+            std, is_embedding = trial["std"], "encoder.weight" in name and "transformer" not in name
+            if trial["std"] == "fan_in" and not is_embedding:
+                std = weight.shape[1] ** -0.5
+            elif is_embedding and trial["embedding_std"] is not None:
+                std = trial["embedding_std"]
+            elif std == "fan_in":
+                std = 0.02
+            if name.endswith(("wo.weight", "w3.weight")):
+                if trial["residual"] == "zero":
+                    weight.zero_()
+                    continue
+                if trial["residual"] == "scaled":
+                    std /= math.sqrt(2 * layers)
+            nn.init.trunc_normal_(weight, std=std, a=-3 * std, b=3 * std)
+    model.model.encoder.weight[0].zero_()
+
+
+def multiplier(trial: dict[str, Any], step: int) -> float:
+    """Return the share of the peak rate: linear warm-up, plateau, decay of a named shape."""
+    steps, warmup = trial["steps"], trial["warmup"] * trial["steps"]
+    if step < warmup:
+        return max(step, 1e-4) / warmup
+    start = max(warmup, steps * (1 - trial["decay"]))
+    if step < start:
+        return 1.0
+    done = min(1.0, (step - start) / max(steps - start, 1))
+    left = {
+        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
+        "linear": 1 - done,
+        "1-sqrt": 1 - math.sqrt(done),
+        "square": (1 - done) ** 2,
+    }[trial["shape"]]
+    return trial["floor"] + (1 - trial["floor"]) * left
+
+
+def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: torch.device) -> None:
+    """Put a fresh run into a trainer whose step is compiled already."""
+    trainer.batches.close()
+    trainer.config = config
+    initialize(trainer.task.model, trial)
+    trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
+    trainer.scheduler = LambdaLR(trainer.optimizer, lambda step: multiplier(trial, step))
+    trainer.state = TrainState(progress=Progress(loss=LossWindow(device), cursor=Cursor()))
+    trainer.batches = trainer.task.batches(trainer.progress.cursor)
+
+
+def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any]:
+    """Train; return losses, tokens and seconds."""
+    curve, average = [], None
+    model = trainer.task.model
+    torch.cuda.synchronize() if torch.cuda.is_available() else None
+    started = time.perf_counter()
+    for step in range(trial["steps"]):
+        run_step(trainer)
+        if (step + 1) % 100 == 0:
+            trainer.guard.check()
+            curve.append(round(trainer.progress.loss.take(), 4))
+        if trial["average"] and step % 10 == 9:
+            weights = [p.detach() for p in model.parameters()]
+            if average is None:
+                average = [w.clone() for w in weights]
+            else:
+                torch._foreach_lerp_(average, weights, 1 - trial["average"] ** 10)
+    torch.cuda.synchronize() if torch.cuda.is_available() else None
+    seconds = time.perf_counter() - started
+    found = {
+        "seconds": round(seconds, 2),
+        "tokens": trainer.progress.tokens_total,
+        "train_losses": curve,
+        **evaluate(model),
+    }
+    if average is not None:
+        with torch.no_grad():
+            for weight, mean in zip(model.parameters(), average, strict=True):
+                weight.copy_(mean)
+        found["averaged_loss"] = evaluate(model)["loss"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("trials", type=Path)
+    parser.add_argument("--size", choices=list(SIZES), default="53M")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no trial after this long")
+    parser.add_argument(
+        "--mask", type=json.loads, default={"mlm_probability": 0.2}, help="section datacollator"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, help="file to append a line of JSON per trial to"
+    )
+    chosen = parser.parse_args()
+    begun = time.perf_counter()
+    trials = [{**BASE, **trial} for trial in json.loads(chosen.trials.read_text())]
+    configs = [run_config(chosen.work.resolve(), chosen.size, trial, chosen.mask) for trial in trials]
+    world = World(configs[0].trainer.mixed_precision)
+    make_reproducible(configs[0], world)
+    run_dir = chosen.work.resolve() / "run"
+    run_dir.mkdir(exist_ok=True)
+    trainer = assemble(configs[0], run_dir, world, Signals(), None)
+    passages = chosen.work.resolve() / "passages.npz"
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        model.eval()
+
+        def logits_of(ids: Tensor, mask: Tensor) -> Tensor:
+            return model(input_ids=ids, attention_mask=mask).logits
+
+        found = held_out(logits_of, passages, world.device.type)
+        model.train()
+        return found
+
+    for _ in range(4):
+        run_step(trainer)
+    print(f"compiled after {time.perf_counter() - begun:.0f} s", flush=True)
+    for index, (trial, config) in enumerate(zip(trials, configs, strict=True)):
+        if time.perf_counter() - begun > chosen.seconds:
+            print(f"{len(trials) - index} trials not run")
+            break
+        reset(trainer, config, trial, world.device)
+        try:
+            found = run(trainer, trial, evaluate)
+        except Exception as error:  # a recipe that diverges must not take the others with it
+            found = {"error": repr(error)[:300]}
+        differing = {name: trial[name] for name in trial if trial[name] != BASE.get(name)}
+        line = {"size": chosen.size, "mask": chosen.mask, "trial": differing, **found}
+        with chosen.output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+    trainer.batches.close()
+
+
+if __name__ == "__main__":
+    main()
