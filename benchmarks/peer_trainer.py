@@ -92,7 +92,7 @@ def build(size: str) -> ModernBertForMaskedLM:
         num_attention_heads=hidden // 64,
         max_position_embeddings=ROW_LENGTH,
         layer_types=["full_attention"] * layers,
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
         sparse_prediction=True,
         pad_token_id=0,
         attn_implementation="sdpa",
@@ -161,7 +161,7 @@ def main() -> None:
     model.sparse_prediction = False
     found = held_out(lambda ids, mask: model(ids, mask).logits, passages, model.device.type)
     line = {
-        **{name: getattr(chosen, name) for name in ("size", "steps", "lr", "beta2", "share", "seed")},
+        **{name: getattr(chosen, name) for name in ("size", "rows", "steps", "lr", "beta2", "share", "seed")},
         "parameters": sum(each.numel() for each in model.parameters()),
         "seconds": round(seconds, 1),
         "tokens": tokens,

@@ -2,9 +2,9 @@
 
     python benchmarks/recipe_screen.py WORK TRIALS.json --output DIR [--size 53M] [--tiny]
 
-WORK holds what `passages.py` wrote. A trial names what differs from BASE; the compiled step, the text and the
-tokens per step (65,536) are the same for all, and so is the evaluation (`held_out.py`). Seconds are those of the
-training steps alone, compilation and evaluation left out.
+WORK holds what `passages.py` wrote. A trial names what differs from BASE; the compiled step, the text and
+the tokens per step are the same for all, and so is the evaluation (`held_out.py`). Seconds are those of
+the training steps alone, compilation and evaluation left out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
 
 SIZES = {"53M": (12, 512), "245M": (28, 768), "tiny": (2, 128)}
-TOKENS_PER_STEP, ROW_LENGTH = 65_536, 512
+ROW_LENGTH = 512
 BASE: dict[str, Any] = {
     "steps": 600,
     "init": "published",
@@ -52,14 +53,15 @@ BASE: dict[str, Any] = {
     "floor": 0.0,
     "clip": 1.0,
     "average": None,
+    "masks": None,
+    "momentum": 0.95,
     "seed": 0,
 }
 
 
-def run_config(work: Path, size: str, trial: dict[str, Any], mask: dict[str, Any]) -> RunConfig:
+def run_config(work: Path, size: str, rows: int, trial: dict[str, Any], mask: dict[str, Any]) -> RunConfig:
     """Configure the base run; what a trial changes is put in place by `reset`."""
     layers, hidden = SIZES[size]
-    tokens = 4_096 if size == "tiny" else TOKENS_PER_STEP
     return from_dict(
         {
             "seed": trial["seed"],
@@ -69,6 +71,7 @@ def run_config(work: Path, size: str, trial: dict[str, Any], mask: dict[str, Any
                 "num_attention_heads": hidden // 64,
                 "intermediate_size": 4 * hidden,
                 "max_position_embeddings": ROW_LENGTH,
+                "tie_word_embeddings": True,
                 "kernel_backend": "torch" if size == "tiny" else "triton",
             },
             "tokenizer": {"path": str(work / "tokenizer"), "allow_special_token_rewrite": True},
@@ -84,7 +87,7 @@ def run_config(work: Path, size: str, trial: dict[str, Any], mask: dict[str, Any
             "trainer": {
                 "output_dir": str(work / "run"),
                 "max_steps": 100_000,
-                "per_device_train_batch_size": tokens // ROW_LENGTH,
+                "per_device_train_batch_size": rows,
                 "torch_compile": size != "tiny",
                 "mixed_precision": "no" if size == "tiny" else "bf16",
                 "gradient_clipping": trial["clip"],
@@ -102,6 +105,7 @@ def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
         "muon_lr": trial["muon_lr"],
         "betas": list(trial["betas"]),
         "weight_decay": trial["weight_decay"],
+        "muon_momentum": trial["momentum"],
     }
 
 
@@ -155,10 +159,20 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: to
     """Put a fresh run into a trainer whose step is compiled already."""
     trainer.batches.close()
     trainer.config = config
+    object.__setattr__(trainer.task.batches.__self__, "config", config)
     initialize(trainer.task.model, trial)
     trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
     trainer.scheduler = LambdaLR(trainer.optimizer, lambda step: multiplier(trial, step))
     trainer.state = TrainState(progress=Progress(loss=LossWindow(device), cursor=Cursor()))
+    trainer.batches = trainer.task.batches(trainer.progress.cursor)
+
+
+def mask_from_now_on(trainer: Trainer, share: float) -> None:
+    """Read on from where the run is, with another share of masked tokens."""
+    data = trainer.task.batches.__self__
+    collator = replace(data.config.datacollator, mlm_probability=share)
+    object.__setattr__(data, "config", replace(data.config, datacollator=collator))
+    trainer.batches.close()
     trainer.batches = trainer.task.batches(trainer.progress.cursor)
 
 
@@ -169,6 +183,8 @@ def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any
     torch.cuda.synchronize() if torch.cuda.is_available() else None
     started = time.perf_counter()
     for step in range(trial["steps"]):
+        if trial["masks"] and step % (trial["steps"] // len(trial["masks"])) == 0:
+            mask_from_now_on(trainer, trial["masks"][step // (trial["steps"] // len(trial["masks"]))])
         run_step(trainer)
         if (step + 1) % 100 == 0:
             trainer.guard.check()
@@ -200,6 +216,7 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("trials", type=Path)
     parser.add_argument("--size", choices=list(SIZES), default="53M")
+    parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no trial after this long")
     parser.add_argument(
         "--mask", type=json.loads, default={"mlm_probability": 0.2}, help="section datacollator"
@@ -210,13 +227,15 @@ def main() -> None:
     chosen = parser.parse_args()
     begun = time.perf_counter()
     trials = [{**BASE, **trial} for trial in json.loads(chosen.trials.read_text())]
-    configs = [run_config(chosen.work.resolve(), chosen.size, trial, chosen.mask) for trial in trials]
+    configs = [
+        run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.mask) for trial in trials
+    ]
     world = World(configs[0].trainer.mixed_precision)
     make_reproducible(configs[0], world)
-    run_dir = chosen.work.resolve() / "run"
+    run_dir = work / "run"
     run_dir.mkdir(exist_ok=True)
     trainer = assemble(configs[0], run_dir, world, Signals(), None)
-    passages = chosen.work.resolve() / "passages.npz"
+    passages = work / "passages.npz"
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         model.eval()
@@ -241,7 +260,7 @@ def main() -> None:
         except Exception as error:  # a recipe that diverges must not take the others with it
             found = {"error": repr(error)[:300]}
         differing = {name: trial[name] for name in trial if trial[name] != BASE.get(name)}
-        line = {"size": chosen.size, "mask": chosen.mask, "trial": differing, **found}
+        line = {"size": chosen.size, "rows": chosen.rows, "mask": chosen.mask, "trial": differing, **found}
         with chosen.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
