@@ -226,6 +226,7 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     begun = time.perf_counter()
+    work = chosen.work.resolve()
     trials = [{**BASE, **trial} for trial in json.loads(chosen.trials.read_text())]
     configs = [
         run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.mask) for trial in trials
