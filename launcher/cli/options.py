@@ -146,6 +146,18 @@ Stages = Annotated[
         help="Check loss, throughput and memory at these steps (1,300,1000); exit with 93 if one fails.",
     ),
 ]
+Sweep = Annotated[
+    list[str] | None,
+    Option(
+        "--sweep",
+        metavar="KEY=VALUES",
+        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP left out). Several --sweep "
+        "combine; every point is checked and listed before the first starts.",
+    ),
+]
+AllowUnequalTokens = Annotated[
+    bool, Option("--allow-unequal-tokens", help="Sweep even if the points see different numbers of tokens.")
+]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
 ]

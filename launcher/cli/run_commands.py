@@ -92,13 +92,15 @@ def _train(
     receipt: options.ReceiptFile = None,
     unguarded: options.Unguarded = None,
     stages: options.Stages = None,
+    sweep: options.Sweep = None,
+    allow_unequal_tokens: options.AllowUnequalTokens = False,
     output_format: options.Format = "text",
     strict: options.Strict = False,
 ) -> None:
     """Run preflight, then train under supervision.
 
     Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
-    command resumes the run, any number of times.
+    command resumes the run, any number of times. --sweep trains several runs, one after another.
     """
     from launcher.commands import train
     from launcher.preflight.receipts import require_reason
@@ -124,6 +126,10 @@ def _train(
         unguarded=reason,
         stages=parse_stages(stages),
     )
+    if sweep:
+        from launcher.commands import sweep as sweeps
+
+        end(sweeps.run(request, sweep, output_format, allows_unequal_tokens=allow_unequal_tokens))
     end(train.run(request, output_format))
 
 

@@ -1,0 +1,225 @@
+"""`train --sweep`: every point checked, priced and listed before the first starts, then run one by one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launcher.commands import train
+from launcher.commands.selection import Selection
+from launcher.io.files import make_folder, write_text
+from launcher.preflight.examination import judge_dry_run
+from launcher.report.formats.text import render
+from launcher.run.summary import Summary, conclude, resume_command
+from launcher.run.sweep_points import Point, expand, parse_axes
+from launcher.rundir.directory import is_finished, run_directory
+from launcher.terminal import console
+from launcher.terminal.table import columns
+from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, to_json
+from neobert.config.overrides import text_override
+from neobert.errors import (
+    EXIT_CHECK_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_PREEMPTED,
+    EXIT_USAGE,
+    ProjectError,
+)
+from neobert.plan import Plan
+from neobert.printable import printable
+from profiles.registry import ResolvedRun
+from validators.planning import plan_run
+
+RESULTS = "sweep.json"
+SCHEMA_VERSION = 1
+STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point with the run that it stands for."""
+
+    point: Point
+    selection: Selection
+    run: ResolvedRun
+    plan: Plan
+
+    @property
+    def folder(self) -> Path:
+        """Return its run directory."""
+        return run_directory(self.run)
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a point.
+
+    Attributes:
+        summary: None until it has run.
+    """
+
+    candidate: Candidate
+    summary: Summary | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the point and its summary as JSON values."""
+        point, plan = self.candidate.point, self.candidate.plan
+        return {
+            "point": point.label,
+            "overrides": list(point.overrides),
+            "config_hash": self.candidate.run.digest,
+            "planned_tokens": plan.total_tokens.value,
+            "planned_seconds": plan.eta_s.value,
+            "result": None if self.summary is None else self.summary.as_json(),
+        }
+
+
+def run(
+    request: train.Request, sweeps: Sequence[str], output_format: str, *, allows_unequal_tokens: bool
+) -> int:
+    """Check every point, then train one after another; return the first exit code that is not 0.
+
+    A point that fails does not end the sweep; a stop does. The same command goes on where it stopped.
+    """
+    points = expand(parse_axes(sweeps))
+    base = run_directory(request.selection.require())
+    candidates = [_candidate(request.selection, point, base) for point in points]
+    _refuse_several_nodes(candidates)
+    if not allows_unequal_tokens:
+        _refuse_unequal_tokens(candidates)
+    if output_format == "text":
+        console.write(_listing(candidates))
+    if (code := _judge(request, candidates)) != EXIT_OK or request.dry_run:
+        return code
+    return _train_all(request, candidates, base, output_format)
+
+
+def _candidate(selection: Selection, point: Point, base: Path) -> Candidate:
+    """Resolve a point. It resumes by default, so that the same command completes a sweep."""
+    own = [
+        "trainer.resume_from_checkpoint=auto",
+        *selection.overrides,
+        *point.overrides,
+        text_override("trainer.output_dir", str(base / point.folder)),
+    ]
+    chosen = replace(selection, overrides=tuple(own))
+    resolved = chosen.resolve()
+    return Candidate(point, chosen, resolved, plan_run(resolved))
+
+
+def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
+    if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
+        message = "a sweep runs on one node"
+        raise ProjectError("sweep", message, "start the points one by one", exit_code=EXIT_USAGE)
+
+
+def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
+    """Losses of runs that saw different numbers of tokens do not compare."""
+    seen = {candidate.plan.total_tokens.value: candidate.point.label for candidate in candidates}
+    if len(seen) > 1:
+        listed = ", ".join(f"{show_count(tokens)} ({label})" for tokens, label in sorted(seen.items()))
+        raise ProjectError(
+            "sweep-tokens",
+            f"the points see unequal numbers of tokens: {listed}",
+            "change trainer.max_steps with the batch, or add --allow-unequal-tokens",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def _listing(candidates: Sequence[Candidate]) -> str:
+    rows = [["point", "tokens", "time", "memory", "cost"]]
+    for candidate in candidates:
+        plan = candidate.plan
+        rows.append(
+            [
+                printable(candidate.point.label),
+                show_count(plan.total_tokens.value),
+                show_duration(plan.eta_s.value),
+                show_mib(plan.memory_mib.value),
+                _cost(plan.cost.value),
+            ]
+        )
+    total_s = sum(candidate.plan.eta_s.value for candidate in candidates)
+    costs = [cost for candidate in candidates if (cost := candidate.plan.cost.value) is not None]
+    price = f", cost {_cost(sum(costs))}" if len(costs) == len(candidates) else ""
+    return f"{columns(rows)}\n{len(candidates)} points, {show_duration(total_s)}{price}"
+
+
+def _cost(cost: float | None) -> str:
+    return UNKNOWN if cost is None else f"{cost:.2f}"
+
+
+def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
+    """Judge every point without starting any; print the findings of those that fail."""
+    code = EXIT_OK
+    for candidate in candidates:
+        if is_finished(candidate.run, candidate.folder):
+            continue
+        report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=request.strict)
+        if report.exit_code != EXIT_OK and not request.unguarded:
+            console.tell(f"{printable(candidate.point.label)}\n{render(report)}")
+            code = code or report.exit_code
+    if code != EXIT_OK:
+        console.tell("a point of the sweep fails its checks: nothing was started or written")
+    return code
+
+
+def _train_all(
+    request: train.Request, candidates: Sequence[Candidate], base: Path, output_format: str
+) -> int:
+    results = [Result(candidate) for candidate in candidates]
+    make_folder(base)
+    code = EXIT_OK
+    for number, result in enumerate(results, start=1):
+        console.tell(printable(f"point {number} of {len(results)}: {result.candidate.point.label}"))
+        ended = _train(replace(request, selection=result.candidate.selection), output_format)
+        result.summary = conclude(result.candidate.folder, ended, (), None)
+        code = code or ended
+        write_text(base / RESULTS, to_json(_as_json(results)))
+        if ended in STOPPED:
+            console.tell(f"the sweep was stopped; it goes on with: {resume_command(has_checkpoint=True)}")
+            break
+    console.write(to_json(_as_json(results)) if output_format == "json" else _table(results, base))
+    return code
+
+
+def _train(request: train.Request, output_format: str) -> int:
+    """Train a point. Its own report is for people: with JSON output, it goes to standard error."""
+    try:
+        if output_format == "text":
+            return train.run(request, "text")
+        with redirect_stdout(sys.stderr):
+            return train.run(request, "text")
+    except ProjectError as error:
+        if error.exit_code in STOPPED:
+            raise
+        console.tell(console.describe_error(error))
+        return error.exit_code
+
+
+def _as_json(results: Iterable[Result]) -> dict[str, Any]:
+    return {"schema_version": SCHEMA_VERSION, "points": [result.as_json() for result in results]}
+
+
+def _table(results: Sequence[Result], base: Path) -> str:
+    """Return one line per point, the lowest evaluation loss first."""
+    rows = [["point", "status", "step", "tokens", "eval loss"]]
+    rows += [_row(result) for result in sorted(results, key=_rank)]
+    return f"{columns(rows)}\n{printable(f'results: {base / RESULTS}')}"
+
+
+def _rank(result: Result) -> tuple[bool, float]:
+    loss = None if result.summary is None else result.summary.last_eval_loss
+    return (loss is None, loss or 0.0)
+
+
+def _row(result: Result) -> list[str]:
+    label, summary = printable(result.candidate.point.label), result.summary
+    if summary is None:
+        return [label, "not run", UNKNOWN, UNKNOWN, UNKNOWN]
+    loss = UNKNOWN if summary.last_eval_loss is None else f"{summary.last_eval_loss:.4f}"
+    return [label, summary.status, str(summary.step), show_count(summary.tokens_total), loss]

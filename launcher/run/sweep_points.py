@@ -1,0 +1,127 @@
+"""Points of a sweep: the values of each swept key, and their cartesian product."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import NoReturn
+
+from neobert.errors import EXIT_USAGE, ProjectError
+
+MAX_POINTS = 1000
+SYNTAX = "write KEY=VALUE,VALUE,... or KEY=START:STOP:STEP, as in --sweep optimizer.lr=3e-4,1e-3"
+OWN_KEYS = ("trainer.output_dir", "trainer.resume_from_checkpoint")
+"""Keys that the sweep sets for each point."""
+RANGE = re.compile(r"([^:,\s]+):([^:,\s]+)(?::([^:,\s]+))?")
+NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
+UNUSUAL = re.compile(r"[^\w.+=-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A swept key and its values, as text."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One combination of values.
+
+    Attributes:
+        label: the combination, as `lr=3e-4 seed=1`.
+        folder: name of its run directory within that of the sweep.
+        overrides: the combination as `KEY=VALUE` arguments.
+    """
+
+    label: str
+    folder: str
+    overrides: tuple[str, ...]
+
+
+def parse_axes(arguments: Sequence[str]) -> list[Axis]:
+    """Read the arguments of `--sweep`. Raises ProjectError for one that does not name several values."""
+    axes = [_parse(argument) for argument in arguments]
+    for axis, others in ((axis, axes[:index]) for index, axis in enumerate(axes)):
+        if axis.key in [other.key for other in others]:
+            _refuse(axis.key, "is swept twice", "give all values of a key in one --sweep")
+        if axis.key in OWN_KEYS:
+            _refuse(axis.key, "is set by the sweep for each point", "sweep another key")
+    return axes
+
+
+def expand(axes: Sequence[Axis]) -> list[Point]:
+    """Return the cartesian product; the last key varies fastest. Raises ProjectError above 1,000 points."""
+    names = _short_names(axes)
+    combinations = list(itertools.islice(itertools.product(*(axis.values for axis in axes)), MAX_POINTS + 1))
+    if len(combinations) > MAX_POINTS:
+        _refuse("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
+    points = []
+    for number, values in enumerate(combinations):
+        words = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
+        overrides = tuple(f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True))
+        points.append(Point(" ".join(words), UNUSUAL.sub("_", ",".join(words).replace(",", "-")), overrides))
+        if points[-1].folder in {point.folder for point in points[:-1]}:
+            points[-1] = Point(" ".join(words), f"{points[-1].folder}-{number}", overrides)
+    return points
+
+
+def _parse(argument: str) -> Axis:
+    key, equals, text = argument.partition("=")
+    if not (key and equals and text):
+        _refuse(argument, "names no values", SYNTAX)
+    matched = RANGE.fullmatch(text)
+    values = tuple(_numbers(argument, matched) if matched else _split(text))
+    if "" in values or len(set(values)) < len(values):
+        _refuse(argument, "has an empty or a repeated value", SYNTAX)
+    return Axis(key, values)
+
+
+def _split(text: str) -> Iterator[str]:
+    """Split at the commas outside quotes, brackets and braces."""
+    value, depth, quote = "", 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += 0 if quote else NESTING.get(character, 0)
+        if character == "," and not depth and not quote:
+            yield value.strip()
+            value = ""
+        else:
+            value += character
+    yield value.strip()
+
+
+def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
+    """Count from START to before STOP. Decimal, because 0.1 + 0.2 is no value that anybody asked for."""
+    try:
+        start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
+    except InvalidOperation:
+        _refuse(argument, "is no range of numbers", f"quote a text that holds colons; {SYNTAX}")
+    if (
+        not all(number.is_finite() for number in (start, stop, step))
+        or step == 0
+        or (stop - start) / step <= 0
+    ):
+        _refuse(argument, "is an empty range", "START:STOP:STEP leaves STOP out, as Python's range does")
+    for index in range(MAX_POINTS + 1):
+        number = start + index * step
+        if (number >= stop) if step > 0 else (number <= stop):
+            return
+        yield f"{number:f}"
+
+
+def _short_names(axes: Sequence[Axis]) -> list[str]:
+    """Return the keys without their sections, unless two would then be the same."""
+    short = [axis.key.rpartition(".")[2] for axis in axes]
+    return short if len(set(short)) == len(short) else [axis.key for axis in axes]
+
+
+def _refuse(place: str, problem: str, hint: str) -> NoReturn:
+    raise ProjectError("sweep", problem, hint, place, exit_code=EXIT_USAGE)

@@ -1,0 +1,141 @@
+"""`train --sweep`: the points, what is checked before the first, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.run.sweep_points import Axis, expand, parse_axes
+from neobert.errors import ProjectError
+
+TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=sweep")
+SWEEP = (*TRAIN, "--sweep", "optimizer.lr=1e-3,2e-3")
+VALUES = st.lists(
+    st.from_regex(r"[a-z0-9/. ]{1,6}", fullmatch=True).map(str.strip).filter(bool),
+    min_size=1,
+    max_size=4,
+    unique=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("argument", "values"),
+    [
+        ("seed=0:3:1", ("0", "1", "2")),
+        ("seed=3:0:-1", ("3", "2", "1")),
+        ("optimizer.lr=0.1:0.4:0.1", ("0.1", "0.2", "0.3")),
+        ("seed=5", ("5",)),
+        ("optimizer.betas=[0.9, 0.95],[0.9, 0.98]", ("[0.9, 0.95]", "[0.9, 0.98]")),
+        ("dataset.path='a,b',c", ("'a,b'", "c")),
+        ("model.init=published,scaled", ("published", "scaled")),
+    ],
+)
+def test_values_of_a_key(argument: str, values: tuple[str, ...]) -> None:
+    assert parse_axes([argument]) == [Axis(argument.partition("=")[0], values)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["seed"], "names no values"),
+        (["seed=1,,2"], "empty or a repeated value"),
+        (["seed=1,1"], "empty or a repeated value"),
+        (["seed=3:1"], "empty range"),
+        (["seed=0:1:0"], "empty range"),
+        (["seed=0:nan"], "empty range"),
+        (["seed=a:b"], "no range of numbers"),
+        (["seed=1,2", "seed=3,4"], "swept twice"),
+        (["trainer.output_dir=a,b"], "set by the sweep"),
+        (["seed=0:40", "optimizer.lr=0.1:4:0.1"], "more than 1000 points"),
+    ],
+)
+def test_what_names_no_sweep_is_refused(arguments: list[str], words: str) -> None:
+    with pytest.raises(ProjectError, match=words):
+        expand(parse_axes(arguments))
+
+
+@given(st.integers(-50, 50), st.integers(1, 60), st.sampled_from(["1", "2", "0.5", "0.1"]))
+def test_a_range_counts_as_pythons_does(start: int, length: int, step: str) -> None:
+    [axis] = parse_axes([f"seed={start}:{start + length}:{step}"])
+    expected = [Decimal(start) + index * Decimal(step) for index in range(len(axis.values))]
+    assert [Decimal(value) for value in axis.values] == expected
+    assert expected[-1] < start + length <= expected[-1] + Decimal(step)
+
+
+@given(VALUES, VALUES)
+def test_every_combination_once_each_in_a_folder_of_its_own(first: list[str], second: list[str]) -> None:
+    points = expand([Axis("optimizer.lr", tuple(first)), Axis("scheduler.lr", tuple(second))])
+    assert len({point.overrides for point in points}) == len(points) == len(first) * len(second)
+    assert len({point.folder for point in points}) == len(points)
+    assert all(Path(point.folder).name == point.folder for point in points)
+
+
+def test_a_sweep_is_listed_and_nothing_is_written(command: Callable[..., Any]) -> None:
+    answer = command(*SWEEP, "--sweep", "seed=0:2", "--dry-run")
+    assert answer.code == 0
+    assert answer.out.splitlines()[0].split() == ["point", "tokens", "time", "memory", "cost"]
+    assert [line.split()[:2] for line in answer.out.splitlines()[1:5]] == [
+        [f"lr={rate}", f"seed={seed}"] for rate in ("1e-3", "2e-3") for seed in (0, 1)
+    ]
+    assert not Path("sweep").exists()
+
+
+def test_one_bad_point_and_none_is_started(command: Callable[..., Any]) -> None:
+    answer = command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000")
+    assert answer.code == 1
+    assert "warmup_steps=9000" in answer.err
+    assert "nothing was started" in answer.err
+    assert not Path("sweep").exists()
+
+
+def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) -> None:
+    sweep = (*TRAIN, "--sweep", "trainer.max_steps=600,700", "--dry-run")
+    answer = command(*sweep)
+    assert answer.code == 1
+    assert "unequal numbers of tokens" in answer.err
+    assert command(*sweep, "--allow-unequal-tokens").code == 0
+
+
+@pytest.mark.e2e
+def test_a_sweep_to_its_end_and_again(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*SWEEP, fake="finish")
+    assert answer.code == 0, answer.err
+    assert [line.split()[:2] for line in answer.out.splitlines()[-3:-1]] == [
+        ["lr=1e-3", "finished"],
+        ["lr=2e-3", "finished"],
+    ]
+    again = run_child(*SWEEP, "--output-format", "json", fake="crash")
+    assert again.code == 0, again.err
+    content = json.loads(again.out)
+    assert content == json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))
+    assert [point["result"]["status"] for point in content["points"]] == ["finished", "finished"]
+
+
+@pytest.mark.e2e
+def test_a_failed_point_does_not_end_a_sweep(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*SWEEP, fake="fail")
+    assert answer.code != 0
+    assert answer.out.count(" failed ") == 2
+
+
+@pytest.mark.e2e
+def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(
+    start_child: Callable[..., Any], run_child: Callable[..., Any]
+) -> None:
+    child = start_child(*SWEEP, fake="stop")
+    while not Path("sweep/lr=1e-3/ready").exists():
+        assert child.poll() is None
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 75
+    assert "not run" in out
+    assert "it goes on with: neobert-launch train --resume auto" in err
+    assert run_child(*SWEEP, fake="finish").code == 0
