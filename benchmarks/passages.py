@@ -3,9 +3,9 @@
     python benchmarks/passages.py DATA WORK      # DATA/pretrain, DATA/tokenizers/bert-base-uncased
 
 Writes WORK/train.jsonl and WORK/held_out.jsonl (one passage per line, as `dataset.path` reads them), and
-WORK/passages.npz with the same passages as tokens, markers included, for programs that read no text. A passage
-is consecutive paragraphs of one file, joined by line breaks. Of every 50 blocks of 8 passages one is held out,
-chosen by a hash of file and block, so that a held-out passage has no paragraph in common with a training one.
+WORK/passages.npz with the same passages as tokens, markers included, for programs that read no text. A
+passage is consecutive paragraphs of one file, joined by line breaks. Of every 50 blocks of 8 passages one is
+held out, chosen by a hash of file and block: it has no paragraph in common with a training passage.
 """
 
 from __future__ import annotations

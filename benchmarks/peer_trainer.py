@@ -1,11 +1,11 @@
-"""`transformers.Trainer` with Hugging Face's ModernBERT on the passages of `passages.py`: its loss and seconds.
+"""Loss and seconds of `transformers.Trainer` with Hugging Face's ModernBERT on the text of `passages.py`.
 
     python benchmarks/peer_trainer.py WORK --lr 1e-3 --steps 3250 --output FILE [--seed 0]
 
 The peer in its fastest form: full rows of 512, passages running into each other, SDPA without a mask, global
-attention in every block, compiled, bf16 autocast, fused AdamW, the decoder on masked tokens only, and the same
-number of them in every batch, so that nothing is compiled again. Cosine to zero over the steps. The clock starts
-behind the first step, which compiles; the evaluation (`held_out.py`) is outside.
+attention in every block, compiled, bf16 autocast, fused AdamW, the decoder on masked tokens only, and the
+same number of them in every batch, so that nothing is compiled again. Cosine to zero over the steps. The
+clock starts after the first step, which compiles; the evaluation (`held_out.py`) is outside.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Clock(TrainerCallback):
 
     started = ended = 0.0
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         if state.global_step == 1:
             _synchronize()
             self.started = time.perf_counter()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         _synchronize()
         self.ended = time.perf_counter()
 
