@@ -30,8 +30,7 @@ from neobert.parallel import World
 from neobert.training.loop.session import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
-from neobert.training.state.progress import LossWindow, Progress
-from neobert.training.state.train_state import TrainState
+from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
 
 SIZES = {"53M": (12, 512), "245M": (28, 768), "tiny": (2, 128)}
