@@ -103,7 +103,7 @@ def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:
-        _refuse(argument, "is no range of numbers", f"quote a text that holds colons; {SYNTAX}")
+        _refuse(argument, "is not a range of numbers", f"quote a text that holds colons; {SYNTAX}")
     if (
         not all(number.is_finite() for number in (start, stop, step))
         or step == 0
