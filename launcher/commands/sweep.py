@@ -56,7 +56,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class Result:
-    """What became of a point.
+    """A point and its outcome.
 
     Attributes:
         summary: None until it has run.

@@ -99,7 +99,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
-    """Count from START to before STOP. Decimal, because 0.1 + 0.2 is no value that anybody asked for."""
+    """Count from START to before STOP. Decimal, because float addition gives 0.30000000000000004."""
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:
