@@ -51,7 +51,7 @@ def test_values_of_a_key(argument: str, values: tuple[str, ...]) -> None:
         (["seed=3:1"], "empty range"),
         (["seed=0:1:0"], "empty range"),
         (["seed=0:nan"], "empty range"),
-        (["seed=a:b"], "no range of numbers"),
+        (["seed=a:b"], "not a range of numbers"),
         (["seed=1,2", "seed=3,4"], "swept twice"),
         (["trainer.output_dir=a,b"], "set by the sweep"),
         (["seed=0:40", "optimizer.lr=0.1:4:0.1"], "more than 1000 points"),
