@@ -58,7 +58,8 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
         yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
     each = show_count(plan.tokens_per_step.value)
     is_bound = run.config.trainer.max_epochs is not None and plan.assumptions.epoch is None
-    steps = f"{'at most ' * is_bound}{plan.max_steps.value:,} steps x {each}"
+    sign = "of up to" if run.config.trainer.batch_size_warmup_steps else "x"
+    steps = f"{'at most ' * is_bound}{plan.max_steps.value:,} steps {sign} {each}"
     tokens = f"{steps} = {show_count(plan.total_tokens.value)} tokens"
     yield "work", tokens, f"{plan.total_tokens.reason}; steps: {plan.max_steps.reason}"
     yield from _corpus_rows(run.config.dataset, plan)

@@ -1,16 +1,18 @@
-"""Learning rate and masking rate as pure functions of the step, which is all that a resume needs.
+"""Learning rate, masking rate and batch size as pure functions of the step, which is all that a resume needs.
 
 Rules judge them, the plan prints them, and the trainer calls them.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, repeat
 
 from neobert.config.decays import DECAYS
-from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig
+from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig, TrainerConfig
 
 WARMUP_START = 1e-4
 
@@ -80,7 +82,43 @@ def moments(config: RunConfig, max_steps: int, first_step: int) -> Iterator[Mome
     """Yield the moment of each microbatch of a rank, without end, from a step on."""
     schedule = schedule_of(config.scheduler, max_steps)
     for step in count(first_step):
-        yield from repeat(Moment(step, schedule), config.trainer.gradient_accumulation_steps)
+        yield from repeat(Moment(step, schedule), microbatches_at(step, config.trainer))
+
+
+def microbatches_at(step: int, trainer: TrainerConfig) -> int:
+    """Return the microbatches of a rank in a step: 1, 2, 4, ..., and all from the end of the warm-up on."""
+    full, warmup = trainer.gradient_accumulation_steps, trainer.batch_size_warmup_steps
+    if step >= warmup:
+        return full
+    return min(full, 1 << step * _doublings(trainer) // warmup)
+
+
+def microbatches_before(step: int, trainer: TrainerConfig) -> int:
+    """Return the microbatches of a rank in all steps before one."""
+    full, warmup, doublings = (
+        trainer.gradient_accumulation_steps,
+        trainer.batch_size_warmup_steps,
+        _doublings(trainer),
+    )
+    # Step s has 2^k microbatches where k = s doublings // warmup: from these steps on.
+    first_steps = [-(-k * warmup // max(1, doublings)) for k in range(doublings + 1)]
+    in_warmup = sum(
+        (1 << k) * max(0, min(step, first_steps[k + 1]) - first_steps[k]) for k in range(doublings)
+    )
+    return in_warmup + full * max(0, step - first_steps[-1])
+
+
+def steps_of(microbatches: float, trainer: TrainerConfig) -> int:
+    """Return the steps in which a rank uses at least so many microbatches."""
+    most = range(math.ceil(microbatches) + 1)
+    return bisect_left(most, microbatches, key=lambda step: microbatches_before(step, trainer))
+
+
+def _doublings(trainer: TrainerConfig) -> int:
+    """Return how often one microbatch has to be doubled until a step has all."""
+    if trainer.batch_size_warmup_steps == 0:
+        return 0
+    return (trainer.gradient_accumulation_steps - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from neobert.config.schedules import steps_of
 from neobert.config.schema import DatasetConfig, RunConfig, TrainerConfig
 from neobert.families.table import longest_row
 from neobert.plan.derived import BYTES_PER_MIB, Derived, EpochSize
@@ -44,8 +45,7 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
 def epoch_steps(trainer: TrainerConfig, num_microbatches: int, world_size: int) -> int:
     """Return the steps of `trainer.max_epochs`, which is set, with that many microbatches in an epoch."""
     assert trainer.max_epochs is not None
-    per_step = trainer.gradient_accumulation_steps * world_size
-    return max(1, math.ceil(trainer.max_epochs * num_microbatches / per_step))
+    return max(1, steps_of(trainer.max_epochs * num_microbatches / world_size, trainer))
 
 
 def epoch_size(config: RunConfig) -> EpochSize | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neobert.config.schedules import microbatches_before
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import SECONDS_PER_HOUR, Derived, Measured, Values
@@ -33,8 +34,12 @@ def plan_pace(
         f"{tokens:,} tokens x fill {batch['fill'].value:.2f} / {took}",
     )
     evaluations = plan_evaluations(config, batch, pace.value)
-    eta_s = step.value * config.trainer.max_steps + evaluations.value
+    microbatches = microbatches_before(config.trainer.max_steps, config.trainer)
+    whole_steps = microbatches / config.trainer.gradient_accumulation_steps
+    eta_s = step.value * whole_steps + evaluations.value
     steps = f"{counted(config.trainer.max_steps, 'step')} x {took}"
+    if whole_steps != config.trainer.max_steps:
+        steps = f"{steps}, {whole_steps / config.trainer.max_steps:.1%} of it with the batch-size warm-up"
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,

@@ -5,7 +5,8 @@ D hidden, T tokens.
 
 from __future__ import annotations
 
-from neobert.config.schema import RunConfig
+from neobert.config.schedules import microbatches_before
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row
 from neobert.plan.derived import Derived, Values
@@ -50,7 +51,8 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     world, length = num_processes(config), longest_row(config)
     fill = _fill(config, length)
     tokens_per_step = rows * length * accumulation * world
-    total = round(tokens_per_step * trainer.max_steps * fill.value)
+    per_rank = microbatches_before(trainer.max_steps, trainer)
+    total = round(rows * length * world * per_rank * fill.value)
     spread = f"{counted(accumulation, 'microbatch', 'microbatches')} x {counted(world, 'rank')}"
     nodes = counted(distributed.nnodes, "node")
     return {
@@ -62,12 +64,20 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
         "fill": fill,
         "total_tokens": Derived(
             total,
-            f"{tokens_per_step:,} tokens per step x {trainer.max_steps:,} steps x fill {fill.value:.2f}",
+            f"{tokens_per_step:,} tokens per step x {_whole_steps(trainer)} x fill {fill.value:.2f}",
         ),
         "tokens_per_parameter": Derived(
             total / shape.parameters.total, f"{total:,} tokens / {shape.parameters.total:,} parameters"
         ),
     }
+
+
+def _whole_steps(trainer: TrainerConfig) -> str:
+    """Say how many steps the microbatches of a run would make if all had the whole batch."""
+    if trainer.batch_size_warmup_steps == 0:
+        return f"{trainer.max_steps:,} steps"
+    whole = microbatches_before(trainer.max_steps, trainer) / trainer.gradient_accumulation_steps
+    return f"{whole:,.6g} steps ({trainer.max_steps:,}, less the batch-size warm-up)"
 
 
 def _fill(config: RunConfig, length: int) -> Derived[float]:

@@ -68,6 +68,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trainer.eval_max_batches": min(batches, EVAL_BATCHES),
         "trainer.logging_steps": max(1, script.compared // 2),
         "trainer.max_epochs": None,
+        "trainer.batch_size_warmup_steps": 0,  # the time of whole steps is measured
         "trainer.early_stopping_patience": None,
         "trainer.profile_steps": None,
         "trainer.memory_snapshot_step": None,

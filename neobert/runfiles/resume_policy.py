@@ -21,6 +21,7 @@ POSITIONS = "model.max_position_embeddings"
 MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node x distributed.nnodes"
 
 FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", "distributed.nnodes")
+WARMED_UP_BY = "distributed.nproc_per_node x distributed.nnodes (batch-size warm-up)"
 ABSENT = "absent"
 
 
@@ -49,7 +50,7 @@ def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
 def is_structural(key: str) -> bool:
     """Tell whether a change of the key makes it another run."""
     is_shaping = effect_of(key) in ("model", "data") and not is_compared_by_content(key)
-    return key == MICROBATCHES or is_shaping
+    return key in (MICROBATCHES, WARMED_UP_BY) or is_shaping
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
@@ -72,7 +73,9 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
         flat[POSITIONS] = flat.get("datacollator.max_length") or flat.get("dataset.max_seq_length")
     factors = [flat.get(factor, 1) for factor in FACTORS]
     product = math.prod(factors) if all(type(factor) is int for factor in factors) else ABSENT
-    return flat | {MICROBATCHES: product}
+    # The first steps have one microbatch per rank: another split of the same product has other steps.
+    ranks = factors[1:] if flat.get("trainer.batch_size_warmup_steps") else None
+    return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks}
 
 
 DEFAULTS = flatten(to_dict(RunConfig()))

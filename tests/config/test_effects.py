@@ -66,11 +66,12 @@ def test_text_and_tokenizer_are_compared_by_content() -> None:
     assert {"dataset.path", "tokenizer.path", "tokenizer.name"} <= compared <= keys_affecting("data")
 
 
-def test_a_rehearsal_sets_nothing_otherwise_that_shapes_the_run() -> None:
+def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run() -> None:
     replaced = stand_ins(RunConfig(), __file__, script_for(100), is_resumed=False)  # type: ignore[arg-type]
     assert set(without_effects(replaced, ("reporting", "limits", "start", "cadence"))) == {
         "trainer.early_stopping_patience",
         "trainer.eval_max_batches",
         "trainer.max_epochs",
+        "trainer.batch_size_warmup_steps",
         "distributed.nnodes",
     }

@@ -339,3 +339,15 @@ def test_a_masking_schedule_costs_its_mean_and_needs_room_for_its_largest_rate()
     assert falling.logits_mib.value == planned(mlm_probability=0.4).logits_mib.value
     evaluated = planned(mlm_probability_eval=0.9)
     assert evaluated.flops_per_token == planned().flops_per_token
+
+
+def test_a_batch_size_warm_up_reads_less_and_takes_less_time():
+    """Of 8 microbatches: 100 steps of each of 1, 2 and 4 are 87.5 whole ones."""
+    plain, warmed = plan_with(), plan_with(**trainer(batch_size_warmup_steps=300))
+    whole = 50_000 - 300 + 87.5
+    assert warmed.total_tokens.value == round(262_144 * whole * 0.99)
+    assert warmed.tokens_per_step == plain.tokens_per_step
+    evaluations_s = plain.eta_s.value - plain.step_time_s.value * 50_000
+    assert warmed.eta_s.value - evaluations_s == pytest.approx(plain.step_time_s.value * whole)
+    assert "less the batch-size warm-up" in warmed.total_tokens.reason
+    assert "99.6% of it with the batch-size warm-up" in warmed.eta_s.reason

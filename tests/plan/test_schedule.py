@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.schedules import Moment, masking_rates, moments
+from neobert.config.schedules import (
+    Moment,
+    masking_rates,
+    microbatches_at,
+    microbatches_before,
+    moments,
+    steps_of,
+)
 from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig, TrainerConfig
 from neobert.plan import learning_rate_at, multiplier_at, schedule_of
 
@@ -143,3 +150,30 @@ def test_microbatches_belong_to_the_step_that_they_are_accumulated_in():
     upcoming = list(islice(moments(run, max_steps=50, first_step=7), 7))
     assert [moment.step for moment in upcoming] == [7, 7, 7, 8, 8, 8, 9]
     assert {moment.schedule for moment in upcoming} == {schedule_of(run.scheduler, 50)}
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "warmup", "expected"),
+    [
+        (8, 6, [1, 1, 2, 2, 4, 4, 8, 8]),
+        (6, 3, [1, 2, 4, 6, 6]),
+        (2, 3, [1, 1, 1, 2]),
+        (1, 3, [1, 1, 1, 1]),
+        (8, 2, [1, 2, 8]),
+        (5, 0, [5, 5]),
+    ],
+)
+def test_the_batch_grows_by_doubling(accumulation, warmup, expected):
+    trainer = TrainerConfig(gradient_accumulation_steps=accumulation, batch_size_warmup_steps=warmup)
+    assert [microbatches_at(step, trainer) for step in range(len(expected))] == expected
+
+
+@given(st.integers(1, 70), st.integers(0, 60), st.integers(0, 90), st.floats(0, 900))
+def test_microbatches_are_counted_as_they_are_used(accumulation, warmup, steps, wanted):
+    trainer = TrainerConfig(gradient_accumulation_steps=accumulation, batch_size_warmup_steps=warmup)
+    each = [microbatches_at(step, trainer) for step in range(steps)]
+    assert each == sorted(each)
+    assert microbatches_before(steps, trainer) == sum(each)
+    enough = steps_of(wanted, trainer)
+    assert microbatches_before(enough, trainer) >= wanted
+    assert enough == 0 or microbatches_before(enough - 1, trainer) < wanted

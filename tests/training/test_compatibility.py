@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
-from neobert.runfiles.resume_policy import MICROBATCHES, runtime_differences, structural_differences
+from neobert.runfiles.resume_policy import (
+    MICROBATCHES,
+    WARMED_UP_BY,
+    runtime_differences,
+    structural_differences,
+)
 
 SAVED = {
     "seed": 0,
@@ -90,6 +95,15 @@ def test_the_microbatches_of_a_step_may_be_split_anew_over_processes():
     assert structural_differences(SAVED, two_ranks) == ()
     (difference,) = structural_differences(SAVED, changed("trainer.gradient_accumulation_steps", 4))
     assert (difference.key, difference.saved, difference.current) == (MICROBATCHES, 2, 4)
+
+
+def test_a_batch_size_warm_up_keeps_the_number_of_ranks():
+    """Its first steps have one microbatch per rank."""
+    warming = changed("trainer.batch_size_warmup_steps", 5)
+    split = warming["trainer"] | {"gradient_accumulation_steps": 1}
+    two_ranks = warming | {"trainer": split, "distributed": {"nproc_per_node": 2, "nnodes": 1}}
+    (difference,) = structural_differences(warming, two_ranks)
+    assert (difference.key, difference.saved, difference.current) == (WARMED_UP_BY, [1, 1], [2, 1])
 
 
 def test_equal_configs_differ_in_nothing():

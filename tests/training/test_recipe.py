@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +20,10 @@ RECIPES: dict[str, dict[str, Any]] = {
             "mlm_probability_over": "decay",
             "mlm_probability_eval": 0.15,
         },
+    },
+    "a growing batch": {
+        "trainer": {"gradient_accumulation_steps": 6, "batch_size_warmup_steps": 9},
+        "datacollator": {"mlm_probability": 0.1, "mlm_probability_final": 0.4},
     },
 }
 
@@ -73,3 +78,12 @@ def test_a_branch_of_the_stable_phase_is_the_run_that_was_planned_that_short(mak
     branch = make_run("branch", trainer={**cadence, "max_steps": 9, **start}, **shorter)
     assert run(branch) == 0
     assert exact(branch) == [line for line in exact(planned) if line["step"] > 6]
+
+
+def test_a_growing_batch_reads_more_in_every_stage(make_run, run, metrics):
+    growing = make_run(trainer=RECIPES["a growing batch"]["trainer"] | {"logging_steps": 1})
+    assert run(growing) == 0
+    totals = [line["train/tokens_total"] for line in metrics(growing) if "train/tokens_total" in line]
+    tokens = [after - before for before, after in pairwise([0, *totals])]
+    for step, microbatches in enumerate([1, 1, 1, 2, 2, 2, 4, 4, 4, 6, 6, 6]):
+        assert 0.7 * microbatches < tokens[step] / (4 * 32) <= microbatches

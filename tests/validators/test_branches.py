@@ -93,6 +93,8 @@ ROWS: list[Row] = [
      "config.trainer.gradient_checkpointing", False, True, "gradient_checkpointing is false"),
     ("CFG013", {"config.datacollator.mlm_probability_over": "decay"},
      "config.datacollator.mlm_probability_final", None, 0.15, "the masking rate stays the same"),
+    ("CFG013", {"config.trainer.batch_size_warmup_steps": 9},
+     "config.trainer.gradient_accumulation_steps", 1, 2, "a step has one microbatch"),
     ("CFG013", {"config.model.attn_backend": "torch_varlen"},
      "config.datacollator.pack_sequences", False, True, "padded rows use sdpa"),
     ("CFG013", {"config.dataset.revision": "0ff1ce"},

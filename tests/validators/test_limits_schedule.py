@@ -65,3 +65,13 @@ def test_what_lies_behind_a_late_warmup_is_counted_once() -> None:
         ("scheduler.warmup_steps", Severity.WARN),
         ("scheduler.warmup_steps", None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "severities"), [(500, []), (501, [Severity.WARN]), (999, [Severity.WARN]), (1000, [None])]
+)
+def test_a_batch_that_never_is_whole(steps: int, severities: list[Severity | None]) -> None:
+    run = run_of(
+        "trainer.max_steps=1000", "scheduler.warmup_steps=0", f"trainer.batch_size_warmup_steps={steps}"
+    )
+    assert [one.severity for one in found("SCH001", run) if "batch-size" in one.message] == severities

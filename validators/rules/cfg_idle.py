@@ -37,6 +37,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Reports `datacollator.pad_to_multiple_of` with packing, `datacollator.mlm_probability_over` without
     `mlm_probability_final`, a packed-attention kernel in `model.attn_backend` without packing,
+    `trainer.batch_size_warmup_steps` with one microbatch per step,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `dataset.revision` if the data does not come from the Hub,
     `dataset.validation_split` if `dataset.eval_samples` is set, and keys that the task does not read.
@@ -78,6 +79,9 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if requested_kernels(config)[1] not in ("auto", "sdpa", "eager") and not collator.pack_sequences:
         path = "model.attn_backend"
         yield path, "padded rows use sdpa", "set datacollator.pack_sequences to true"
+    if trainer.batch_size_warmup_steps and trainer.gradient_accumulation_steps == 1:
+        path = "trainer.batch_size_warmup_steps"
+        yield path, "a step has one microbatch", "raise trainer.gradient_accumulation_steps"
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
         yield path, "trainer.gradient_checkpointing is false", "set trainer.gradient_checkpointing to true"

@@ -30,8 +30,9 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     Fails if the warm-up does not end before the run, if warm-up and decay overlap, if the decay ends after
     the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps.
     Warns if the warm-up takes more than half of the run, and if a higher floor lasts more than
-    10 % of it. The message gives the learning rate at the first, middle and last step. Also warns about
-    percentages below 1, which look like fractions; a number of steps is unambiguous.
+    10 % of it. `trainer.batch_size_warmup_steps` is judged as the warm-up is. The message gives the learning
+    rate at the first, middle and last step. Also warns about percentages below 1, which look like fractions;
+    a number of steps is unambiguous.
 
     ## Why is this bad?
     With a warm-up of 10,000 steps, a run of 500 never reaches its peak rate, and only its poor loss shows
@@ -61,6 +62,7 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         *_percent_violations(run, plan),
         *_warmup_violations(run, plan),
         *_decay_violations(plan),
+        *_batch_warmup_violations(run.config.trainer, plan.max_steps.value),
     ):
         yield replace(violation, message=f"{violation.message}; {rates}")
 
@@ -93,6 +95,17 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
         edge = "starts" if schedule.decay_start < steps else "ends"
         message = f"the decay {edge} at step {first:,}, during the warm-up (which ends at {steps:,})"
         yield Violation(path, message, "shorten scheduler.warmup_steps or scheduler.decay_steps")
+
+
+def _batch_warmup_violations(trainer: TrainerConfig, max_steps: int) -> Violations:
+    steps, path = trainer.batch_size_warmup_steps, "trainer.batch_size_warmup_steps"
+    if steps > LONGEST_WARMUP * max_steps:
+        yield Violation(
+            path,
+            f"the batch-size warm-up takes {steps:,} of {max_steps:,} steps",
+            f"set {path} to {max_steps * USUAL_WARMUP_PERCENT // 100}",
+            None if steps >= max_steps else Severity.WARN,
+        )
 
 
 def _decay_violations(plan: Plan) -> Violations:

@@ -129,6 +129,12 @@ class TrainerConfig:
         16, "Rows per evaluation microbatch and device.", affects="machine"
     )
     gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.", affects="machine")
+    batch_size_warmup_steps: NonNegativeInt = key(
+        0,
+        "Steps in which the microbatches per optimizer step grow from 1 by doubling; "
+        "gradient_accumulation_steps after them. The learning rate is a function of the step alone.",
+        affects="data",
+    )
     global_batch_size: PositiveInt | None = key(
         None,
         "Expected rows per step over all devices; only checked against the product of the other keys.",

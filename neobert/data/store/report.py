@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from neobert.config.schedules import microbatches_before
 from neobert.config.schema import RunConfig
 from neobert.data.batches.mixture import MixedText
 from neobert.data.batches.packing import pack_evenly
@@ -50,7 +51,7 @@ def fill_of(store: MeasuredText, shape: BatchShape) -> float:
 def tokens_read(config: RunConfig, text: TokenStore | MixedText, shape: BatchShape, fill: float) -> float:
     """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
     trainer = config.trainer
-    microbatches = trainer.max_steps * trainer.gradient_accumulation_steps * num_processes(config)
+    microbatches = microbatches_before(trainer.max_steps, trainer) * num_processes(config)
     tokens = microbatches * (shape.capacity * fill if shape.is_packed else shape.rows * text.statistics.mean)
     return tokens if trainer.max_epochs is None else min(tokens, trainer.max_epochs * text.num_tokens)
 

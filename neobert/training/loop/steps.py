@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
 
+from neobert.config.schedules import microbatches_at
 from neobert.optim import step_unless
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
 from neobert.training.loop.hooks import Hook, StepReport
@@ -87,7 +88,7 @@ def run_step(trainer: Trainer) -> None:
 
 def fetch(trainer: Trainer) -> list[Batch]:
     """Fetch the microbatches of a step; none if a stop was requested before they were ready."""
-    count = trainer.config.trainer.gradient_accumulation_steps
+    count = microbatches_at(trainer.progress.step, trainer.config.trainer)
     try:
         with trainer.signals.interrupting():
             return [next(trainer.batches) for _ in range(count)]
