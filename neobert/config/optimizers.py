@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 ADAM_KEYS = frozenset({"lr", "betas", "eps", "weight_decay"})
-MUON_KEYS = frozenset({"muon_lr", "muon_momentum", "muon_nesterov", "muon_ns_steps", "muon_adjust_lr_fn"})
+MUON_KEYS = frozenset(
+    {"muon_lr", "muon_momentum", "muon_nesterov", "muon_ns_steps", "muon_adjust_lr_fn", "muon_split"}
+)
 CLIP_KEYS = frozenset({"qk_clip_threshold", "qk_clip_alpha", "qk_clip_interval", "qk_clip_chunk_size"})
 
 

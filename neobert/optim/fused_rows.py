@@ -2,7 +2,8 @@
 
 Muon equalises the singular values of a matrix. Of matrices stacked only for the sake of one product it would
 mix the directions of all: a large gradient of V would shrink the update of Q. Each is a map of its own, from
-the same input, so each is orthogonalised by itself. That is Q, K and V, and likewise gate and up.
+the same input, so each is orthogonalised by itself. That is Q, K and V, and likewise gate and up. Each head
+reads its own rows of Q, K and V, so these may also be orthogonalised head by head.
 
 Shapes: D columns, N heads, H channels of a head.
 """
@@ -12,17 +13,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-WHOLE, QKV, GATE_UP = "whole", "qkv", "gate_up"
+WHOLE, QKV, QKV_BY_HEAD, GATE_UP = "whole", "qkv", "qkv_by_head", "gate_up"
 
 
 def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
     """Take a weight apart: [1, rows, D], gate and up [2, rows / 2, D], or Q, K and V [3, N H, D].
 
-    The rows of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all.
+    The rows of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all. By
+    head they come apart in that order, [3 N, H, D].
     """
     if layout == QKV:
         return weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)
-    return weight.unflatten(0, (2 if layout == GATE_UP else 1, -1))
+    num_parts = {GATE_UP: 2, QKV_BY_HEAD: 3 * num_heads}.get(layout, 1)
+    return weight.unflatten(0, (num_parts, -1))
 
 
 def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:

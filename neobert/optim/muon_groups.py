@@ -9,7 +9,7 @@ from torch import nn
 from neobert.config.schema import OptimizerConfig
 from neobert.model.layers import EncoderBlock, SwiGLU
 from neobert.optim.adamw import decay_groups
-from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE
+from neobert.optim.fused_rows import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
 from neobert.optim.muon import ADAMW, MUON, MuonWithAdamW
 
 
@@ -62,5 +62,7 @@ def _muon_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, An
         "adjust_lr_fn": config.muon_adjust_lr_fn,
         "num_heads": blocks[0].num_heads if blocks else 1,
     }
-    found = matrices(model).items()
-    return [shared | {"params": each, "layout": layout} for layout, each in found if each]
+    found = matrices(model)
+    if config.muon_split == "heads":
+        found[QKV_BY_HEAD] = found.pop(QKV)
+    return [shared | {"params": each, "layout": layout} for layout, each in found.items() if each]

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from neobert.model.layers import SwiGLU
-from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE, head_rows, join_rows, split_rows
+from neobert.optim.fused_rows import GATE_UP, QKV, QKV_BY_HEAD, WHOLE, head_rows, join_rows, split_rows
 
 
-@pytest.mark.parametrize("layout", [QKV, GATE_UP, WHOLE])
+@pytest.mark.parametrize("layout", [QKV, QKV_BY_HEAD, GATE_UP, WHOLE])
 @pytest.mark.parametrize("num_heads", [1, 2, 4])
 def test_joining_undoes_splitting(layout, num_heads):
     weight = torch.randn(3 * 8, 8)
     parts = split_rows(weight, layout, num_heads)
-    assert len(parts) == {QKV: 3, GATE_UP: 2, WHOLE: 1}[layout]
+    assert len(parts) == {QKV: 3, QKV_BY_HEAD: 3 * num_heads, GATE_UP: 2, WHOLE: 1}[layout]
     assert torch.equal(join_rows(parts, layout, num_heads), weight)
 
 
@@ -30,6 +30,10 @@ def test_queries_keys_and_values_are_what_the_model_reads(make_model):
     block._attention(x, None, attend)
     for part, name in zip(split_rows(block.qkv.weight, QKV, block.num_heads), "qkv", strict=True):
         torch.testing.assert_close(x @ part.T, seen[name].flatten(1))
+    by_head = split_rows(block.qkv.weight, QKV_BY_HEAD, block.num_heads)
+    for number, part in enumerate(by_head):
+        head, name = divmod(number, 3)
+        torch.testing.assert_close(x @ part.T, seen["qkv"[name]][:, head])
 
 
 def test_gate_and_up_are_what_the_model_reads():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer
-from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE, split_rows
+from neobert.optim.fused_rows import GATE_UP, QKV, QKV_BY_HEAD, WHOLE, split_rows
 from neobert.optim.muon import MuonWithAdamW
 from neobert.optim.muon_groups import matrices
 
@@ -56,21 +57,22 @@ def test_a_matrix_is_updated_as_torch_muon_does(shape, adjust_lr_fn, nesterov):
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
-def parts_of(model, name):
+def parts_of(model, name, split):
     """The matrices that a stacked weight is made of, as their own parameters."""
     block = model.model.transformer_encoder[1]
-    weight, layout = {"qkv": (block.qkv.weight, QKV), "w12": (block.ffn.w12.weight, GATE_UP)}[name]
+    rows = QKV_BY_HEAD if split == "heads" else QKV
+    weight, layout = {"qkv": (block.qkv.weight, rows), "w12": (block.ffn.w12.weight, GATE_UP)}[name]
     parts = split_rows(weight.detach(), layout, block.num_heads)
     return weight, layout, [torch.nn.Parameter(part.clone()) for part in parts]
 
 
-@pytest.mark.parametrize("name", ["qkv", "w12"])
-def test_stacked_matrices_are_updated_as_matrices_of_their_own(name, make_model):
+@pytest.mark.parametrize(("name", "split"), [("qkv", "projections"), ("qkv", "heads"), ("w12", "heads")])
+def test_stacked_matrices_are_updated_as_matrices_of_their_own(name, split, make_model):
     model = make_model()
     heads = model.config.num_attention_heads
-    weight, layout, parts = parts_of(model, name)
+    weight, layout, parts = parts_of(model, name, split)
     rates = {"lr": MUON.lr, "weight_decay": MUON.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-    apart, ours = Muon(parts, **rates), build_optimizer(MUON, model)
+    apart, ours = Muon(parts, **rates), build_optimizer(replace(MUON, muon_split=split), model)
     for seed in range(3):
         set_gradients(model, seed)
         for part, gradient in zip(parts, split_rows(weight.grad, layout, heads), strict=True):
@@ -93,6 +95,20 @@ def test_a_wrong_layout_of_heads_gives_another_update(make_model):
         for (name, a), (_, b) in zip(right.named_parameters(), wrong.named_parameters(), strict=True)
     }
     assert all((value > 1e-3) == name.endswith("qkv.weight") for name, value in difference.items())
+
+
+@pytest.mark.parametrize("adjust_lr_fn", ["match_rms_adamw", "original"])
+def test_an_update_of_heads_has_the_size_of_one_of_projections(adjust_lr_fn, make_model):
+    """Wide matrices [H, D] get orthogonal rows: as large an update per weight as a square [D, D]."""
+    sizes = {}
+    for split in ("projections", "heads"):
+        model = make_model()
+        before = model.model.transformer_encoder[0].qkv.weight.detach().clone()
+        config = replace(MUON, muon_split=split, muon_adjust_lr_fn=adjust_lr_fn, weight_decay=0.0)
+        advance(model, build_optimizer(config, model), [0])
+        change = model.model.transformer_encoder[0].qkv.weight.detach() - before
+        sizes[split] = float(change.square().mean().sqrt())
+    assert sizes["heads"] == pytest.approx(sizes["projections"], rel=0.15)
 
 
 def test_the_rest_is_updated_as_torch_adamw_does(make_model):

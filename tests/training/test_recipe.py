@@ -24,6 +24,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "a growing batch": {
         "trainer": {"gradient_accumulation_steps": 6, "batch_size_warmup_steps": 9},
         "datacollator": {"mlm_probability": 0.1, "mlm_probability_final": 0.4},
+        "optimizer": {"name": "muon", "muon_split": "heads"},
     },
 }
 

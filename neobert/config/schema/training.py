@@ -61,6 +61,10 @@ class OptimizerConfig:
         "Scale of an update by the shape of its matrix: match_rms_adamw is 0.2 sqrt(max(rows, columns)), for "
         "learning rates of AdamW; original is sqrt(max(1, rows / columns)), for learning rates near 0.02.",
     )
+    muon_split: Literal["projections", "heads"] = key(
+        "projections",
+        "Matrices that Muon orthogonalizes apart: Q, K and V of all heads together, or of each head.",
+    )
     qk_clip_threshold: PositiveFloat = key(50.0, "Muonclip: maximum attention logit per head.")
     qk_clip_alpha: Fraction = key(0.5, "Muonclip: fraction of the correction that is applied to the queries.")
     qk_clip_interval: PositiveInt = key(10, "Muonclip: steps between measurements of the logits.")
