@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert import __version__
-from neobert.config import digest, replace, to_dict
+from neobert.config import digest, from_dict, to_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -81,10 +81,12 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
 
 
 def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
-    """Return the config of the rehearsed run."""
+    """Return the config of the rehearsed run, validated once."""
+    values = to_dict(config)
     for key, value in replaced.items():
-        config = replace(config, key, value)
-    return config
+        section, _, name = key.rpartition(".")
+        (values[section] if section else values)[name] = value
+    return from_dict(values)
 
 
 def lay_out(config: RunConfig) -> Path:

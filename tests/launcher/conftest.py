@@ -15,6 +15,7 @@ import pytest
 
 from launcher.cli import app
 from launcher.probes.probe import Subject
+from launcher.process import trainer_process
 from neobert.config import replace as with_value
 from neobert.config.schema import RunConfig
 
@@ -115,6 +116,20 @@ def configured(subject: Subject) -> Callable[[Mapping[str, Any]], Subject]:
         return replace(subject, config=config)
 
     return build
+
+
+@pytest.fixture
+def launch(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
+    """Run a command line in this process; the trainer that it starts only pretends, as `fake` says."""
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", FAKE_TRAINER.stem)
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER.parent))
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: str | Path, fake: str) -> Answer:
+        monkeypatch.setenv("FAKE_TRAINER", fake)
+        return command(*arguments)
+
+    return run
 
 
 def _start(*arguments: str | Path, fake: str = "", **streams: Any) -> subprocess.Popen[str]:

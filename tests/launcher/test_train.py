@@ -30,7 +30,9 @@ def wait_until_ready(child: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def test_a_run_from_start_to_finish_and_again(run_child: Callable[..., Any]) -> None:
+def test_a_run_from_start_to_finish_and_again(
+    run_child: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
     answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
     assert answer.code == 0, answer.err
     lines = answer.out.splitlines()
@@ -40,55 +42,55 @@ def test_a_run_from_start_to_finish_and_again(run_child: Callable[..., Any]) -> 
     assert "eval loss: 8.0000 -> 5.0000" in lines
     assert any(line.startswith("checkpoint: ") and line.endswith("run/checkpoints/3") for line in lines)
     assert (RUN / "logs" / "rank_0.log").read_text(encoding="utf-8").startswith("rank - of 1 trains")
-    again = run_child(*TRAIN, "--resume", "auto", fake="crash")
+    again = launch(*TRAIN, "--resume", "auto", fake="crash")
     assert again.code == 0
     assert "this run is already finished" in again.out
 
 
-def test_a_run_that_lacks_only_its_last_word_is_finished(run_child: Callable[..., Any]) -> None:
-    run_child(*TRAIN, fake="fail")
+def test_a_run_that_lacks_only_its_last_word_is_finished(launch: Callable[..., Any]) -> None:
+    launch(*TRAIN, fake="fail")
     publish(RUN / "checkpoints", 700, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
     (RUN / "outcome.json").unlink()
-    answer = run_child(*TRAIN, "--resume", "auto", fake="crash")
+    answer = launch(*TRAIN, "--resume", "auto", fake="crash")
     assert answer.code == 0
     assert "this run is already finished" in answer.out
     assert "finished at step" in answer.out
 
 
-def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(run_child: Callable[..., Any]) -> None:
-    run_child(*TRAIN, fake="finish")
+def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch: Callable[..., Any]) -> None:
+    launch(*TRAIN, fake="finish")
     publish(RUN / "checkpoints", 1, "0" * 64, "2026-01-01T00:00:00+00:00", lambda folder: None)
-    answer = run_child(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish")
+    answer = launch(*TRAIN, "--resume", str(RUN / "checkpoints" / "1"), fake="finish")
     assert answer.code == 0, answer.err
     assert "this run is already finished" not in answer.out
     assert answer.out.startswith("PASS")
 
 
-def test_without_resume_a_used_directory_is_refused_and_kept(run_child: Callable[..., Any]) -> None:
-    run_child(*TRAIN, fake="fail")
+def test_without_resume_a_used_directory_is_refused_and_kept(launch: Callable[..., Any]) -> None:
+    launch(*TRAIN, fake="fail")
     before = (RUN / "metrics.jsonl").read_text(encoding="utf-8")
-    answer = run_child(*TRAIN, fake="finish")
+    answer = launch(*TRAIN, fake="finish")
     assert answer.code == 1
     assert "CKP008" in answer.out
     assert "nothing was started" in answer.out
     assert (RUN / "metrics.jsonl").read_text(encoding="utf-8") == before
 
 
-def test_overwriting_moves_the_old_run_aside(run_child: Callable[..., Any]) -> None:
-    run_child(*TRAIN, fake="fail")
-    answer = run_child(*TRAIN, "--trainer.overwrite_output_dir", "true", fake="finish")
+def test_overwriting_moves_the_old_run_aside(launch: Callable[..., Any]) -> None:
+    launch(*TRAIN, fake="fail")
+    answer = launch(*TRAIN, "--trainer.overwrite_output_dir", "true", fake="finish")
     assert answer.code == 0
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
     assert f"held another run: its files were moved to {old.absolute()}" in answer.err
 
 
-def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., Any]) -> None:
-    run_child(*TRAIN, fake="fail")
-    same = run_child(*TRAIN, "--resume", "auto", fake="fail")
+def test_another_run_s_directory_is_not_gone_on_with(launch: Callable[..., Any]) -> None:
+    launch(*TRAIN, fake="fail")
+    same = launch(*TRAIN, "--resume", "auto", fake="fail")
     assert same.code == 93
     assert not list(Path().glob("run.old-*"))
-    other = run_child(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish")
+    other = launch(*TRAIN, "--resume", "auto", "--model.hidden_size", "96", fake="finish")
     assert other.code == 0
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
@@ -109,14 +111,14 @@ def test_another_run_s_directory_is_not_gone_on_with(run_child: Callable[..., An
     ],
 )
 def test_an_end_is_one_message_and_its_code(
-    behaviour: str, code: int, says: str, run_child: Callable[..., Any]
+    behaviour: str, code: int, says: str, launch: Callable[..., Any]
 ) -> None:
-    answer = run_child(*TRAIN, fake=behaviour)
+    answer = launch(*TRAIN, fake=behaviour)
     assert answer.code == code
     assert says in answer.out
     assert "Traceback" not in answer.out + answer.err
     Path("run").rename("first")
-    report = run_child(*TRAIN, "--output-format", "json", fake=behaviour)
+    report = launch(*TRAIN, "--output-format", "json", fake=behaviour)
     assert (report.code, report.json["exit_code"], report.json["status"]) == (code, code, "failed")
 
 
@@ -152,13 +154,13 @@ def test_a_launch_under_nohup_outlives_its_terminal(start_child: Callable[..., A
 
 
 def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
-    start_child: Callable[..., Any], run_child: Callable[..., Any]
+    start_child: Callable[..., Any], launch: Callable[..., Any]
 ) -> None:
     child = start_child(*TRAIN, "--resume", "auto", fake="stop")
     wait_until_ready(child)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    answer = run_child(*TRAIN, "--resume", "auto", fake="finish")
+    answer = launch(*TRAIN, "--resume", "auto", fake="finish")
     assert answer.code == 0, answer.out + answer.err
     # The kernel sends the signal of a parent's death for each thread of the launcher that dies.
     assert {*(RUN / "received").read_text(encoding="utf-8").split()} == {str(int(signal.SIGTERM))}
@@ -178,28 +180,26 @@ def test_status_sees_the_trainer_live_and_die(
     assert command("status", RUN, "--output-format", "json").json["is_alive"] is False
 
 
-def test_a_refused_launch_starts_and_writes_nothing(run_child: Callable[..., Any]) -> None:
-    answer = run_child(
-        *TRAIN, "--set", "dataset.path=absent.txt", "--set", "dataset.name=null", fake="finish"
-    )
+def test_a_refused_launch_starts_and_writes_nothing(launch: Callable[..., Any]) -> None:
+    answer = launch(*TRAIN, "--set", "dataset.path=absent.txt", "--set", "dataset.name=null", fake="finish")
     assert answer.code == 1
     assert "DAT001" in answer.out
     assert not RUN.exists()
     assert not Path(".neobert").exists()
 
 
-def test_production_without_a_gpu_is_not_launched(run_child: Callable[..., Any]) -> None:
-    answer = run_child("train", "-p", "gpu-smoke", "--set", "trainer.output_dir=run", fake="finish")
+def test_production_without_a_gpu_is_not_launched(launch: Callable[..., Any]) -> None:
+    answer = launch("train", "-p", "gpu-smoke", "--set", "trainer.output_dir=run", fake="finish")
     assert answer.code == 3
     assert not RUN.exists()
 
 
-def test_a_dry_run_prints_the_command_and_writes_nothing(run_child: Callable[..., Any]) -> None:
-    answer = run_child("train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run")
+def test_a_dry_run_prints_the_command_and_writes_nothing(launch: Callable[..., Any]) -> None:
+    answer = launch("train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run", fake="")
     assert answer.code == 0
-    assert f"-m neobert.train '{Path.cwd()}/a run/resolved.json'" in answer.out
+    assert f"-m fake_trainer '{Path.cwd()}/a run/resolved.json'" in answer.out
     assert list(Path().iterdir()) == []
-    refused = run_child(*TRAIN, "--dry-run", "--trainer.save_step", "5")
+    refused = launch(*TRAIN, "--dry-run", "--trainer.save_step", "5", fake="")
     assert refused.code == 2
 
 
@@ -222,8 +222,8 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
     assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]
 
 
-def test_two_processes_under_torchrun_have_a_log_each(run_child: Callable[..., Any]) -> None:
-    answer = run_child(*TRAIN, "--nproc-per-node", "2", fake="finish")
+def test_two_processes_under_torchrun_have_a_log_each(launch: Callable[..., Any]) -> None:
+    answer = launch(*TRAIN, "--nproc-per-node", "2", fake="finish")
     assert answer.code == 0, answer.out + answer.err
     for rank in range(2):
         log = (RUN / "logs" / f"rank_{rank}.log").read_text(encoding="utf-8")
@@ -241,8 +241,8 @@ def test_a_signal_reaches_the_workers_of_torchrun(start_child: Callable[..., Any
     assert child.returncode == 75
 
 
-def test_restarts_are_told_and_recorded(run_child: Callable[..., Any], command: Callable[..., Any]) -> None:
-    answer = run_child(*TRAIN, "--watchdog.max_restarts", "2", fake="killed")
+def test_restarts_are_told_and_recorded(launch: Callable[..., Any], command: Callable[..., Any]) -> None:
+    answer = launch(*TRAIN, "--watchdog.max_restarts", "2", fake="killed")
     assert answer.code == 4
     assert answer.err.count("rank 0 was killed by SIGKILL") == 2
     assert "(restart 2 of 2)" in answer.err
