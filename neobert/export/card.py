@@ -29,17 +29,24 @@ fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
 
 `AutoModel` gives the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True`
 and nothing but torch and transformers. A program that has `neobert-launch` installed and runs
-`import neobert.model` first needs no such trust. Packed input (flat `input_ids` with `cu_seqlens`,
-`max_seqlen` and `position_ids`) keeps its documents isolated from each other.
+`import neobert.model` first needs no such trust. `attn_implementation` takes the names of transformers.
+Packed input (`input_ids` [1, T] with `cu_seq_lens_q` and `max_length_q`, or with `position_ids` that restart)
+keeps its documents isolated from each other.
 
-An embedding of a text is the mean of its `last_hidden_state` over the tokens that `attention_mask` attends;
-padding on either side changes nothing. `AutoModelForSequenceClassification` begins a head of two layers, and
-an adapter must save both, or one is initialized randomly at every load:
+An embedding of a text is {pooling} (`config.pooling`); padding on either side changes nothing.
+`AutoModelForSequenceClassification` begins a head of two layers, and an adapter must save both, or one is
+initialized randomly at every load:
 
 ```python
 LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["dense", "classifier"])
 ```
 """
+
+POOLED = {
+    "avg": "the mean of its `last_hidden_state` over the tokens that `attention_mask` attends",
+    "max": "the maximum of its `last_hidden_state` over the tokens that `attention_mask` attends",
+    "cls": "the `last_hidden_state` of its first token",
+}
 
 CLASSIFIER = """
 {labels}
@@ -89,20 +96,21 @@ def model_card(model: PreTrainedModel) -> str:
             num_parameters=num_parameters,
             vocab_size=model.config.vocab_size,
         )
-    of_head = _classifier(model) if isinstance(model, NeoBERTForSequenceClassification) else OF_MASKED_LM
+    of_head = (_classifier if isinstance(model, NeoBERTForSequenceClassification) else _masked_lm)(model)
     return CARD.format(num_parameters=num_parameters, **model.config.to_dict(), **of_head)
 
 
-OF_MASKED_LM = {
-    "task": "fill-mask",
-    "metrics": "",
-    "tag": "masked-lm",
-    "purpose": "",
-    "usage": MASKED_LM,
-}
+def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+    return {
+        "task": "fill-mask",
+        "metrics": "",
+        "tag": "masked-lm",
+        "purpose": "",
+        "usage": MASKED_LM.format(pooling=POOLED[model.config.pooling]),
+    }
 
 
-def _classifier(model: NeoBERTForSequenceClassification) -> dict[str, str]:
+def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     is_score = model.config.problem_type == "regression"
     names = [printable(str(name)) for _, name in sorted(model.config.id2label.items())]
     labels = "It gives a text a score." if is_score else f"Labels: {', '.join(names)}."

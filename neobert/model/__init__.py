@@ -6,7 +6,8 @@ from transformers import AutoConfig
 from neobert.model import modeling_neobert
 from neobert.model.build import build_model_config, materialize
 from neobert.model.configuration_neobert import AUTO_MAP, NeoBERTConfig
-from neobert.model.modeling_neobert import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
+from neobert.model.encoder import NeoBERT
+from neobert.model.modeling_neobert import NeoBERTForSequenceClassification, NeoBERTLMHead
 
 AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 NeoBERTConfig.register_for_auto_class()

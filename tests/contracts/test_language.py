@@ -34,8 +34,6 @@ QUESTION = re.compile(r"(?:What|Which|Whether|How|Where)\b")
 REMAINING: dict[str, int] = {
     "neobert/data/batches/microbatch.py": 1,
     "neobert/data/tokenize/tokenizers.py": 1,
-    "neobert/families/hf/build.py": 1,
-    "neobert/families/hf/settings.py": 1,
 }
 
 

@@ -50,7 +50,13 @@ def refusal_of(load) -> str:
 
 def report_on(folder: str) -> dict[str, object]:
     import torch
-    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
+    from transformers import (
+        AutoModel,
+        AutoModelForMaskedLM,
+        AutoModelForTokenClassification,
+        AutoTokenizer,
+        pipeline,
+    )
 
     encoder = AutoModel.from_pretrained(folder, trust_remote_code=True)
     model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True)
@@ -58,9 +64,11 @@ def report_on(folder: str) -> dict[str, object]:
     ids = torch.arange(5, 14)
     bounds = torch.tensor([0, 4, 9, 9], dtype=torch.int32)
     with torch.no_grad():
-        packed = model(ids, cu_seqlens=bounds, max_seqlen=5).logits
+        packed = model(ids[None], cu_seq_lens_q=bounds, max_length_q=5).logits[0]
         alone = model(ids[None, 4:]).logits[0]
         encoded = encoder(ids[None, 4:]).last_hidden_state[0]
+        tokens = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True)
+        scores = tokens(ids[None, 4:]).logits[0]
     filled = pipeline("fill-mask", model=model, tokenizer=tokenizer)("the [MASK] reads text")
     return {
         "module": type(model).__module__.split(".")[0],
@@ -68,6 +76,7 @@ def report_on(folder: str) -> dict[str, object]:
         "is_tied": model.decoder.weight.data_ptr() == model.model.encoder.weight.data_ptr(),
         "packed_error": float((packed[4:] - alone).abs().max()),
         "encoder_error": float((model.decoder(encoded) - alone).detach().abs().max()),
+        "tokens_error": float((tokens.classifier(encoded) - scores).detach().abs().max()),
         "filled": [guess["token_str"] for guess in filled],
         "imported": [name for name in sys.modules if name.split(".")[0] == "neobert"],
     }

@@ -25,6 +25,7 @@ from transformers import (
 
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
+from neobert.export.card import POOLED
 from neobert.export.folder import MODELING_FILES, read_tokenizer_files
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
@@ -125,6 +126,7 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
         assert report["is_tied"] == folder.name.startswith("tied")
         assert report["packed_error"] < 1e-5
         assert report["encoder_error"] == 0.0
+        assert report["tokens_error"] == 0.0
         assert len(report["filled"]) == 5
     card = (tmp_path / "tied-1.0" / "README.md").read_text()
     assert "\n`import neobert.model` first needs no such trust" in card
@@ -222,6 +224,17 @@ def test_the_card_names_the_size(make_model, tmp_path):
     assert "trust_remote_code=True" in card
 
 
+@pytest.mark.parametrize(("pooling", "words"), [("avg", "the mean of its"), ("cls", "of its first token")])
+def test_the_card_states_the_pooling_of_the_configuration(make_model, tmp_path, pooling, words):
+    write_hf_folder(make_model(pooling=pooling), None, tmp_path)
+    assert (
+        f"An embedding of a text is {POOLED[pooling]} (`config.pooling`)"
+        in (tmp_path / "README.md").read_text()
+    )
+    assert words in POOLED[pooling]
+    assert AutoConfig.from_pretrained(tmp_path).pooling == pooling
+
+
 def test_the_card_names_all_layers_that_an_adapter_has_to_keep(make_model, tmp_path):
     write_hf_folder(make_model(), None, tmp_path)
     _, info = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
@@ -254,6 +267,7 @@ def test_a_head_that_the_checkpoint_lacks_is_initialised_with_a_warning(
 ):
     encoder = make_model().model
     encoder.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} >= set(MODELING_FILES)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     model, info = NeoBERTLMHead.from_pretrained(tmp_path, output_loading_info=True)
     assert sorted(info["missing_keys"]) == ["decoder.bias", "decoder.weight"]

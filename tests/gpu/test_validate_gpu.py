@@ -17,7 +17,7 @@ from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.data.batches import microbatch
 from neobert.kernels import attention as own_attention
-from neobert.model import modeling_neobert
+from neobert.model import encoder
 from neobert.objectives import MaskedLMObjective, packed_encoder
 from neobert.probes.hardware import rates
 from neobert.probes.numerics import suite
@@ -120,7 +120,7 @@ def leak(monkeypatch: pytest.MonkeyPatch, eager: None) -> Callable[[Leak], None]
             calls[0] += 1
             return (calls[0] - 1) % 2
 
-        sound = modeling_neobert.packed_attention
+        sound = encoder.packed_attention
 
         def leaky(*arguments: Any) -> Any:
             attend = sound(*arguments)
@@ -134,7 +134,7 @@ def leak(monkeypatch: pytest.MonkeyPatch, eager: None) -> Callable[[Leak], None]
             context = out.view(out.shape[0], num_heads, -1)
             return change(next_layer(), context, q, k, v).reshape(out.shape), lse
 
-        monkeypatch.setattr(modeling_neobert, "packed_attention", leaky)
+        monkeypatch.setattr(encoder, "packed_attention", leaky)
         monkeypatch.setattr(own_attention, "run_forward", run_leaky)
 
     return plant

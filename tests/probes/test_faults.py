@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from neobert.data.batches import microbatch
-from neobert.model import attention, modeling_neobert
-from neobert.model.modeling_neobert import NeoBERT
+from neobert.model import NeoBERT, attention, encoder
 from neobert.objectives import MaskedLMObjective
 from neobert.probes.numerics import mutants, path_checks
 from validators.finding import Status
@@ -26,7 +25,7 @@ def leak(monkeypatch):
     """Replace the packed attention's result: `leak(change)` with change(layer, context, q, k, v)."""
 
     def plant(change):
-        sound = modeling_neobert.packed_attention
+        sound = encoder.packed_attention
 
         def leaky(backend, cu_seqlens, max_seqlen, num_tokens):
             attend, layer = sound(backend, cu_seqlens, max_seqlen, num_tokens), [0]
@@ -38,7 +37,7 @@ def leak(monkeypatch):
 
             return attend_leaky
 
-        monkeypatch.setattr(modeling_neobert, "packed_attention", leaky)
+        monkeypatch.setattr(encoder, "packed_attention", leaky)
 
     return plant
 
@@ -83,14 +82,14 @@ def test_one_leaked_key_in_one_layer_and_head(verdict_on, leak):
 
 
 def test_cu_seqlens_off_by_one(verdict_on, monkeypatch):
-    sound = modeling_neobert.packed_attention
+    sound = encoder.packed_attention
 
     def shifted(backend, cu_seqlens, max_seqlen, num_tokens):
         bounds = cu_seqlens.clone()
         bounds[3] += 1
         return sound(backend, bounds, max_seqlen + 1, num_tokens)
 
-    monkeypatch.setattr(modeling_neobert, "packed_attention", shifted)
+    monkeypatch.setattr(encoder, "packed_attention", shifted)
     assert verdict_on()["NUM001"].status is Status.FAIL
 
 

@@ -120,7 +120,7 @@ def merge_two_texts(monkeypatch):
 
 
 def forget_the_mask(monkeypatch):
-    monkeypatch.setattr("neobert.model.modeling_neobert.normalize_mask", lambda mask: None)
+    monkeypatch.setattr("neobert.model.encoder.normalize_mask", lambda mask: None)
 
 
 def look_back_only(monkeypatch):

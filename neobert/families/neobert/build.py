@@ -28,7 +28,8 @@ def build_masked_lm(
     config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int, world: World
 ) -> BuiltModel:
     """Build the encoder with its decoder and the masked-language-model loss."""
-    model, kernels = build_for_training(NeoBERTLMHead, config, tokenizer, vocab_size, world)
+    # No head pools yet: this is the pooling of embeddings, which the model card states.
+    model, kernels = build_for_training(NeoBERTLMHead, config, tokenizer, vocab_size, world, pooling="avg")
     return BuiltModel(
         model=model,
         objective=build_objective(config, model, kernels, world.device.type, num_ranks=world.size),

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neobert.kernel_table import block_attention
-from neobert.model import modeling_neobert
+from neobert.model import encoder
 from neobert.model.attention import Attend
 from neobert.probes.numerics.paths import NUM_LAYERS
 
@@ -47,8 +47,8 @@ Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
 
 
 IN_MODEL: tuple[Target, ...] = (
-    (modeling_neobert, "packed_attention"),
-    (modeling_neobert, "padded_attention"),
+    (encoder, "packed_attention"),
+    (encoder, "padded_attention"),
 )
 IN_KERNELS: tuple[Target, ...] = tuple(
     (import_module(kernel.block_module), "run_forward") for kernel in block_attention(row_length=0)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.model import modeling_neobert
+from neobert.model import encoder
 from neobert.objectives import packed_encoder
 from neobert.probes.numerics.faulty_attention import Target, patched
 from neobert.probes.numerics.leak_batch import LeakBatch
@@ -24,7 +24,7 @@ from neobert.probes.numerics.paths import Path, largest
 Table = tuple[Tensor, Tensor]
 """Positions [T], and pairs of cosine and sine by place, [T, E]."""
 
-MAKERS: tuple[Target, Target] = ((modeling_neobert, "rotation_at"), (packed_encoder, "rotary_table"))
+MAKERS: tuple[Target, Target] = ((encoder, "rotation_at"), (packed_encoder, "rotary_table"))
 """The two functions that make a rotation: of the model's own forward, and of this project's kernels."""
 
 
