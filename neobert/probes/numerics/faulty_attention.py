@@ -25,7 +25,7 @@ from neobert.model import encoder
 from neobert.model.attention import Attend
 from neobert.probes.numerics.paths import NUM_LAYERS
 
-Target = tuple[ModuleType, str]
+Target = tuple[ModuleType | type, str]
 Function = Callable[..., Any]
 
 

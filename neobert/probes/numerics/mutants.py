@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.model import NeoBERT
 from neobert.objectives import MaskedLMObjective
 from neobert.probes.numerics.faulty_attention import Noise, Reach, Target, faulty_attention, patched
 from neobert.probes.numerics.isolation import (
@@ -129,7 +130,7 @@ def _of_packing(batch: LeakBatch, reference_errors: ReferenceErrors) -> Iterator
     yield Mutant("segment mask dropped, all layers", "isolation", whole, _leak)
     yield Mutant("cu_seqlens off by one", "isolation", _shifted(batch), _leak)
     name = "all-ones mask over the packed run"
-    yield Mutant(name, "isolation", _as_row(batch), _leak, changed=_as_exported)
+    yield Mutant(name, "isolation", _as_row(batch), _leak, _without_limit, changed=_as_exported)
     yield _contaminated("segment mask dropped, all layers", whole, reference_errors)
 
 
@@ -198,6 +199,11 @@ class LeakyPath(Path):
 def _as_exported(path: Path) -> Path:
     """Return the path of a model that is loaded without the trainer."""
     return replace(path, objective=MaskedLMObjective(path.model, masked_logits_only=True))
+
+
+def _without_limit() -> AbstractContextManager[None]:
+    """Let the model take one row of all texts, which is longer than its positions."""
+    return patched([(NeoBERT, "_refuse_beyond")], lambda *_: lambda *_: None)
 
 
 def _of_rotation(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
