@@ -58,8 +58,10 @@ def _plain_formulas(monkeypatch):
     def add_norm(x, branch, weight, eps):
         return x + branch, reference.rms_norm(x + branch, weight, eps)
 
-    def loss(hidden, weight, bias, labels):
-        return F.cross_entropy(F.linear(hidden, weight, bias), labels, reduction="sum")
+    def loss(hidden, weight, bias, labels, z_loss):
+        logits = F.linear(hidden, weight, bias)
+        squares = (logits.logsumexp(-1).square() * (labels >= 0)).sum()
+        return F.cross_entropy(logits, labels, reduction="sum") + z_loss * squares
 
     plain = {
         "COMPUTE": torch.float32,
