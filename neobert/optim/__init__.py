@@ -4,8 +4,10 @@ from neobert.optim.adamw import decay_groups
 from neobert.optim.build import build_optimizer, step_unless
 from neobert.optim.qk_clip import build_qk_clip
 from neobert.optim.schedule import build_scheduler, fast_forward
+from neobert.optim.weight_average import WeightAverage
 
 __all__ = [
+    "WeightAverage",
     "build_optimizer",
     "build_qk_clip",
     "build_scheduler",

@@ -69,9 +69,7 @@ def plan_memory(
     return {
         "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy{shared}"),
         "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients{shared}"),
-        "optimizer_mib": Derived(
-            parts.optimizer_mib, optimizer_values(config.optimizer, shape.parameters).reason
-        ),
+        "optimizer_mib": Derived(parts.optimizer_mib, state_values(config, shape.parameters).reason),
         "activations_mib": Derived(
             parts.activations_mib,
             f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, kernels)].reason}",
@@ -101,7 +99,7 @@ def predict_memory(
     return Memory(
         weights_mib=mib(counts.total * (FP32_BYTES * share + gathered + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
-        optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
+        optimizer_mib=mib(state_values(config, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
         logits_mib=mib(logits_bytes(config, shape, microbatch_tokens, kernels, _compute_bytes(config))),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
@@ -195,3 +193,11 @@ def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Deri
         f"{NUMBERS[kind.matrix_moments]} of {counts.linear:,} weights under Muon, "
         f"{NUMBERS[kind.moments].split()[0]} of {rest:,} under AdamW",
     )
+
+
+def state_values(config: RunConfig, counts: ParameterCount) -> Derived[int]:
+    """Derive the fp32 numbers that training keeps for its updates: the optimizer's, and averaged weights."""
+    moments = optimizer_values(config.optimizer, counts)
+    if config.trainer.ema_decay is None:
+        return moments
+    return Derived(moments.value + counts.total, f"{moments.reason}, and their moving average")

@@ -103,8 +103,12 @@ def draw_from_generators() -> None:
 
 def state_digests(trainer: Trainer) -> dict[str, str]:
     """Return a digest of every tensor that a checkpoint restores, by name; of shards this rank's."""
-    model = trainer.task.model
+    model, average = trainer.task.model, trainer.average
+    averages = (
+        {} if average is None else {name: average.of(each) for name, each in own_weights(model).items()}
+    )
     tensors: Mapping[str, Tensor] = {
+        **{f"average/{name}": each for name, each in averages.items()},
         **{f"weights/{name}": each for name, each in own_weights(model).items()},
         **{f"optimizer/{name}": each for name, each in optimizer_tensors(model, trainer.optimizer).items()},
     }

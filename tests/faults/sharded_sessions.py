@@ -42,6 +42,7 @@ def main(folder: Path) -> None:
     corpus = write_corpus(folder)
     go(folder / "undisturbed", corpus, "whole on 1", END)
     report: dict[str, Any] = {"undisturbed": losses(folder / "undisturbed"), "files": {}, "codes": {}}
+    report["evaluated"] = {"undisturbed": evaluated(folder / "undisturbed")}
     for way in WAYS:
         report["codes"][way] = go(folder / way, corpus, way, CHANGE_AT)
         saved = folder / way / "checkpoints" / str(CHANGE_AT) / "trainer_state"
@@ -51,6 +52,7 @@ def main(folder: Path) -> None:
         shutil.copytree(folder / first, folder / name, symlinks=True)
         report["codes"][name] = go(folder / name, corpus, second, END)
         report[name] = losses(folder / name)
+        report["evaluated"][name] = evaluated(folder / name)
     report["codes"]["full"] = go(folder / "full", corpus, "parts on 2", END, refuse_large_files)
     report["files"]["full"] = sorted(path.name for path in (folder / "full" / "checkpoints").iterdir())
     report["codes"]["bad"] = go(folder / "bad", corpus, "parts on 2", END, spoil_a_weight)
@@ -112,6 +114,7 @@ def go(
             "gradient_accumulation_steps": 2 // ranks,
             "logging_steps": 1,
             "eval_steps": 0,
+            "ema_decay": 0.9,
         },
         "scheduler": {"total_steps": END},
         "distributed": {"nproc_per_node": ranks, "mode": WAYS[way]["mode"]},
@@ -122,6 +125,11 @@ def go(
 def losses(run_dir: Path) -> dict[int, float]:
     lines = read_lines(run_dir / "metrics.jsonl")
     return {line["step"]: line["train/loss"] for line in lines if "train/loss" in line}
+
+
+def evaluated(run_dir: Path) -> float:
+    """Return the loss of the averaged weights at the end."""
+    return read_lines(run_dir / "metrics.jsonl")[-1]["eval/loss"]
 
 
 if __name__ == "__main__":

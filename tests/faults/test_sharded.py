@@ -23,6 +23,8 @@ def test_a_run_changes_mode_and_number_of_processes(report, memory_path):
         assert list(losses) == list(undisturbed) == [str(step) for step in range(1, END + 1)]
         for step, loss in losses.items():
             assert loss == pytest.approx(undisturbed[step], rel=1e-5), (first, second, step)
+    evaluations = found["evaluated"]
+    assert evaluations == pytest.approx(dict.fromkeys(evaluations, evaluations["undisturbed"]), rel=1e-5)
     # The change says something: a fresh optimizer would not have found this loss again.
     assert undisturbed[str(CHANGE_AT + 1)] != undisturbed[str(CHANGE_AT)]
 

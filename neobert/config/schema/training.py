@@ -147,6 +147,12 @@ class TrainerConfig:
     gradient_clipping: PositiveFloat | None = key(
         1.0, "Maximum global gradient norm; null: no clipping.", affects="numerics"
     )
+    ema_decay: Beta | None = key(
+        None,
+        "Decay per step of an exponential moving average of the weights, which evaluations and the exported "
+        "folder of a checkpoint then use; null: no average.",
+        affects="numerics",
+    )
     gradient_checkpointing: bool = key(
         False, "Recompute activations in the backward pass.", affects="machine"
     )

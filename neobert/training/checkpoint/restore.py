@@ -29,9 +29,12 @@ from neobert.runfiles.resume_policy import runtime_differences, structural_diffe
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
 from neobert.training.checkpoint.shards import ShardReader, read_shards
 from neobert.training.checkpoint.tensors import (
+    WEIGHT,
+    Tensors,
     optimizer_targets,
     restore_random_state,
     take_optimizer_state,
+    take_trained_weights,
 )
 from neobert.training.state.train_state import LossWindow, Progress
 from neobert.training.state.trainer import Trainer
@@ -69,7 +72,10 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
     Only files that the checkpoint's manifest names are read: anything else in the folder was not verified.
     """
     trainer.task.load(folder / WEIGHTS)
-    load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
+    trained = load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
+    if trainer.average is not None:
+        trainer.average.restart()  # the exported weights are the average, or the start of one
+    take_trained_weights(trainer.task.model, trained)
     fast_forward(trainer.scheduler, state["step"])
     trainer.guard.resume(state.get("mean_loss"))  # earlier versions kept none
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
@@ -85,9 +91,10 @@ def _restore_generators(path: Path) -> None:
         raise broken(path, f"the state of the random generators cannot be used: {error}") from error
 
 
-def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
+def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> Tensors:
     """Load the optimizer's state: saved whole or sharded, into an optimizer that is whole or sharded.
 
+    Returns the trained weights by name, if the exported ones are their average; else nothing.
     Raises `ProjectError` CKP007 where it is missing, unreadable, or of another model.
     """
     if (state_dir / SHARDS).is_dir():
@@ -98,7 +105,10 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> N
         targets = _read_whole(model, optimizer, state_dir / OPTIMIZER_FILE)
     else:
         raise broken(state_dir, f"there is neither {OPTIMIZER_FILE} nor {SHARDS}/")
+    names = [name for name in targets if name.startswith(f"{WEIGHT}/")]
+    trained = {name.removeprefix(f"{WEIGHT}/"): targets.pop(name) for name in names}
     take_optimizer_state(model, optimizer, targets)
+    return trained
 
 
 def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str, Tensor]:

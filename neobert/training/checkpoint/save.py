@@ -13,8 +13,9 @@ A save has four stages, and a crash between any two leaves the run with an earli
 The files of a checkpoint:
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
-trainer_state/optimizer.safetensors                      moments by parameter name, or in place of it
-trainer_state/optimizer/                                 the same from a sharded run, a part a rank
+trainer_state/optimizer.safetensors                      moments by parameter name; with trainer.ema_decay the
+                                                         trained weights too (exported are the averages)
+trainer_state/optimizer/                                 the same from a sharded run, one shard per rank
 trainer_state/rng_rank<k>.safetensors                    generators of every rank
 trainer_state/state.json                                 step, cursor, counters, digests
 trainer_state/resolved.json                              the config that made it
@@ -43,7 +44,13 @@ from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_c
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.retention import judge, tidy
 from neobert.training.checkpoint.shards import stage, write_shards
-from neobert.training.checkpoint.tensors import Layout, Snapshot, optimizer_tensors, random_state
+from neobert.training.checkpoint.tensors import (
+    Layout,
+    Snapshot,
+    optimizer_tensors,
+    random_state,
+    trained_weights,
+)
 from neobert.training.checkpoint.writer import Writer, WritersGroup
 from neobert.training.guards.health import compare_replicas
 from neobert.training.loop.hooks import StepReport
@@ -196,9 +203,12 @@ class Saver:
         model, is_main = trainer.task.model, trainer.world.is_main
         tensors: dict[str, Tensor] = {}
         if is_main or trainer.world.is_sharded:
-            state = optimizer_tensors(model, trainer.optimizer)
+            state, exported = optimizer_tensors(model, trainer.optimizer), own_weights(model)
+            if trainer.average is not None:
+                state |= trained_weights(model)
+                exported = {name: trainer.average.of(each) for name, each in exported.items()}
             tensors |= {OPTIMIZER + name: each for name, each in state.items()}
-            weights = {WEIGHTS + name: gather(each.detach()) for name, each in own_weights(model).items()}
+            weights = {WEIGHTS + name: gather(each.detach()) for name, each in exported.items()}
             tensors |= weights if is_main else {}
         return tensors | ({LOSS_SUM: trainer.progress.loss.loss_sum} if is_main else {})
 

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neobert.errors import ProjectError
+from neobert.parallel import own_part
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import CODE
 
+WEIGHT = "weight"
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
 
@@ -34,6 +36,19 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
         for name, parameter in _trained(model)
         for key, value in optimizer.state.get(parameter, {}).items()
     }
+
+
+def trained_weights(model: nn.Module) -> Tensors:
+    """Name the weights as the optimizer's state is named, for a checkpoint that exports their average."""
+    return {f"{WEIGHT}/{name}": parameter.detach() for name, parameter in _trained(model)}
+
+
+@torch.no_grad()
+def take_trained_weights(model: nn.Module, tensors: Tensors) -> None:
+    """Set the weights that are named; of the others the exported ones are the trained ones."""
+    for name, parameter in _trained(model):
+        if name in tensors:
+            own_part(parameter).copy_(own_part(tensors[name]))
 
 
 def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> Tensors:

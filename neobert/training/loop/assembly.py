@@ -18,7 +18,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
-from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
+from neobert.optim import WeightAverage, build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.plan.epochs import epoch_steps
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -95,7 +95,7 @@ def build_trainer(
         refuse_other_data(start.folder, start.state, task.identity)
     module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
     optimizer = build_optimizer(config.optimizer, task.model)
-    max_steps = count_steps(config, task, world)
+    max_steps, decay = count_steps(config, task, world), config.trainer.ema_decay
     progress = _progress(start, run_dir, world.device)
     trainer = Trainer(
         config=config,
@@ -118,6 +118,7 @@ def build_trainer(
             config.guard,
         ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
+        average=None if decay is None else WeightAverage(task.model, decay),
     )
     if start is not None:
         restore(trainer, start.folder, start.state)

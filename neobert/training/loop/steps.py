@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -146,6 +147,8 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
     if clip is not None and clip.is_due(trainer.progress.step + 1):
         with trainer.world.autocast():
             clip(trainer.task.inputs(last_batch, trainer.world.device))
+    if trainer.average is not None:
+        trainer.average.update(trainer.progress.step + 1)
     trainer.scheduler.step()
     trainer.optimizer.zero_grad(set_to_none=True)
 
@@ -163,7 +166,8 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     started_s = time.perf_counter()
     metrics = trainer.task.metrics()
-    _score(trainer, metrics, _batches(trainer, iter(evaluation())))
+    with nullcontext() if trainer.average is None else trainer.average.in_place_of_weights():
+        _score(trainer, metrics, _batches(trainer, iter(evaluation())))
     for name, value in metrics.values(trainer.world).items():
         is_number = value is None or math.isfinite(value)
         if not is_number:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.schema import RunConfig
+from neobert.optim import WeightAverage
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.runfiles.phases import PhaseTracker
@@ -28,6 +29,7 @@ class Trainer:
     Attributes:
         max_steps: optimizer steps of the whole run; early stopping lowers it.
         module: the task's objective as returned by `World.prepare`.
+        average: average of the weights, which evaluations and exports use; None: they use the weights.
         batches: microbatches of this rank, from the cursor on.
         phases: marks of the phase that this process is in, which the heartbeat repeats.
     """
@@ -46,6 +48,7 @@ class Trainer:
     stopwatch: Stopwatch
     guard: FiniteGuard
     qk_clip: QKClip | None = None
+    average: WeightAverage | None = None
     phases: PhaseTracker = field(default_factory=PhaseTracker)
 
     @property
