@@ -11,6 +11,7 @@ from neobert.bench.request import Request
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 
 WANTED_COVERAGE = 0.95
+ABSENT = "absent"
 
 
 class Interval(NamedTuple):
@@ -78,9 +79,6 @@ def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
     """Compare the rates of the same rounds."""
     ratios = tuple(right / left for left, right in zip(a, b, strict=True))
     return Comparison(median(ratios), median_interval(ratios), ratios)
-
-
-ABSENT = "absent"
 
 
 def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:

@@ -14,6 +14,9 @@ from neobert.plurals import counted
 from neobert.training.telemetry.stopwatch import Stopwatch
 
 PACKAGES = ("torch", "transformers", "accelerate", *(package.name for package in OPTIONAL_PACKAGES))
+GPU_SIZE, GPU_REPEATS = 8192, 10
+CPU_SIZE, CPU_REPEATS = 1024, 5
+PRODUCT = "product"
 
 
 def versions() -> dict[str, str]:
@@ -39,11 +42,6 @@ def device_name(device: torch.device) -> str:
 def gpu_uuid(device: torch.device) -> str:
     """Return the UUID of a GPU as the driver formats it."""
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-
-
-GPU_SIZE, GPU_REPEATS = 8192, 10
-CPU_SIZE, CPU_REPEATS = 1024, 5
-PRODUCT = "product"
 
 
 def measure_peak(device: torch.device, dtype: torch.dtype) -> float:

@@ -31,6 +31,29 @@ from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.memory import BYTES_PER_MIB
 from neobert.training.telemetry.metrics import LOSS
 
+MOST_DOCUMENTS = 200_000
+# Index of the first factor among the arguments.
+FACTORS = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::addmm": 1,
+    "aten::baddbmm": 1,
+    "aten::_addmm_activation": 1,
+    "aten::_scaled_mm": 0,
+}
+NAMES = {
+    "float": "float32",
+    "double": "float64",
+    "c10::BFloat16": "bfloat16",
+    "c10::Half": "float16",
+    "c10::Float8_e4m3fn": "float8_e4m3fn",
+    "c10::Float8_e5m2": "float8_e5m2",
+}
+# Copying, comparing, printing or hashing a config is not use, and neither is access by the rehearsal.
+BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
+# Schedules of learning rate and masking lie next to the config that they are computed from.
+USERS = ("neobert.config.schedules",)
+
 
 def context_of(device: torch.device) -> tuple[int, bool]:
     """Return MiB, and whether they are of this process alone or of all on the device."""
@@ -52,9 +75,6 @@ def own_bytes(uuid: str) -> int | None:
     except nvml.NVMLError:
         return None
     return next((each.usedGpuMemory for each in running if each.pid == os.getpid()), None)
-
-
-MOST_DOCUMENTS = 200_000
 
 
 def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
@@ -96,25 +116,6 @@ def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
         yield store.tokens[store.offsets[number] : store.offsets[number + 1]].astype("<i8").tobytes()
 
 
-# Index of the first factor among the arguments.
-FACTORS = {
-    "aten::mm": 0,
-    "aten::bmm": 0,
-    "aten::addmm": 1,
-    "aten::baddbmm": 1,
-    "aten::_addmm_activation": 1,
-    "aten::_scaled_mm": 0,
-}
-NAMES = {
-    "float": "float32",
-    "double": "float64",
-    "c10::BFloat16": "bfloat16",
-    "c10::Half": "float16",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-}
-
-
 @contextmanager
 def recording_products() -> Iterator[dict[str, float]]:
     """Collect the FLOPs of the block's matrix products by the precision of their inputs.
@@ -148,12 +149,6 @@ def parameter_types(model: nn.Module) -> dict[str, int]:
     for parameter in model.parameters():
         counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     return dict(counts)
-
-
-# Copying, comparing, printing or hashing a config is not use, and neither is access by the rehearsal.
-BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
-# Schedules of learning rate and masking lie next to the config that they are computed from.
-USERS = ("neobert.config.schedules",)
 
 
 class _Recorded:

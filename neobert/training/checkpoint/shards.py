@@ -31,6 +31,23 @@ from torch.distributed.tensor import DTensor
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken
 
+FILE_NAME = ".metadata"
+RECORDS = {
+    *((cls.__module__, cls.__name__) for cls in (Metadata, TensorStorageMetadata, ChunkStorageMetadata)),
+    *((cls.__module__, cls.__name__) for cls in (TensorProperties, MetadataIndex, StorageMeta, _StorageInfo)),
+}
+# Not used, or equal in every file that this project writes.
+IGNORED = {
+    ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
+    ("torch.serialization", "_get_layout"),
+    ("pathlib", "PosixPath"),
+    ("pathlib._local", "PosixPath"),  # Python 3.13
+}
+DTYPES = {
+    str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)
+}
+Kind = TypeVar("Kind")
+
 
 def stage(copy: Tensor, original: Tensor) -> Tensor:
     """Wrap a copy of this rank's shard as a DTensor with the placement of the original."""
@@ -84,30 +101,6 @@ def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
         causes = "; ".join(f"{type(cause).__name__}: {cause}" for cause, _ in error.failures.values())
         reason = f"the optimizer's shards cannot be read: {printable(causes)}"
         raise broken(Path(reader.path), reason) from error
-
-
-FILE_NAME = ".metadata"
-RECORDS = {
-    ("torch.distributed.checkpoint.metadata", "Metadata"),
-    ("torch.distributed.checkpoint.metadata", "TensorStorageMetadata"),
-    ("torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"),
-    ("torch.distributed.checkpoint.metadata", "TensorProperties"),
-    ("torch.distributed.checkpoint.metadata", "MetadataIndex"),
-    ("torch.distributed.checkpoint.metadata", "StorageMeta"),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-}
-# Not used, or equal in every file that this project writes.
-IGNORED = {
-    ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
-    ("torch.serialization", "_get_layout"),
-    ("pathlib", "PosixPath"),
-    ("pathlib._local", "PosixPath"),  # Python 3.13
-}
-DTYPES = {
-    str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)
-}
-
-Kind = TypeVar("Kind")
 
 
 class _Record:

@@ -27,6 +27,9 @@ from neobert.runfiles.checkpoint.refusal import CODE
 WEIGHT = "weight"
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
+SLAB_BYTES = 256 * 2**20  # pinned allocations are rounded up to a power of two
+ALIGNMENT_BYTES = 64
+Layout = dict[str, tuple[torch.Size, torch.dtype]]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
@@ -138,12 +141,6 @@ def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 def _mismatch(message: str) -> ProjectError:
     return ProjectError(CODE, f"the optimizer state does not fit the model: {message}")
-
-
-SLAB_BYTES = 256 * 2**20  # pinned allocations are rounded up to a power of two
-ALIGNMENT_BYTES = 64
-
-Layout = dict[str, tuple[torch.Size, torch.dtype]]
 
 
 class Snapshot:

@@ -30,6 +30,8 @@ ENDS_THE_RUN = (RECOMPILES, FALLBACKS)
 # legitimate. A third within this many lines is not; HealthWatch compares with as many.
 GROWN_LINES = 3
 WINDOW_LINES = 20
+WARM_UP_STEPS = 3
+FIRST_TIME = "first seen"
 
 
 def count_fallbacks(task: Task) -> int:
@@ -78,10 +80,6 @@ def _error(step: int, growing: list[str]) -> ProjectError:
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
     )
-
-
-WARM_UP_STEPS = 3
-FIRST_TIME = "first seen"
 
 
 class Compilation(NamedTuple):

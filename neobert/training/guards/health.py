@@ -26,6 +26,16 @@ REFERENCE_LINES = 20
 SPEED_BAND = 0.1
 SUSTAINED_LINES = 5
 CREEP_SHARE = 1.1
+PLATEAU = "loss_plateau"
+# Loss falls as tokens ** -0.095 (Kaplan et al. 2020, arXiv:2001.08361). A tenth of that fall is a plateau.
+EXPONENT = 0.0095
+# The same fall takes four times the steps at four times the age, so the stretch grows with the run.
+LEAST_STEPS = 1000
+SHARE_OF_STEPS = 0.25
+# In each half, so that its spread says what the noise of a mean is.
+LEAST_LINES = 8
+STANDARD_ERRORS = 2.0
+DIVERGING = "diverging_replicas"
 
 
 class HealthWatch:
@@ -84,17 +94,6 @@ class HealthWatch:
 
 def _change(usual: float, now: float) -> str:
     return f"{now:,.0f} tokens/s for {SUSTAINED_LINES} lines, {now / usual - 1:+.0%} from {usual:,.0f} before"
-
-
-PLATEAU = "loss_plateau"
-# Loss falls as tokens ** -0.095 (Kaplan et al. 2020, arXiv:2001.08361). A tenth of that fall is a plateau.
-EXPONENT = 0.0095
-# The same fall takes four times the steps at four times the age, so the stretch grows with the run.
-LEAST_STEPS = 1000
-SHARE_OF_STEPS = 0.25
-# In each half, so that its spread says what the noise of a mean is.
-LEAST_LINES = 8
-STANDARD_ERRORS = 2.0
 
 
 @dataclass(slots=True)
@@ -160,9 +159,6 @@ class PlateauWatch:
             f"loss plateau over steps {first_step:,} to {last_step:,}: mean loss {later.value:.4f} in the "
             f"later half, {earlier.value:.4f} in the earlier (limit {fallen * earlier.value:.4f})"
         )
-
-
-DIVERGING = "diverging_replicas"
 
 
 def compare_replicas(trainer: Trainer) -> None:

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 CODE, SPIKE_CODE = "NAN001", "SPK001"
 NO_SPIKES = GuardConfig(loss_spike_factor=None)
+# Of each loss in the mean: about the last fifty steps count.
+WEIGHT = 0.04
 
 
 class FiniteGuard:
@@ -122,10 +124,6 @@ def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectErro
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
     )
-
-
-# Of each loss in the mean: about the last fifty steps count.
-WEIGHT = 0.04
 
 
 class Spike(NamedTuple):

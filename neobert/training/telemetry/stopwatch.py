@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,11 @@ COLLATE = "collate"
 BREAKDOWN = (STEP, *SECTIONS, COLLATE)
 
 Span = tuple[str, Any, Any]
+OTHER = "other"
+PARTS = (*SECTIONS, OTHER)
+# Weight of a step in the moving average: about the last hundred count.
+WEIGHT = 0.02
+Step = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +126,17 @@ class Stopwatch:
 
 
 def _totals(spans: Collection[Span]) -> dict[str, float]:
-    totals: dict[str, float] = defaultdict(float)
-    for name, start, end in spans:
-        totals[name] += _between_ms(start, end)
-    return dict(totals)
+    return _summed((name, _between_ms(start, end)) for name, start, end in spans)
 
 
 def _added(times: Collection[Mapping[str, float]]) -> dict[str, float]:
+    return _summed(item for each in times for item in each.items())
+
+
+def _summed(items: Iterable[tuple[str, float]]) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
-    for each in times:
-        for name, took_ms in each.items():
-            totals[name] += took_ms
+    for name, took_ms in items:
+        totals[name] += took_ms
     return dict(totals)
 
 
@@ -139,14 +144,6 @@ def _between_ms(start: Any, end: Any) -> float:
     if isinstance(start, float) and isinstance(end, float):
         return (end - start) * 1000
     return float(start.elapsed_time(end))
-
-
-OTHER = "other"
-PARTS = (*SECTIONS, OTHER)
-# Weight of a step in the moving average: about the last hundred count.
-WEIGHT = 0.02
-
-Step = Mapping[str, float]
 
 
 class Breakdown:
