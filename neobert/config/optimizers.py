@@ -26,6 +26,9 @@ class OptimizerKind:
         matrix_moments: fp32 numbers kept per weight of the blocks' matrices.
         moments: fp32 numbers kept per weight of all others.
         decay: decoupled shrinks a weight by a share of itself; l2 adds the weight to its gradient.
+        lowest_rate: lowest recorded peak rate of pretraining: BERT's (arXiv:1810.04805).
+        highest_rate_by_width: highest recorded product of peak rate and width: 1e-3 at 768
+            (arXiv:2212.14034). The best rate falls as 1 / width (arXiv:2203.03466).
     """
 
     name: str
@@ -35,6 +38,8 @@ class OptimizerKind:
     matrix_moments: int
     moments: int
     decay: Literal["decoupled", "l2"] = "decoupled"
+    lowest_rate: float = 1e-4
+    highest_rate_by_width: float = 0.77
 
     @property
     def matrices_by_muon(self) -> bool:
@@ -68,6 +73,8 @@ OPTIMIZERS = {
             keys=ADAM_KEYS - {"eps"},
             matrix_moments=1,
             moments=1,
+            lowest_rate=1e-5,  # a tenth and a third of AdamW's (arXiv:2302.06675)
+            highest_rate_by_width=0.26,
         ),
         OptimizerKind(
             name="muon",

@@ -72,7 +72,7 @@ def plan_memory(
         "optimizer_mib": Derived(parts.optimizer_mib, state_values(config, shape.parameters).reason),
         "activations_mib": Derived(
             parts.activations_mib,
-            f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, kernels)].reason}",
+            f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, shape, kernels)].reason}",
         ),
         "logits_mib": Derived(parts.logits_mib, logits_reason(config, shape, microbatch_tokens, kernels)),
         "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
@@ -122,17 +122,18 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     set is there as well.
     """
     layers = shape.num_layers
-    whole = shape.block_bytes(_kept_by(config, kernels), _compute_bytes(config), longest_row(config))
+    whole = shape.block_bytes(_kept_by(config, shape, kernels), _compute_bytes(config), longest_row(config))
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
     return recomputed * FP32_BYTES * shape.hidden_size + (layers - recomputed) * whole + whole
 
 
-def _kept_by(config: RunConfig, kernels: str) -> str:
+def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:
+    """Return the key of what a block keeps. A family that is never compiled is planned as it would run."""
     if kernels in OWN_KERNELS:
         return kernels
-    return "compiled" if config.trainer.torch_compile else "eager"
+    return "compiled" if config.trainer.torch_compile and "compiled" in shape.kept else "eager"
 
 
 def _compute_bytes(config: RunConfig) -> int:

@@ -120,7 +120,7 @@ def sound_runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         "datacollator": {"mlm_probability": draw(st.floats(0.15, 0.4)), "mask_all": draw(st.booleans())},
         "optimizer": {
             "weight_decay": draw(st.floats(0, 0.2)),
-            "lr": draw(st.floats(1e-5, 1e-2)),
+            "lr": draw(st.floats(1e-4, 2e-3)),
             "betas": [0.9, draw(st.sampled_from([0.95, 0.999]))],
         },
         "scheduler": {

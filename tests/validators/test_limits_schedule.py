@@ -75,3 +75,27 @@ def test_a_batch_that_never_is_whole(steps: int, severities: list[Severity | Non
         "trainer.max_steps=1000", "scheduler.warmup_steps=0", f"trainer.batch_size_warmup_steps={steps}"
     )
     assert [one.severity for one in found("SCH001", run) if "batch-size" in one.message] == severities
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "width", "rate", "count"),
+    [
+        ("lion", 768, 1e-5, 0),
+        ("lion", 768, 2e-3, 1),
+        ("muon", 768, 6e-4, 0),
+        ("adamw", 192, 2e-3, 0),
+        ("adamw", 192, 1.7e-2, 1),
+        ("adamw", 192, 1e-5, 1),
+    ],
+)
+def test_a_rate_is_compared_with_the_record_of_its_optimizer_and_width(
+    optimizer: str, width: int, rate: float, count: int
+) -> None:
+    overrides = (f"optimizer.name={optimizer}", f"model.hidden_size={width}", f"optimizer.lr={rate}")
+    assert len(found("OPT006", run_of(*overrides))) == count
+
+
+def test_lion_has_no_second_moment() -> None:
+    assert found("OPT007", run_of("optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500"))
+    lion = ("optimizer.name=lion", "optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500")
+    assert found("OPT007", run_of(*lion)) == []

@@ -17,7 +17,8 @@ from tests.validators.judging import (
     with_facts,
     with_part,
 )
-from validators.planning import assumptions_of
+from validators.core import judge
+from validators.planning import assumptions_of, plan_run
 from validators.rules.mod import _heads, _most_shrunk
 
 
@@ -69,8 +70,8 @@ def shape_with(**changes: Any) -> ModelShape:
 )
 def test_heads_that_kernels_take_and_that_turn_in_pairs(hidden: int, on_gpu: bool, said: int) -> None:
     size = {"hidden_size": hidden, "num_attention_heads": 1}
-    assert len(list(_heads(shape_with(**size, rope=True), on_gpu=on_gpu))) == said
-    assert len(list(_heads(shape_with(**size, rope=False), on_gpu=False))) == 0
+    assert len(list(_heads(shape_with(**size, rope=True), runs_own_kernels=on_gpu))) == said
+    assert len(list(_heads(shape_with(**size, rope=False), runs_own_kernels=False))) == 0
 
 
 def other_memory(is_on: bool, *overrides: str) -> float:
@@ -148,3 +149,19 @@ def test_a_batch_of_one_row_cannot_be_lowered() -> None:
     recomputed = run_of("trainer.per_device_train_batch_size=1", "trainer.gradient_checkpointing=true")
     (one,) = found("MEM001", recomputed, with_facts("rehearsal", out_of_memory="no room"))
     assert one.hint == SHORTEN
+
+
+def test_the_attention_of_transformers_takes_any_head_size() -> None:
+    sizes = ("model.hidden_size=240", "model.num_attention_heads=12")
+    (finding,) = found("MOD002", run_of(*sizes))
+    assert "head size 20 is not supported" in finding.message
+    assert found("MOD002", run_of("model.type=hf", "model.architecture=bert", *sizes)) == []
+
+
+def test_a_model_that_cannot_be_packed_has_one_finding_for_packing() -> None:
+    run = run_of("model.type=hf", "model.architecture=bert")
+    findings, _ = judge(run, plan_run(run))
+    packing = [finding for finding in findings if "packed" in finding.message]
+    assert [(finding.code, finding.path) for finding in packing] == [
+        ("MOD005", "datacollator.pack_sequences")
+    ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neobert.families.table import requested_kernels
+from neobert.families.table import family_of, requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -81,7 +81,20 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         yield Violation(PATH, obstacles[0].message, obstacles[0].hint)
 
 
-@rule("ATT004", "flash-off", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
+def cannot_pack(run: ResolvedRun, plan: Plan) -> str:
+    """Return why rules about packed attention do not apply; empty if the model can be packed."""
+    family = family_of(run.config)
+    return "" if family.packs else f"model.type {family.name} cannot be packed (MOD005)"
+
+
+@rule(
+    "ATT004",
+    "flash-off",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    production_only=True,
+    inapplicable=cannot_pack,
+)
 def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run on GPUs without a flash attention kernel.
 

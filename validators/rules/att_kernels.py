@@ -22,6 +22,7 @@ from validators.rules.att import (
     BLOCKS_PATH,
     PATH,
     attention_obstacle,
+    cannot_pack,
     installed_environment,
     is_missing,
 )
@@ -80,7 +81,14 @@ def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
             yield Violation(BLOCKS_PATH, obstacle.message, obstacle.hint)
 
 
-@rule("ATT006", "compiled-loop", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
+@rule(
+    "ATT006",
+    "compiled-loop",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    waivable=False,
+    inapplicable=cannot_pack,
+)
 def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """torch.compile with packed SDPA, which loops over documents.
 

@@ -95,9 +95,10 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on
-    a GPU, a multiple of 8 up to 256; that the vocabulary is a multiple of 128 and holds the tokenizer's (a
-    published checkpoint keeps its own); that sequences fit the positions; that the three length keys agree;
-    and that packing uses rotary positions.
+    a GPU, a multiple of 8 up to 256 (`model.type: hf` runs the attention of transformers, which takes any
+    size); that the vocabulary is a multiple of 128 and holds the tokenizer's (a published checkpoint keeps
+    its own); that sequences fit the positions; that the three length keys agree; and that packing uses rotary
+    positions.
 
     ## Why is this bad?
     At best the run fails after the queue. At worst it does not: learned positions continue across packed
@@ -117,13 +118,13 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       num_attention_heads: 12
     ```
     """
-    on_gpu = run.device == "cuda"
-    yield from _heads(plan.shape, on_gpu=on_gpu)
+    runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
+    yield from _heads(plan.shape, runs_own_kernels=runs_own_kernels)
     yield from _vocabulary(run.config)
     yield from _lengths(run.config, plan)
 
 
-def _heads(shape: ModelShape, *, on_gpu: bool) -> Violations:
+def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
     hidden, heads, size = shape.hidden_size, shape.num_heads, shape.head_size
     path = "model.num_attention_heads"
     if size * heads != shape.attention_width:
@@ -134,7 +135,7 @@ def _heads(shape: ModelShape, *, on_gpu: bool) -> Violations:
         hint = "change model.hidden_size or model.num_attention_heads to make hidden_size / heads even"
         yield Violation(path, f"head size {size} is odd, but rotary positions need pairs", hint)
     kernels = attention_named("auto")
-    if on_gpu and not any(kernel.takes_head(size) for kernel in kernels):
+    if runs_own_kernels and not any(kernel.takes_head(size) for kernel in kernels):
         yield Violation(
             path,
             f"head size {size} is not supported by {', '.join(kernel.name for kernel in kernels)}",

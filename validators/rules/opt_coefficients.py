@@ -1,4 +1,4 @@
-"""OPT: epsilon, gradient clipping and weight decay that overwhelm the gradient."""
+"""OPT: coefficients that overwhelm the gradient, rates far from the record, moments longer than the run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from math import log, sqrt
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, TrainerConfig
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -23,6 +24,10 @@ square root of twice that: by 0.1 and by 0.32 of its length."""
 
 MOST_PULL, OVERWHELMING_PULL = 0.1, 1.0
 """Gradient of the z-loss by a logit, 2 z logsumexp softmax, over that of the cross-entropy, softmax."""
+
+
+FAR = 4.0
+"""Factor between a rate and the record of its optimizer; recipes of one size differ by about half of it."""
 
 
 @rule("OPT005", "drowned-gradient", severity=Severity.FAIL, level=Level.STATIC)
@@ -108,3 +113,92 @@ def _of_z_loss(z_loss: float, vocab_size: int) -> Violations:
         "set trainer.z_loss to 1e-4, the usual value",
         None if pull > OVERWHELMING_PULL else Severity.WARN,
     )
+
+
+def _starts_from_weights(run: ResolvedRun, plan: Plan) -> str:
+    return "the run starts from a checkpoint" if initial_weights(run.config) is not None else ""
+
+
+@rule(
+    "OPT006",
+    "rate-far-from-record",
+    severity=Severity.WARN,
+    level=Level.STATIC,
+    inapplicable=_starts_from_weights,
+    tasks=("pretrain",),
+)
+def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A peak learning rate far from all recorded ones of its optimizer.
+
+    ## What it does
+    Warns if `optimizer.lr` of a new model is below a quarter of the lowest recorded rate of the optimizer, or
+    if its product with `model.hidden_size` is above four times the highest recorded one. AdamW's records are
+    1e-4 (BERT, arXiv:1810.04805) and 1e-3 at a width of 768 (arXiv:2212.14034); the product counts because
+    the best rate falls with the width (arXiv:2203.03466). Lion's rates are a tenth and a third of AdamW's
+    (arXiv:2302.06675).
+
+    ## Why is this bad?
+    Both kinds of run end with a loss that looks like one: at a rate too low the model is undertrained, at one
+    too high clipping hides the divergence. Only a second run at another rate shows what was lost.
+
+    ## Example
+    ```yaml
+    optimizer:
+      lr: 1e-5   # of a fine-tuning recipe
+    ```
+
+    ## Use instead
+    ```yaml
+    optimizer:
+      lr: 6e-4
+    ```
+    """
+    kind, rate, width = OPTIMIZERS[run.config.optimizer.name], run.config.optimizer.lr, plan.shape.hidden_size
+    lowest, highest = kind.lowest_rate / FAR, kind.highest_rate_by_width * FAR / width
+    if not lowest <= rate <= highest:
+        yield Violation(
+            "optimizer.lr",
+            f"optimizer.lr {rate:g} is outside {lowest:.2g} to {highest:.2g}, which is four times the range "
+            f"recorded for {kind.name} at a width of {width:,}",
+            f"set optimizer.lr between {kind.lowest_rate:.2g} and {kind.highest_rate_by_width / width:.2g}",
+        )
+
+
+@rule("OPT007", "moment-longer-than-run", severity=Severity.WARN, level=Level.STATIC, production_only=True)
+def moment_longer_than_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A second moment of Adam that averages over more steps than the run has.
+
+    ## What it does
+    Adam's second moment averages squared gradients over about 1 / (1 - beta2) steps: 1,000 for a beta2 of
+    0.999, 20 for 0.95. Warns if `trainer.max_steps` is lower.
+
+    ## Why is this bad?
+    The gradients of the first steps are by far the largest. If the run ends before the average forgets them,
+    they make every later update smaller than the learning rate suggests. A warm-up of 2 / (1 - beta2) steps,
+    the usual recommendation (arXiv:1910.04209), would be longer than the run.
+
+    ## Example
+    ```yaml
+    optimizer:
+      betas: [0.9, 0.999]
+    trainer:
+      max_steps: 500
+    ```
+
+    ## Use instead
+    ```yaml
+    optimizer:
+      betas: [0.9, 0.95]
+    trainer:
+      max_steps: 500
+    ```
+    """
+    optimizer, max_steps = run.config.optimizer, run.config.trainer.max_steps
+    window = 1 / (1 - optimizer.betas[1])
+    if "eps" in OPTIMIZERS[optimizer.name].keys and max_steps < window:
+        yield Violation(
+            "optimizer.betas",
+            f"beta2 {optimizer.betas[1]:g} averages squared gradients over {window:,.0f} steps, but "
+            f"trainer.max_steps is {max_steps:,}",
+            "set the second of optimizer.betas to 0.95",
+        )
