@@ -3,9 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Gt, Le, MinLen
-
-from neobert.config.schema import STRICT, NonNegativeInt, PositiveFloat
+from neobert.config.schema.fields import STRICT, NonEmpty, NonNegativeInt, PositiveFloat, gt, le
 
 Kind = Literal["production", "smoke", "base"]
 
@@ -42,7 +40,7 @@ class Expectations:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    mfu: Annotated[float, Gt(0), Le(1)] = 0.3
+    mfu: Annotated[float, gt(0), le(1)] = 0.3
     tokens_per_second: tuple[PositiveFloat, PositiveFloat] | None = None
     is_estimate: bool = True
 
@@ -53,9 +51,9 @@ class About:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    name: Annotated[str, MinLen(1)]
+    name: NonEmpty
     kind: Kind
-    intent: Annotated[str, MinLen(1)]
+    intent: NonEmpty
     requires: Requirements = field(default_factory=Requirements)
     expects: Expectations = field(default_factory=Expectations)
 

@@ -6,6 +6,7 @@ building its validators took an eighth of a command's start. Only the JSON Schem
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -13,8 +14,6 @@ from datetime import date
 from functools import cache
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
-
-from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from neobert.config.annotations import (
     TAG,
@@ -36,12 +35,12 @@ UNKNOWN = "unknown key"
 REQUIRED = "missing"
 TOO_LARGE = "too large"
 WRONG = "wrong"
-BOUNDS: Mapping[type, tuple[Callable[[Any, Any], bool], str]] = {
-    Gt: (lambda value, bound: value > bound.gt, WRONG),
-    Ge: (lambda value, bound: value >= bound.ge, WRONG),
-    Lt: (lambda value, bound: value < bound.lt, TOO_LARGE),
-    Le: (lambda value, bound: value <= bound.le, TOO_LARGE),
-    MinLen: (lambda value, bound: len(value) >= bound.min_length, WRONG),
+BOUNDS: Mapping[str, tuple[Callable[[Any, float], bool], str]] = {
+    "gt": (operator.gt, WRONG),
+    "ge": (operator.ge, WRONG),
+    "lt": (operator.lt, TOO_LARGE),
+    "le": (operator.le, TOO_LARGE),
+    "min_length": (lambda text, limit: len(text) >= limit, WRONG),
 }
 """Test and kind of problem of each bound."""
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -164,7 +163,11 @@ def _out_of_bounds(annotation: Any, value: Any) -> str:
     """Return the kind of problem of a value outside its bounds; empty if it is inside."""
     given = without_null(annotation) if is_union(annotation) else annotation
     bounds = get_args(given)[1:] if get_origin(given) is Annotated else ()
-    return next((BOUNDS[type(bound)][1] for bound in bounds if not BOUNDS[type(bound)][0](value, bound)), "")
+    for name, limit in bounds:
+        holds, problem = BOUNDS[name]
+        if not holds(value, limit):
+            return problem
+    return ""
 
 
 def json_schema(root: Any = RunConfig) -> dict[str, Any]:

@@ -8,8 +8,6 @@ from datetime import date
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt, MinLen
-
 from neobert.config.annotations import (
     annotation_at,
     choices_of,
@@ -23,6 +21,7 @@ from neobert.config.annotations import (
 )
 from neobert.config.nodes import Path
 from neobert.config.schema import PER_KEY, Effect, RunConfig
+from neobert.config.schema.fields import Bound
 from neobert.plurals import counted
 
 NAMES = {
@@ -33,7 +32,7 @@ NAMES = {
     date: "a date such as 2026-12-31",
 }
 FEW = 5
-BOUNDS = ((Gt, "gt", "above"), (Ge, "ge", "of at least"), (Lt, "lt", "below"), (Le, "le", "of at most"))
+BOUNDS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +149,12 @@ def _tuple_text(items: tuple[Any, ...]) -> str:
     return f"a list of {len(items)}, each {type_text(items[0])}"
 
 
-def _bounds_text(bounds: list[Any]) -> str:
-    words = [
-        f"{word} {getattr(bound, name):g}"
-        for bound in bounds
-        for kind, name, word in BOUNDS
-        if isinstance(bound, kind)
+def _bounds_text(bounds: Iterable[Bound]) -> str:
+    texts = [
+        f"{BOUNDS[name]} {limit:g}" if name in BOUNDS else f"of at least {counted(int(limit), 'character')}"
+        for name, limit in bounds
     ]
-    lengths = [
-        f"of at least {counted(bound.min_length, 'character')}"
-        for bound in bounds
-        if isinstance(bound, MinLen)
-    ]
-    return "".join(f" {text}" for text in [" and ".join(words), *lengths] if text)
+    return f" {' and '.join(texts)}" if texts else ""
 
 
 def describe_field(path: Path, root: type[Any] = RunConfig) -> KeyInfo | None:

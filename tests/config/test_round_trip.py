@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
-from annotated_types import Ge, Gt, Le, Lt, MinLen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,15 +45,13 @@ def bounds(metadata: list[Any]) -> dict[str, Any]:
     """Bounds of an annotation, as hypothesis names them."""
     found: dict[str, Any] = {}
     for bound in metadata:
-        if isinstance(bound, Ge | Gt):
-            found |= {"min_value": bound.ge if isinstance(bound, Ge) else bound.gt}
-            found |= {"exclude_min": isinstance(bound, Gt)}
-        elif isinstance(bound, Le | Lt):
-            found |= {"max_value": bound.le if isinstance(bound, Le) else bound.lt}
-            found |= {"exclude_max": isinstance(bound, Lt)}
+        if bound.name in ("ge", "gt"):
+            found |= {"min_value": bound.limit, "exclude_min": bound.name == "gt"}
+        elif bound.name in ("le", "lt"):
+            found |= {"max_value": bound.limit, "exclude_max": bound.name == "lt"}
         else:
-            assert isinstance(bound, MinLen)
-            found |= {"min_size": bound.min_length}
+            assert bound.name == "min_length"
+            found |= {"min_size": int(bound.limit)}
     return found
 
 

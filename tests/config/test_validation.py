@@ -101,6 +101,6 @@ def test_each_key_of_a_section_is_read_as_pydantic_reads_it(kind: Any) -> None:
 def test_the_comparison_sees_a_bound_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"code": "CFG008", "reason": "too short", "expires": "2026-12-31"}
     assert by_hydration(Waiver, values) == by_pydantic(Waiver, values) == {(WRONG, ("reason",))}
-    bounds = {kind: (lambda value, bound: True, WRONG) for kind in module.BOUNDS}
+    bounds = {name: (lambda value, limit: True, WRONG) for name in module.BOUNDS}
     monkeypatch.setattr(module, "BOUNDS", bounds)
     assert by_hydration(Waiver, values) != by_pydantic(Waiver, values)

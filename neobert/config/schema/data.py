@@ -5,15 +5,16 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Gt, Le, Lt
-
 from neobert.config.schema.fields import (
     STRICT,
     NonEmpty,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    gt,
     key,
+    le,
+    lt,
 )
 
 
@@ -91,7 +92,7 @@ class DatasetConfig:
         "Without an evaluation split: number of documents at the start of the training split to hold out.",
         replaces=("validation_split",),
     )
-    validation_split: Annotated[float, Gt(0), Lt(1)] | None = key(
+    validation_split: Annotated[float, gt(0), lt(1)] | None = key(
         None,
         "Without an evaluation split: fraction of the training documents to hold out, selected by a hash of "
         "their text.",
@@ -144,10 +145,10 @@ class DataCollatorConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    mlm_probability: Annotated[float, Gt(0), Le(1)] = key(
+    mlm_probability: Annotated[float, gt(0), le(1)] = key(
         0.2, "Fraction of tokens that are masked and predicted."
     )
-    mlm_probability_final: Annotated[float, Gt(0), Le(1)] | None = key(
+    mlm_probability_final: Annotated[float, gt(0), le(1)] | None = key(
         None,
         "Fraction masked at the end: the fraction moves to it from mlm_probability in a straight line "
         "(arXiv:2305.15096: 0.3 to 0.15); null: mlm_probability throughout.",
@@ -156,7 +157,7 @@ class DataCollatorConfig:
         "run",
         "Steps over which the fraction moves to mlm_probability_final: the whole schedule, or its decay.",
     )
-    mlm_probability_eval: Annotated[float, Gt(0), Le(1)] | None = key(
+    mlm_probability_eval: Annotated[float, gt(0), le(1)] | None = key(
         None, "Fraction masked in every evaluation; null: mlm_probability.", affects="cadence"
     )
     mask_all: bool = key(

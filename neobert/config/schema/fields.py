@@ -1,21 +1,35 @@
 """Declarations of keys and sections: bounds, descriptions, and the effect of a change."""
 
 from dataclasses import field, fields
-from typing import Annotated, Any, Literal, get_args
-
-from annotated_types import Ge, Gt, Le, Lt, MinLen
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
-PositiveInt = Annotated[int, Gt(0)]
-NonNegativeInt = Annotated[int, Ge(0)]
-PositiveFloat = Annotated[float, Gt(0)]
-NonNegativeFloat = Annotated[float, Ge(0)]
-Fraction = Annotated[float, Ge(0), Le(1)]
-Beta = Annotated[float, Ge(0), Lt(1)]
-Percent = Annotated[float, Ge(0), Le(100)]
-NonEmpty = Annotated[str, MinLen(1)]
-Silence = Annotated[float, Gt(0), Le(604_800)]
+
+class Bound(NamedTuple):
+    """Bound of a number, or the minimum length of a text. `name` is also pydantic's name of the bound."""
+
+    name: str
+    limit: float
+
+    def __get_pydantic_core_schema__(self, kind: Any, handler: Any) -> Any:
+        """Add the bound to pydantic's schema, from which the JSON Schema is derived."""
+        return handler(kind) | {self.name: self.limit}
+
+
+gt, ge, lt, le = (partial(Bound, name) for name in ("gt", "ge", "lt", "le"))
+min_length = partial(Bound, "min_length")
+
+PositiveInt = Annotated[int, gt(0)]
+NonNegativeInt = Annotated[int, ge(0)]
+PositiveFloat = Annotated[float, gt(0)]
+NonNegativeFloat = Annotated[float, ge(0)]
+Fraction = Annotated[float, ge(0), le(1)]
+Beta = Annotated[float, ge(0), lt(1)]
+Percent = Annotated[float, ge(0), le(100)]
+NonEmpty = Annotated[str, min_length(1)]
+Silence = Annotated[float, gt(0), le(604_800)]
 
 
 Effect = Literal["model", "data", "numerics", "machine", "loading", "cadence", "start", "limits", "reporting"]

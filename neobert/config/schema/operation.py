@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le, MinLen
-
 from neobert.config.schema.fields import (
     STRICT,
     NonEmpty,
@@ -15,7 +13,11 @@ from neobert.config.schema.fields import (
     PositiveFloat,
     PositiveInt,
     Silence,
+    ge,
+    gt,
     key,
+    le,
+    min_length,
 )
 
 
@@ -62,17 +64,17 @@ class GuardConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    max_lost_minutes: Annotated[float, Gt(0), Le(240)] = key(
+    max_lost_minutes: Annotated[float, gt(0), le(240)] = key(
         60.0, "Maximum work lost on a crash, in minutes; more than 240 requires a waiver of CKP002."
     )
     walltime_limit_hours: PositiveFloat | None = key(None, "Time limit of the run, in hours; null: none.")
     price_per_gpu_hour: NonNegativeFloat | None = key(
         None, "Price for the cost in the plan, in any currency.", affects="reporting"
     )
-    receipt_ttl_hours: Annotated[float, Gt(0), Le(168)] = key(
+    receipt_ttl_hours: Annotated[float, gt(0), le(168)] = key(
         24.0, "Validity of a preflight receipt, in hours; at most a week."
     )
-    loss_spike_factor: Annotated[float, Gt(1)] | None = key(
+    loss_spike_factor: Annotated[float, gt(1)] | None = key(
         10.0, "Loss of a step, relative to the recent mean, that counts as a spike; null: disabled."
     )
     on_loss_spike: Literal["stop", "warn"] = key(
@@ -106,13 +108,13 @@ class WatchdogConfig:
     evaluation_limit_s: Silence = key(1800.0, "Timeout of an evaluation microbatch; at most a week.")
     save_limit_s: Silence = key(3600.0, "Timeout of a save that blocks training; at most a week.")
     learned_floor_s: Silence = key(180.0, "Lower bound of timeouts learned from the run; at most a week.")
-    grace_s: Annotated[float, Ge(0), Le(3600)] = key(
+    grace_s: Annotated[float, ge(0), le(3600)] = key(
         30.0, "Grace period between SIGTERM and SIGKILL, in seconds."
     )
-    max_restarts: Annotated[int, Ge(0), Le(100)] = key(
+    max_restarts: Annotated[int, ge(0), le(100)] = key(
         3, "Restarts from the newest checkpoint without a newer one; 0: no restarts."
     )
-    heartbeat_interval_s: Annotated[float, Gt(0), Le(600)] = key(
+    heartbeat_interval_s: Annotated[float, gt(0), le(600)] = key(
         10.0, "Maximum time between two heartbeats of a rank, in seconds; hangs are not detected sooner."
     )
 
@@ -123,6 +125,6 @@ class Waiver:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    code: Annotated[str, MinLen(1)] = field(metadata={"description": "Code of the rule that is waived."})
-    reason: Annotated[str, MinLen(10)] = field(metadata={"description": "Reason, in a sentence."})
+    code: NonEmpty = field(metadata={"description": "Code of the rule that is waived."})
+    reason: Annotated[str, min_length(10)] = field(metadata={"description": "Reason, in a sentence."})
     expires: date = field(metadata={"description": "Last day on which the waiver is valid."})

@@ -5,8 +5,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Le
-
 from neobert.config.decays import DECAY_NAMES
 from neobert.config.optimizers import OPTIMIZER_NAMES, SUMMARIES
 from neobert.config.schema.fields import (
@@ -19,7 +17,9 @@ from neobert.config.schema.fields import (
     Percent,
     PositiveFloat,
     PositiveInt,
+    ge,
     key,
+    le,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class OptimizerConfig:
     )
     muon_momentum: Beta = key(0.95, "Momentum of Muon.")
     muon_nesterov: bool = key(True, "Use Nesterov momentum in Muon.")
-    muon_ns_steps: Annotated[int, Ge(1), Le(20)] = key(
+    muon_ns_steps: Annotated[int, ge(1), le(20)] = key(
         5, "Newton-Schulz iterations of the orthogonalization."
     )
     muon_adjust_lr_fn: Literal["original", "match_rms_adamw"] = key(
