@@ -78,7 +78,7 @@ def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, 
     answer = run_child("preflight", "-c", "run.yaml", *options)
     checks = {check["id"]: check for check in answer.json["checks"]}
     wanted = {"CFG004", "PRE003", "ATT002", "CKP006", "CKP009", "SCH002", "SCH003", "NUM005"}
-    wanted |= {"TEL001", "TEL002"}
+    wanted |= {"TEL001", "TEL002", "TSK006"}
     assert {code: checks[code]["message"] for code in wanted if checks[code]["status"] != "pass"} == {}
     found = json.loads((tmp_path / "f.json").read_text(encoding="utf-8"))["rehearsal"]
     assert [trial["start"] for trial in found["resumes"]] == [20, 24]
