@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from profiles.registry import resolve_run
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun, resolve_run
 from tests.facts import record
 from tests.facts.record import without_names
 from validators.core import judge
@@ -27,12 +29,18 @@ RECORDED = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in 
 Checks = dict[str, CheckResult]
 
 
+@cache
+def planned(profile: str, *overrides: str) -> tuple[ResolvedRun, Plan]:
+    run = resolve_run(profile, overrides=overrides)
+    return run, plan_run(run)
+
+
 def judged(recorded: dict[str, Any]) -> tuple[str, Checks]:
     """Judge recorded facts for the run that they were recorded for."""
-    run = resolve_run(recorded["profile"], overrides=recorded["overrides"])
+    run, plan = planned(recorded["profile"], *recorded["overrides"])
     facts = held_to(facts_from_json(json.dumps(recorded["facts"])), run.config)
     levels = tuple(Level(name) for name in recorded["levels"])
-    findings, checks = judge(run, plan_run(run), facts, levels)
+    findings, checks = judge(run, plan, facts, levels)
     return verdict_of(findings, checks).name, {check.id: check for check in checks}
 
 

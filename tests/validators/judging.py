@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from validators.rule import RULES
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 
 
+@cache
 def run_of(*overrides: str, profile: str | None = "a100-prod") -> ResolvedRun:
     return resolve_run(profile, [], overrides)
 
