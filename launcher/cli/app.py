@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from copy import copy
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -33,8 +33,28 @@ Version = Annotated[
 ]
 
 
+def _choose_colour(color: str) -> str:
+    """Express the choice by the variables that child processes and other libraries read too."""
+    if color != "auto":
+        os.environ.pop("NO_COLOR", None)
+        os.environ["FORCE_COLOR" if color == "always" else "NO_COLOR"] = "1"
+    return color
+
+
+Color = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(
+        "--color",
+        metavar="WHEN",
+        callback=_choose_colour,
+        help="Colour the output: auto (on a terminal), always or never.",
+        show_default=False,
+    ),
+]
+
+
 @app.callback()
-def _root(version: Version = False) -> None:
+def _root(version: Version = False, color: Color = "auto") -> None:
     pass
 
 

@@ -11,7 +11,7 @@ from launcher.commands.selection import Selection, keep_to_its_device, require_w
 from launcher.io.files import absolute, require_writable, write_text
 from launcher.preflight.detected_gpu_run import CardRun, run_of_card
 from launcher.probes.collect import collect
-from launcher.probes.gpus import probe_gpu_health, probe_gpus
+from launcher.probes.gpus import NONE_VISIBLE, probe_gpu_health, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.software import probe_software
@@ -84,7 +84,7 @@ def visible_gpus() -> tuple[GpuFacts, ...]:
     except (IncompleteError, TimedOutError) as error:
         raise _nothing_to_validate(f"the NVIDIA driver does not answer ({error})") from None
     if not gpus:
-        raise _nothing_to_validate("no GPU is visible (see CUDA_VISIBLE_DEVICES)")
+        raise _nothing_to_validate(NONE_VISIBLE)
     return gpus
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from launcher.preflight.receipts import Examination
+from launcher.probes.gpus import NO_GPU
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
 from launcher.terminal import console
@@ -61,11 +62,19 @@ def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
     """Yield one line per reason: a machine without a GPU is one reason for many checks."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
-        groups.setdefault((check.status, check.message), []).append(check)
-    for (status, message), group in groups.items():
-        named = f"{group[0].id} {group[0].name}" if len(group) == 1 else " ".join(each.id for each in group)
-        line = f"{paint(str(status), 'yellow', 'bold')} {printable(f'{named}: {message}')}"
+        reason = NO_GPU if NO_GPU in check.message else check.message
+        groups.setdefault((check.status, reason), []).append(check)
+    for (status, reason), group in groups.items():
+        line = f"{paint(str(status), 'yellow', 'bold')} {printable(_reason(reason, group))}"
         yield fold(line, console.width())
+
+
+def _reason(reason: str, checks: list[CheckResult]) -> str:
+    """Return a reason with the checks that it prevented; the missing GPU prevents too many to name."""
+    if reason == NO_GPU:
+        return f"{NO_GPU}: {counted(len(checks), 'check')} not run"
+    named = f"{checks[0].id} {checks[0].name}" if len(checks) == 1 else " ".join(each.id for each in checks)
+    return f"{named}: {reason}"
 
 
 def _every_check(examination: Examination) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from launcher.preflight.rehearsal_facts import facts_of
-from launcher.probes.gpus import probe_gpus
+from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError, nearest_existing
 from launcher.process.process_tree import kill_family, mortal
 from launcher.process.trainer_process import start
@@ -96,9 +96,9 @@ class Stage:
 
 def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     """Rehearse the run here. Raises IncompleteError or TimedOutError saying how far it came."""
-    gpus = _gpus()
+    gpus = probe_gpus() if subject.requires_gpu else _gpus()
     if subject.requires_gpu and not gpus:
-        raise UnsupportedError("no GPU is visible here, and the profile requires one")
+        raise UnsupportedError(NONE_VISIBLE)
     started_s = time.monotonic()
     try:
         found = _rehearse(subject, gpus, started_s)

@@ -17,6 +17,8 @@ TIMEOUT_S = 8.0
 FIELDS = ("index", "uuid", "name", "compute_cap", "memory.total", "memory.used", "driver_version")
 SMI = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
 NVML = (sys.executable, "-P", "-m", "launcher.probes.nvml_child")
+NO_GPU = "no NVIDIA GPU on this machine"
+NONE_VISIBLE = "no GPU is visible (see CUDA_VISIBLE_DEVICES)"
 NO_BINDINGS = "nvidia-ml-py is not installed: pip install nvidia-ml-py"
 LOG_TIMEOUT_S = 4.0
 # journald keeps what the kernel's ring has overwritten.
@@ -66,7 +68,7 @@ def _from_nvml(what: str) -> list[dict[str, Any]] | None:
     if answer["bindings"] is False:
         return None
     if answer["error"]:
-        raise UnsupportedError(f"no NVIDIA GPU on this machine ({answer['error']})")
+        raise UnsupportedError(f"{NO_GPU} ({answer['error']})")
     return list(answer["devices"])
 
 
@@ -90,7 +92,7 @@ def _from_smi() -> str:
     try:
         return ask(SMI, TIMEOUT_S)
     except UnsupportedError as error:
-        raise UnsupportedError(f"no NVIDIA GPU on this machine ({error})") from None
+        raise UnsupportedError(f"{NO_GPU} ({error})") from None
     except IncompleteError as error:
         raise UnsupportedError(str(error)) from None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from launcher.probes.child import ask_json
-from launcher.probes.gpus import probe_gpus
+from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.process.trainer_process import child_environment
 from neobert.config import to_dict
@@ -52,9 +52,8 @@ def _devices(subject: Subject) -> tuple[str, int]:
 
 def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
     """Load the devices of the run together and watch their clocks."""
-    device, count = _devices(subject)
-    if device != "cuda":
-        raise UnsupportedError("there is no GPU to load")
+    _require_gpus()
+    _, count = _devices(subject)
     answer = _ask(("neobert.probes.hardware.load", str(count)), LOAD_S)
     if "error" in answer:
         raise UnsupportedError(answer["error"])
@@ -131,7 +130,7 @@ def probe_devices(_: Subject) -> tuple[DeviceFacts, ...]:
 def _require_gpus() -> None:
     """Raise UnsupportedError without a visible GPU: there is no reason to import torch."""
     if not probe_gpus():
-        raise UnsupportedError("no GPU is visible here")
+        raise UnsupportedError(NONE_VISIBLE)
 
 
 def _read(kind: type[T], found: dict[str, Any]) -> T:

@@ -123,3 +123,13 @@ def test_project_errors_say_where_and_what_to_do(capsys: pytest.CaptureFixture[s
 
     assert deliver_error(ProjectError("X", "it is wrong", "mend it", "here", 2), "text") == 2
     assert capsys.readouterr().err == "error: here: it is wrong [X]\n  = hint: mend it\n"
+
+
+@pytest.mark.parametrize(("choice", "is_coloured"), [("always", True), ("never", False), ("auto", False)])
+def test_the_choice_of_colour_overrides_the_environment(
+    choice: str, is_coloured: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.setenv(name, "")
+    assert app.run(["--color", choice, "rule", "CKP001"]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is is_coloured

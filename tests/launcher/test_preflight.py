@@ -14,7 +14,9 @@ import pytest
 from launcher.commands import preflight
 from launcher.preflight import levels
 from launcher.preflight.examination import examine
+from launcher.preflight.preflight_view import _unjudged
 from launcher.preflight.receipts import make_receipt, measured_in
+from launcher.probes.gpus import NO_GPU
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
 from neobert.receipt import explain_mismatch, read_receipt, sealed
@@ -22,7 +24,7 @@ from profiles.registry import resolve_run
 from validators.facts_gpu import GpuFacts
 from validators.facts_host import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_io import facts_from_json
-from validators.finding import Level
+from validators.finding import CheckResult, Level, Status
 
 pytestmark = pytest.mark.child
 
@@ -353,3 +355,17 @@ def test_a_folder_of_results_that_can_no_longer_be_written_to(
     Path("results", "preflight.json").mkdir(parents=True)
     answer = command("preflight", "-p", "cpu-demo", "--output", "results")
     assert (answer.code, "Is a directory" in answer.err) == (1, True)
+
+
+def test_a_missing_gpu_is_one_line_for_all_checks_that_need_one() -> None:
+    reasons = (
+        f"gpus: unsupported: {NO_GPU} (no driver)",
+        f"rehearsal: unsupported: {NO_GPU}",
+        "data: timeout",
+    )
+    checks = [
+        CheckResult(f"GPU00{number}", "name", Level.GPU, Status.UNKNOWN, True, reason)
+        for number, reason in enumerate(reasons)
+    ]
+    lines = list(_unjudged(checks))
+    assert lines == [f"unknown {NO_GPU}: 2 checks not run", "unknown GPU002 name: data: timeout"]

@@ -261,5 +261,5 @@ def test_there_is_nothing_to_load_without_a_gpu(subject: Any, monkeypatch: pytes
         raise UnsupportedError("no NVIDIA driver here")
 
     monkeypatch.setattr(trials, "probe_gpus", no_driver)
-    with pytest.raises(UnsupportedError, match="no GPU to load"):
+    with pytest.raises(UnsupportedError, match="no NVIDIA driver here"):
         trials.probe_gpu_load(subject)
