@@ -91,8 +91,8 @@ def loss_and_gradients(objective, inputs):
 def test_every_parameter_is_in_its_place(name, attention, capacity, tied):
     model, inputs = build(tied), batch()
     kernels = StepKernels(name, attention, "sdpa", "")
-    wanted = loss_and_gradients(MaskedLMObjective(model, True), inputs)
-    loss, gradients = loss_and_gradients(KernelObjective(model, kernels, capacity), inputs)
+    wanted = loss_and_gradients(MaskedLMObjective(model, True, z_loss=0.05), inputs)
+    loss, gradients = loss_and_gradients(KernelObjective(model, kernels, capacity, z_loss=0.05), inputs)
     assert loss.item() == pytest.approx(wanted[0].item(), rel=1e-5)
     for parameter, gradient in gradients.items():
         torch.testing.assert_close(gradient, wanted[1][parameter], rtol=1e-4, atol=1e-5)
