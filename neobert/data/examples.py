@@ -36,7 +36,7 @@ class Examples(Protocol):
         """Draw side columns for synthetic segments, for measurements of speed."""
 
     def check(self, label: str, counts: Counts) -> None:
-        """Raise `ProjectError` for a split from which nothing can be learned; `label` names it."""
+        """Raise `ProjectError` for a split that cannot be trained on; `label` names it."""
 
     def identity(self) -> dict[str, Any]:
         """Describe what else the prepared data depends on, JSON-able."""

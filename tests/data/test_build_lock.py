@@ -59,7 +59,7 @@ def test_a_clock_that_is_set_ends_no_wait(tmp_path, clock, monkeypatch):
 def test_a_cache_that_is_removed_meanwhile_is_told(tmp_path):
     with build_lock(tmp_path / "cache" / "lock") as tell:
         (tmp_path / "cache" / "lock").unlink()
-        with pytest.raises(ProjectError, match="was removed while") as caught:
+        with pytest.raises(ProjectError, match="was removed during") as caught:
             tell()
     assert (caught.value.code, caught.value.place) == ("DAT009", str(tmp_path / "cache"))
 
@@ -71,7 +71,7 @@ def test_what_has_the_name_of_the_lock_is_left_alone(plant, tmp_path):
     {"mkfifo": lambda: os.mkfifo(lock), "mkdir": lock.mkdir}.get(
         plant, lambda: getattr(lock, plant)(victim)
     )()
-    with pytest.raises(ProjectError, match="is a link or no regular file") as caught, build_lock(lock):
+    with pytest.raises(ProjectError, match="is not a regular file") as caught, build_lock(lock):
         pass
     assert (caught.value.code, caught.value.place) == ("DAT009", str(lock))
     assert victim.read_text() == "precious"

@@ -55,7 +55,7 @@ def test_a_tokenizer_is_looked_for_in_the_cache_only_and_its_error_names_the_way
     monkeypatch.setattr(tokenizers.AutoTokenizer, "from_pretrained", from_pretrained)
     with pytest.raises(ProjectError) as caught:
         load_tokenizer(TokenizerConfig(name="nobody/nothing"))
-    assert caught.value.hint == "no connection to the hub: name a folder in tokenizer.path"
+    assert caught.value.hint == "no connection to the hub: set tokenizer.path to a folder"
     server.listen()
     with pytest.raises(ProjectError) as caught:
         load_tokenizer(TokenizerConfig(name="nobody/nothing"))
@@ -75,7 +75,7 @@ def test_a_data_set_is_looked_for_in_the_cache_only(server, monkeypatch):
     with pytest.raises(ProjectError) as caught:
         open_corpus(DatasetConfig(name="nobody/nothing", revision="0ff1ce"))
     assert (caught.value.code, caught.value.place) == ("DAT001", "nobody/nothing@0ff1ce")
-    assert "dataset.path, and set dataset.name to null" in caught.value.hint
+    assert "dataset.path to a file or folder, and dataset.name to null" in caught.value.hint
     assert (asked, datasets.config.HF_HUB_OFFLINE) == ([(True, "0ff1ce")], False)
 
 

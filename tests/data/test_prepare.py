@@ -277,7 +277,7 @@ def test_data_of_another_tokenizer_or_length_is_refused(configure: Configure, na
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("train.tokens", b"", "the manifest says"),
+        ("train.tokens", b"", "the manifest states"),
         ("train.offsets", None, "is missing"),
         (MANIFEST, b"{", "not a manifest"),
         (MANIFEST, b"[]", "not a manifest"),
@@ -315,7 +315,7 @@ def test_text_that_changes_while_it_is_prepared_is_refused(configure: Configure,
 
     with monkeypatch.context() as patch:
         patch.setattr(build.SplitWriter, "finish", meanwhile)
-        assert str(path) in refused(config, "DAT001", "changed while").place
+        assert str(path) in refused(config, "DAT001", "changed during").place
     assert left_behind(config) == []
     assert prepare(config).report["train"]["documents"] == 101
 
@@ -344,13 +344,13 @@ def test_too_little_text(configure: Configure, tmp_path):
 
     assert "128" in refused(of(["ba go"]), "DAT004", "4 tokens").message
     padded = of(["ba go"] * 3, datacollator__pack_sequences=False)
-    assert "3 documents, one microbatch holds 4" in refused(padded, "DAT004", "3 documents").message
+    assert "3 documents, but one microbatch holds 4" in refused(padded, "DAT004", "3 documents").message
     refused(of(["", " "]), "DAT004", "2 empty")
     refused(of(["ba"] * 9, dataset__min_length=20), "DAT004", "9 too short")
     refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
     says = "9 go to evaluation (dataset.eval_samples), the text has 7"
     refused(of(["ba"] * 7, dataset__eval_samples=9), "DAT004", f"no training documents left: {says}")
-    refused(of(["ba"] * 9, dataset__train_split="train[9:]"), "DAT004", "holds no documents")
+    refused(of(["ba"] * 9, dataset__train_split="train[9:]"), "DAT004", "has no documents")
     shared = of(["ba"], dataset__validation_split=0.5)
     assert "validation_split 0.5" in refused(shared, "DAT004", "none of its 1 document falls into").message
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
@@ -359,7 +359,7 @@ def test_too_little_text(configure: Configure, tmp_path):
 
 def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
     best = {"trainer__metric_for_best_model": "eval/loss"}
-    error = refused(configure(**best), "CKP010", "nothing to evaluate on")
+    error = refused(configure(**best), "CKP010", "no evaluation text")
     assert error.place == "trainer.metric_for_best_model"
     assert prepare(configure(dataset__eval_samples=5, **best)).eval is not None
 

@@ -246,13 +246,13 @@ def test_links_are_followed_and_dead_ones_named(tmp_path):
     (here / "loop").symlink_to(here)
     assert texts(corpus(here).train) == ["own", "linked"]
     (here / "dead.jsonl").symlink_to(tmp_path / "gone.jsonl")
-    assert refused("DAT001", "not there", path=str(here)).place == str(here / "dead.jsonl")
+    assert refused("DAT001", "broken link", path=str(here)).place == str(here / "dead.jsonl")
 
 
 def test_a_stream_has_no_percent(tmp_path):
     path = str(write_jsonl(tmp_path / "a.jsonl", TEXTS))
-    refused("DAT001", "no known length", path=path, streaming=True, train_split="train[:1%]")
-    refused("DAT001", "no known length", path=path, streaming=True, train_split="train[-5:]")
+    refused("DAT001", "length of a stream is unknown", path=path, streaming=True, train_split="train[:1%]")
+    refused("DAT001", "length of a stream is unknown", path=path, streaming=True, train_split="train[-5:]")
 
 
 def test_the_documentation_of_python_is_read_without_running_it():

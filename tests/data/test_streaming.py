@@ -232,7 +232,7 @@ def test_a_stream_must_know_what_it_evaluates(
         write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
     config = configure(dataset__streaming=True, dataset__path=str(tmp_path / "data"), **options)
     if not is_accepted:
-        with pytest.raises(ProjectError, match="needs a bounded set") as caught:
+        with pytest.raises(ProjectError, match="needs a limited number") as caught:
             prepare(config)
         assert (caught.value.code, caught.value.place) == ("DAT001", "dataset.streaming")
         return

@@ -183,7 +183,7 @@ def test_places_without_a_tokenizer(tmp_path):
     for named in (TokenizerConfig(path=str(tmp_path)), TokenizerConfig(name=str(tmp_path))):
         assert "HF_HUB_OFFLINE" not in refused("TOK001", "without a tokenizer", named).hint
     refused("TOK001", "cannot be loaded", TokenizerConfig(name="nobody/nothing-of-this-name"))
-    refused("TOK001", "no corpus", TokenizerConfig())
+    refused("TOK001", "no text to train", TokenizerConfig())
 
 
 def test_a_checkpoint_without_a_tokenizer_is_not_taken_for_one(tmp_path):

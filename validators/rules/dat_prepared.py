@@ -64,7 +64,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Example
     ```text
-    DAT001: train.tokens has 4,096 bytes; the manifest says 1,127,372
+    DAT001: train.tokens has 4,096 bytes, but the manifest states 1,127,372
     ```
 
     ## Use instead

@@ -1,7 +1,7 @@
-"""Text that is tokenised while training: windows of documents, read in order, resumed to the bit.
+"""Text that is tokenised during training: windows of documents, read in order, resumed bit for bit.
 
-Every rank reads the whole stream and keeps its share of the microbatches: simple and exact, at the cost of
-each rank tokenising everything. A window is `dataset.shuffle_buffer_size` documents, shuffled and packed
+Every rank reads and tokenises the whole stream and keeps its share of the microbatches: simple and exact, but
+the work is repeated on each rank. A window is `dataset.shuffle_buffer_size` documents, shuffled and packed
 together; it is in memory as a whole.
 """
 
@@ -67,9 +67,9 @@ class DocumentStream:
         return self.reader.source.label
 
     def read_window(self, state: State | None, first_segment: int) -> StreamWindow | None:
-        """Read the window that starts at `state`; None where the stream has ended.
+        """Read the window that starts at `state`; None after the end of the stream.
 
-        Raises DAT010 where reading keeps failing, DAT012 for a document that may not be that long.
+        Raises DAT010 if reading keeps failing, DAT012 for a document that is too long.
         """
         rows, next_state = self.reader.read(state, self.window_documents)
         while rows:
@@ -84,7 +84,7 @@ class DocumentStream:
 def open_stream(
     source: TextSource, examples: Examples, tokenizer: TokenizerBundle, config: DatasetConfig
 ) -> tuple[DocumentStream, Counts]:
-    """Open a stream and measure its head. Raises DAT004 where the head has no text."""
+    """Open a stream and measure its head. Raises DAT004 if the head has no text."""
     reader, encoder = PatientReader.of(source, config), examples.encoder(tokenizer)
     rows, _ = reader.read(None, HEAD_DOCUMENTS)
     encoded, counts = _encode(rows, encoder, reader)

@@ -36,11 +36,11 @@ class Microbatch:
     Attributes:
         labels: targets; -100 elsewhere, or NaN for float labels.
         max_seqlen: upper bound of the segments' lengths, the same for every microbatch.
-        num_tokens: tokens that are no padding.
+        num_tokens: tokens without padding.
         num_targets: tokens or segments to predict; may be zero.
         num_segments: documents, or pieces of documents.
         sample_ids: int64 [num_segments], the number of each segment in its text.
-        cursor: where all ranks go on once each has used its microbatch of this round.
+        cursor: position of all ranks after each has used its microbatch of this round.
         collate_ms: time that a loader thread took to build it, pinning included.
     """
 
@@ -162,7 +162,7 @@ class Assembler:
         }
 
     def _width(self, lengths: Ids) -> int:
-        """Return the longest row, rounded up as asked, but never beyond what the model accepts."""
+        """Return the longest row, rounded up to the configured multiple, at most the run's row length."""
         longest = int(lengths.max(initial=1))
         multiple = self.pad_to_multiple_of or 1
         return max(longest, min(-(-longest // multiple) * multiple, self.shape.row_length))
@@ -174,7 +174,7 @@ def filler_of(labels: NDArray[Any]) -> float:
 
 
 def is_target(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell the labels that are to be predicted."""
+    """Return the mask of the labels that are predicted."""
     is_label: NDArray[np.bool_] = labels != IGNORED if labels.dtype == np.int64 else ~np.isnan(labels)
     return is_label
 

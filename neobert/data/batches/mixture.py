@@ -1,7 +1,7 @@
 """Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
 
 Each corpus is an endless sequence: its segments in a shuffled order, then in another one, and so on. Window
-w takes the next segments of every sequence, as many as its share of the window's tokens is long. Where it
+w takes the next segments of every sequence, as many as fill its share of the window's tokens. Where it
 starts in a sequence is a product of w, so a `Cursor` is all that a resume needs, as for a single corpus.
 
     n segments of a window, N segments of all corpora

@@ -9,7 +9,7 @@ That leaves gaps where bins hold few documents: too few short ones are left for 
 `pack_densely` packs best fit, the longest first. It does so only there, because best fit puts documents of
 similar length together, and random company is what makes one microbatch like the next.
 
-Best fit puts the long documents together and leaves bins of short ones that need more slots than a bin has.
+Best fit puts long documents together and leaves bins of short ones that need more slots than a bin has.
 `pack_evenly` therefore also tries to spread the long documents over all bins.
 
     N documents, B bins
@@ -125,7 +125,7 @@ def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int |
 
 
 def is_full(plan: PackPlan) -> bool:
-    """Return whether a plan takes hardly more bins than its tokens need."""
+    """Return whether a plan needs hardly more bins than its tokens fill."""
     return plan.num_bins * ENOUGH_FILL <= plan.fewest_bins
 
 

@@ -1,4 +1,4 @@
-"""Threads that work ahead. Results are asked for in order, so they never decide what comes next."""
+"""Threads that work ahead. Results are requested in order, so thread timing never changes the order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JOIN_S = 5.0
 
 
 class WorkerThreads:
-    """A few daemon threads that run what they are given; with none, it runs in the caller, at once.
+    """A few daemon threads that run tasks; without threads, a task runs in the caller, immediately.
 
     Daemons, because a thread that hangs in a read must not keep a failed process alive.
     """
@@ -29,7 +29,7 @@ class WorkerThreads:
         ]
         for thread in self._threads:
             thread.start()
-        # Threads of an owner that was forgotten end too.
+        # Threads also end if their owner is garbage-collected without being closed.
         self._end = finalize(self, _end, self._tasks, count)
 
     def submit(self, task: Callable[[], Result]) -> Future[Result]:
@@ -42,7 +42,7 @@ class WorkerThreads:
         return future
 
     def close(self) -> None:
-        """Let running tasks end, drop those that wait, and join the threads that do not hang."""
+        """Let running tasks end, cancel queued ones, and join the threads that do not hang."""
         if self._end.alive:
             with suppress(Empty):
                 while (waiting := self._tasks.get_nowait()) is not None:

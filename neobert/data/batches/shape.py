@@ -15,8 +15,8 @@ from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
 from neobert.plan.derived import Derived
 
-# Documents that are drawn at random take a slot more than this once in tens of thousands of microbatches.
-# Unused slots cost time: the attention kernel walks them.
+# Randomly drawn documents need more slots than this in one of tens of thousands of microbatches.
+# Unused slots cost time: the attention kernel visits them.
 SPREAD = 4.0
 SLOT_MULTIPLE = 8
 SLOT_SAMPLE_SEGMENTS = 1 << 14
@@ -50,7 +50,7 @@ def row_length(config: RunConfig) -> int:
 
 
 def segment_length(config: RunConfig) -> int:
-    """Return the longest segment in tokens: the tightest of the three bounds."""
+    """Return the longest segment in tokens: the smallest of the three limits."""
     bounds = (config.dataset.max_seq_length, config.datacollator.max_length, config.tokenizer.max_length)
     return min(bound for bound in bounds if bound is not None)
 
@@ -76,8 +76,8 @@ def with_enough_slots(
 ) -> Derived[BatchShape]:
     """Add slots to a packed shape until `packer` fills its microbatches with segments of `lengths` [N].
 
-    Lengths far apart need more slots than segments drawn at random: next to rows that one segment fills
-    there are rows that short ones fill. The shape stays as it is where more slots would gain nothing.
+    Very different lengths need more slots than random company suggests: some rows are filled by one segment,
+    others by short ones only. The shape stays as it is if more slots gain nothing.
     """
     capacity, first = shape.value.capacity, shape.value.max_segments
     lengths = lengths[:SLOT_SAMPLE_SEGMENTS]

@@ -44,8 +44,8 @@ def hashed(key: int, counters: NDArray[np.integer]) -> Words:
 def permuted(key: int, start: int, stop: int, size: int) -> NDArray[np.int64]:
     """Return the entries `start` to `stop` of a pseudo-random permutation of `range(size)`.
 
-    A Feistel network over the next even power of two, walked until it lands inside: no permutation of the
-    whole is ever held, so a window of a billion documents costs as much as one of a million.
+    A Feistel network over the next even power of two, applied until the result is in range: the whole
+    permutation is never in memory, so a window of a billion documents costs as much as one of a million.
     """
     half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
     places = np.arange(start, stop, dtype=np.uint64)

@@ -44,8 +44,8 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 __all__ = ["Cursor", "EvalStream", "Microbatch", "TrainStream"]
 
-# A prepared microbatch takes milliseconds and a window seconds: a minute without one is a disk that hangs.
-# A stream that is resumed first skips what was read, in silence.
+# A prepared microbatch takes milliseconds and a window seconds: after a minute without one, the disk hangs.
+# A resumed stream first skips what was read, without signs of progress.
 SILENCE_LIMIT_S = 60.0
 STREAM_SILENCE_LIMIT_S = 600.0
 _POLL_S = 1.0
@@ -108,7 +108,7 @@ class _Stream:
         self.close()
 
     def _wait(self, future: Future[Result]) -> Result:
-        """Wait for a result, as long as there are signs of progress; a pause on purpose is one."""
+        """Wait for a result as long as there is progress; a pause before a retry counts as progress."""
         limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
         last_sign_s = time.monotonic()
         while not wait([future], _POLL_S).done:
@@ -120,8 +120,8 @@ class _Stream:
             if silence_s > limit_s:
                 raise ProjectError(
                     "DAT010",
-                    f"no text has arrived for {limit_s:.0f} s",
-                    "check the disk or the connection behind the data, and resume",
+                    f"no text arrived for {limit_s:.0f} s",
+                    "check the disk or the connection to the data, and resume",
                     "dataset",
                     EXIT_TRAINING_FAILED,
                 )
@@ -129,12 +129,12 @@ class _Stream:
 
 
 def prefetch_depth(dataset: DatasetConfig) -> int:
-    """Return how many microbatches are built ahead; 1 where none is."""
+    """Return the number of microbatches built ahead; 1 without worker threads."""
     return max(1, dataset.num_workers * dataset.prefetch_factor)
 
 
 def describe_loader(dataset: DatasetConfig, *, is_stream: bool) -> str:
-    """Return the resolved settings of the loader in words, for the log."""
+    """Return the resolved settings of the data loader for the log."""
     parts = [
         f"num_workers {dataset.num_workers}",
         f"{prefetch_depth(dataset)} microbatches ahead",
@@ -149,9 +149,9 @@ class TrainStream(_Stream):
     """Endless microbatches of one rank, from a cursor on.
 
     Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it,
-    or use it as a context manager, to end its threads. While a stream of text is waited for, `on_sign` is
-    called as often as there are signs of progress. `moments` tells the step of each microbatch of the rank;
-    None: all are labelled as in the first step.
+    or use it as a context manager, to end its threads. While it waits for a stream of text, it calls
+    `on_sign` on progress. `moments` yields the step of each microbatch of the rank; None: all are labelled as
+    in the first step.
     """
 
     def __init__(
@@ -198,10 +198,9 @@ def count_microbatches(text: TokenStore | DocumentStream, config: RunConfig) -> 
 
 
 class EvalStream:
-    """The evaluation microbatches of one rank: fixed order, fixed masks, to be iterated any number of times.
+    """The evaluation microbatches of one rank: fixed order and masks, can be iterated repeatedly.
 
-    Every rank gets the same number of them: where the last round does not reach all, the others get one of
-    padding.
+    Every rank gets the same number of them: in an incomplete last round, the other ranks get one of padding.
     """
 
     def __init__(

@@ -30,10 +30,10 @@ from neobert.plan.derived import Derived
 
 WINDOW_SEGMENTS = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
-# A run keeps the packer that it started with: another would make other microbatches. New runs take the last.
+# A run keeps the packer that it started with: another one makes other microbatches. New runs use the newest.
 PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly}
 NEWEST_PACKER = 3
-# Runs of earlier packers keep their slots too.
+# Runs of earlier packers keep their number of slots too.
 FIRST_WITH_ENOUGH_SLOTS = 3
 
 
@@ -41,7 +41,7 @@ FIRST_WITH_ENOUGH_SLOTS = 3
 class Cursor:
     """Position of the next microbatch: number `index` of window `window` of epoch `epoch`.
 
-    For a stream, `stream` says where that window starts: {"state": the source's position, "segment": the
+    For a stream, `stream` is the start of that window: {"state": the source's position, "segment": the
     number of its first segment}. `packer` is the key in `PACKERS` of what packs every window of the run.
     `corpus_tokens` are the tokens drawn from each corpus of a mixture so far, over all ranks; None for other
     text, and in checkpoints of versions that did not count them.
@@ -68,7 +68,7 @@ class Cursor:
         Raises ProjectError CKP007 for a packer that this version does not have.
         """
         packer = data.get("packer", 1)
-        if packer not in [*PACKERS]:  # as a list: what a file says may be no key at all
+        if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
             raise ProjectError(
                 "CKP007",
                 f"the checkpoint's microbatches come from packer {packer!r}, and this version has "
@@ -112,7 +112,7 @@ class Window:
         return self.segments[self.plan.members(int(self.order[index]))]
 
     def offsets(self, index: int) -> int | NDArray[np.int64]:
-        """Return what the sample ids of one microbatch's segments are above their places."""
+        """Return the difference between sample id and place of one microbatch's segments."""
         if isinstance(self.sample_offset, int):
             return self.sample_offset
         return self.sample_offset[self.plan.members(int(self.order[index]))]
@@ -185,7 +185,7 @@ class StreamedWindows:
     seed: int
 
     def load(self, cursor: Cursor) -> Window:
-        """Read a window; where the stream has ended, the first one of the next epoch."""
+        """Read a window; after the end of the stream, the first one of the next epoch."""
         position = cursor.stream or {"state": None, "segment": 0}
         read = self.stream.read_window(position["state"], position["segment"])
         if read is None and cursor.window == 0:
@@ -226,7 +226,7 @@ class FixedWindows:
         after = Cursor(EVALUATION_EPOCH, cursor.window + 1) if stop < len(self.store) else None
         segments = np.arange(start, stop, dtype=np.int64)
         window = replace(cursor, epoch=EVALUATION_EPOCH, index=0)
-        # Bins keep the order of the text here: dense ones would put the longest documents first.
+        # `pack` keeps the order of the text; dense packing would put the longest documents first.
         return pack_window(window, self.store, segments, self.shape, pack, None, 0, after)
 
 
@@ -247,7 +247,7 @@ def pack_window(
         plan = _rows(len(segments), shape)
     order = np.arange(plan.num_bins, dtype=np.int64)
     if seed is not None:
-        # The packer leaves its odd lots to the last bins.
+        # The packer puts leftovers into the last bins.
         order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
     return Window(start, store, segments, plan, order, sample_offset, after)
 
@@ -263,9 +263,9 @@ def microbatch_places(
     threads: WorkerThreads,
     wait: Callable[[Future[Window]], Window],
 ) -> Iterator[tuple[Window, int, Cursor]]:
-    """Walk the global order from a cursor: (window, index in it, cursor behind it).
+    """Walk the global order from a cursor: (window, index in it, cursor after it).
 
-    Where there is a thread for it, the next window is loaded while this one is used.
+    With a thread, the next window is loaded while this one is used.
     """
     upcoming: Cursor | None = cursor
     ahead: Future[Window] | None = None
@@ -277,4 +277,4 @@ def microbatch_places(
         for place in range(index, len(window)):
             counted = window.count(place, counted)
             yield window, place, replace(window.start, index=place + 1, corpus_tokens=counted)
-        index = max(0, index - len(window))  # a cursor may stand behind the last microbatch of its window
+        index = max(0, index - len(window))  # a cursor may be after the last microbatch of its window

@@ -1,4 +1,4 @@
-"""The corpus that a config names: what to train on and what to evaluate on."""
+"""Training and evaluation documents of the data that a config names."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Corpus:
 
     Attributes:
         train: source of the training documents.
-        evaluation: source of the evaluation documents, or None. No document is in both; of a text that occurs
-            more than once, copies may be, except where `validation_split` shares out by the text. The report
-            of `prepare` counts them.
+        evaluation: source of the evaluation documents, or None. No document is in both, but copies of a text
+            may be, except with `validation_split`, which splits by the text. The report of `prepare` counts
+            the copies.
         config: what the corpus was opened from.
     """
 
@@ -66,14 +66,13 @@ def open_corpus(
 ) -> Corpus:
     """Open the data that a config names.
 
-    `rows` are the fields of the task, the text alone by default; `describe` tells one content of a file from
-    another.
+    `rows` are the fields of the task, by default the text alone; `describe` identifies the content of a file.
 
     Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the
     first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
     a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
-    Raises ProjectError DAT001 for what is missing or unreadable, DAT006 where training and evaluation would
-    overlap, DAT011 for columns and DAT013 for two places, none, or the name of a format.
+    Raises ProjectError DAT001 for missing or unreadable data, DAT006 for overlapping splits, DAT011 for
+    columns and DAT013 for two locations, none, or the name of a file format.
     """
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)
@@ -98,17 +97,17 @@ def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile
 
 
 def _check_mixture(config: DatasetConfig) -> None:
-    """Refuse a mixture that cannot be drawn from, as the rules DAT013 and DAT018 do."""
+    """Raise the errors of the rules DAT013 and DAT018."""
     if config.path is not None or config.name is not None:
         key = "dataset.path" if config.path is not None else "dataset.name"
         raise ProjectError("DAT013", f"{key} and dataset.mixture are both set", "remove one of them", key)
     if config.streaming:
-        message, hint = "a mixture is prepared, and cannot be streamed", "set dataset.streaming to false"
+        message, hint = "dataset.mixture cannot be streamed", "set dataset.streaming to false"
         raise ProjectError("DAT018", message, hint, "dataset.streaming")
 
 
 def text_rows(config: DatasetConfig) -> RowFormat:
-    """Return the format of rows that are a text alone."""
+    """Return the format of rows with only a text."""
     field = Field(TEXT, TEXT_SETTING, config.text_column, CANDIDATES)
     return RowFormat((field,), config.column_names, config.tsv_quotes)
 
@@ -117,7 +116,7 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
     _check_one_place(config)
     if config.path is not None:
         if not config.path:
-            hint = "give a file or a folder; the shell may have filled in a variable that is not set"
+            hint = "set dataset.path to a file or folder; a shell variable in dataset.path may be unset"
             raise ProjectError("DAT001", "is empty", hint, "dataset.path")
         path = Path(os.path.expanduser(config.path))
         if is_saved_dataset(path):
@@ -132,10 +131,10 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
 
 
 def _check_one_place(config: DatasetConfig) -> None:
-    """Refuse text from two places or from none, as the rule DAT013 does."""
+    """Raise the error of the rule DAT013: two locations, or none."""
     if config.path is None and config.name is None:
-        hint = f"set one of them; {python_docs.NAME} is a name that needs no file"
-        message = "neither dataset.path nor dataset.name says where the text is"
+        hint = f"set dataset.path or dataset.name; dataset.name {python_docs.NAME} needs no file"
+        message = "neither dataset.path nor dataset.name is set"
         raise ProjectError("DAT013", message, hint, "dataset")
     if config.path is not None and config.name is not None:
         message = f"dataset.path {config.path} and dataset.name {config.name} are both set"
@@ -175,7 +174,7 @@ def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: s
     if wanted.needs_total and config.streaming:
         raise ProjectError(
             "DAT001",
-            "a stream has no known length, so a share of it cannot be taken",
+            "the length of a stream is unknown, so it has no percentages",
             "give document numbers, as in train[:10000], or set dataset.streaming to false",
             key,
         )
@@ -194,7 +193,7 @@ def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: Dataset
 
 
 def _check_apart(train: TextSource, evaluation: TextSource) -> None:
-    """Refuse slices of one split that share documents."""
+    """Raise DAT006 for slices of one split that overlap."""
     if isinstance(train, Part) and isinstance(evaluation, Part):
         first, second = sorted((train, evaluation), key=lambda part: part.start)
         if first.stop is not None and first.stop <= second.start:
@@ -202,7 +201,7 @@ def _check_apart(train: TextSource, evaluation: TextSource) -> None:
     raise ProjectError(
         "DAT006",
         f"evaluation documents are training documents: {evaluation.label} and {train.label}",
-        "give slices apart, as in train[1000:] and train[:1000], or set dataset.eval_samples",
+        "use slices that do not overlap, such as train[1000:] and train[:1000], or set dataset.eval_samples",
         EVALUATION_KEY,
     )
 

@@ -1,4 +1,4 @@
-"""Descriptions of files by which text is recognised, without reading unchanged files again."""
+"""Digests that identify files; unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neobert.data.sources.unreadable import unopened
 
 DescribeFile = Callable[[Path], list[Any]]
 FOLDER = ".digests"
-# An edit within the resolution of a file system's times would go unseen. The coarsest is 2 s.
+# An edit within the resolution of a file system's times is not detected. The coarsest resolution is 2 s.
 SETTLED_S = 2.0
 _WORTH_A_LINE_BYTES = 1 << 30
 _END_BYTES = 2**16
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def described_by_ends(path: Path) -> list[Any]:
-    """Return size, time of change and a hash of both ends: all that is read of a stream before it trains."""
+    """Return size, modification time and a hash of both ends: streamed text is not read as a whole."""
     state = path.stat()
     return [state.st_size, state.st_mtime_ns, digest_of_ends(path)]
 
@@ -70,7 +70,7 @@ class FileDigests:
 
     def _read(self, path: Path, state: list[int]) -> str:
         if state[0] >= _WORTH_A_LINE_BYTES:
-            log.info("reading %s to recognise its content: %.1f GiB", path, state[0] / 2**30)
+            log.info("computing the digest of %s: %.1f GiB", path, state[0] / 2**30)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, _blake).hexdigest()
         is_settled = time.time() - max(os.stat(path).st_ctime, os.stat(path).st_mtime) > SETTLED_S
@@ -79,7 +79,7 @@ class FileDigests:
         return digest
 
     def _remember(self, path: Path, entry: dict[str, Any]) -> None:
-        """Keep a digest; without room or permission for it, the file is read again next time."""
+        """Keep a digest; if it cannot be written, the file is read again next time."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile("w", dir=self._folder, encoding="ascii", delete=False) as file:

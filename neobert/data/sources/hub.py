@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
 Result = TypeVar("Result")
-CUT_OFF = "no connection to the hub: name a file or folder in dataset.path, and set dataset.name to null"
+CUT_OFF = "no connection to the hub: set dataset.path to a file or folder, and dataset.name to null"
 CHECK_STREAM = "check dataset.name, dataset.config and the connection"
 CONNECT_TIMEOUT_S = 5.0
 PORTS = {"http": 80, "https": 443}
@@ -60,13 +60,13 @@ def quiet_client() -> Iterator[None]:
 
 
 def is_saved_dataset(path: Path) -> bool:
-    """Tell whether `save_to_disk` wrote the folder."""
+    """Return whether `save_to_disk` wrote the folder."""
     is_single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
     return is_single or (path / "dataset_dict.json").is_file()
 
 
 def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Open what `save_to_disk` wrote; a data set without splits is training text."""
+    """Open a folder of `save_to_disk`; a data set without splits is training text."""
     from datasets import DatasetDict, load_from_disk
 
     loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
@@ -75,7 +75,7 @@ def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSour
 
 
 def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Open a data set by name, as a stream where `dataset.streaming` asks for one."""
+    """Open a data set by name, as a stream if `dataset.streaming` is set."""
     import datasets
 
     name = str(config.name)
@@ -150,7 +150,7 @@ class StreamSource:
         """Give no count."""
 
     def identity(self) -> Any:
-        """Name the stream and its column; its content is not known beforehand."""
+        """Name the stream and its column; its content is unknown."""
         return [self.label, self.column]
 
 
@@ -169,7 +169,7 @@ class _StreamReader(Reader):
 
 
 def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
-    """Run a call into `datasets`; what it raises for a bad name, folder or connection becomes DAT001."""
+    """Call `datasets`; its errors for a bad name, folder or connection become DAT001."""
     from datasets.exceptions import DatasetsError
 
     try:

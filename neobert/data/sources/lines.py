@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, read in blocks: no line has to fit in memory."""
+"""Lines of UTF-8 text, read in blocks: a line need not fit in memory."""
 
 from __future__ import annotations
 

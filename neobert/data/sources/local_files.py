@@ -28,9 +28,9 @@ ALREADY_READ = "another name of a file that is read"
 
 
 def local_splits(path: Path, rows: RowFormat, describe: DescribeFile) -> dict[str, Callable[[], TextSource]]:
-    """Sort a file or the files of a folder into splits. Raises DAT001 where there is nothing to read."""
+    """Sort a file or the files of a folder into splits. Raises DAT001 if there is nothing to read."""
     if not path.exists():
-        raise unreadable(path, "does not exist", "give the path of a file or a folder in dataset.path")
+        raise unreadable(path, "does not exist", "set dataset.path to a file or folder")
     if not path.is_dir():
         _check_file(path)
         return {"train": lambda: FileSource(str(path), path.parent, (path,), rows, describe)}
@@ -54,7 +54,7 @@ def local_splits(path: Path, rows: RowFormat, describe: DescribeFile) -> dict[st
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise unreadable(path, "is not a regular file", "give a file or a folder in dataset.path")
+        raise unreadable(path, "is not a regular file", "set dataset.path to a file or folder")
     if kind_of(path) is None:
         message, hint = way_to_text(suffix_of(path), path) or (
             f"is not one of {READABLE}",
@@ -62,13 +62,13 @@ def _check_file(path: Path) -> None:
         )
         raise unreadable(path, message, hint)
     if path.stat().st_size == 0:
-        raise ProjectError("DAT004", "is empty", "give a file with text in dataset.path", str(path))
+        raise ProjectError("DAT004", "is empty", "set dataset.path to a file with text", str(path))
 
 
 def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]:
-    """Return the files that are read, sorted and each once, and how many of each kind are left out.
+    """Return the files to read, sorted, each once, and the number of files of each kind that are not read.
 
-    Tables are read where there is no other text: next to text they usually describe it. A task that reads
+    Tables are read only if there is no other text: next to text they usually are metadata. A task that reads
     several columns reads no plain text.
     """
     others: Counter[str] = Counter()
@@ -121,7 +121,7 @@ def _listed_files(root: Path) -> Iterator[Path]:
 
 
 def _each_once(files: list[Path]) -> tuple[list[Path], int]:
-    """Sort files, of several names of one file keep the real one; return how many names were left out."""
+    """Sort files and keep one name of each, the real one; return the number of dropped names too."""
     real: dict[str, Path] = {}
     for file in sorted(files, key=lambda file: (file.is_symlink(), file)):
         real.setdefault(os.path.realpath(file), file)
@@ -129,24 +129,30 @@ def _each_once(files: list[Path]) -> tuple[list[Path], int]:
 
 
 def _holds_something(file: Path) -> bool:
-    """Return whether a file has bytes. Raises DAT001 for a truncated file of 0 bytes, and for a dead link."""
+    """Return whether a file has bytes. Raises DAT001 for a truncated file of 0 bytes and a broken link."""
     try:
         size = file.stat().st_size
     except OSError as error:
-        fault = "is a link to a file that is not there" if file.is_symlink() else "cannot be looked at"
-        raise unreadable(file, f"{fault}: {error.strerror}", "bring the file back, or remove it") from error
+        fault = "is a broken link" if file.is_symlink() else "cannot be accessed"
+        raise unreadable(
+            file, f"{fault}: {error.strerror}", "restore the file, or remove this name"
+        ) from error
     if size == 0 and file.suffix.lower() in (*COMPRESSIONS, ".parquet"):
-        raise unreadable(file, f"has 0 bytes, which no whole {file.suffix} has", "copy the file again")
+        raise unreadable(
+            file,
+            f"is truncated: it has 0 bytes, and every {file.suffix} file has more",
+            "copy the file again",
+        )
     return size > 0
 
 
 def _listed(counts: Counter[str]) -> str:
-    """Spell the most frequent kinds."""
+    """List the most frequent kinds."""
     return ", ".join(f"{count} x {kind}" for kind, count in _ranked(counts)[:5])
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Sort by count, then by kind: the order of a folder's listing means nothing."""
+    """Sort by count, then by kind, so that the order of a folder's listing does not matter."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 

@@ -110,7 +110,7 @@ class HashShare(_Selection):
         return _ShareReader(self, self.source.open(state))
 
     def count(self) -> int | None:
-        """Give no count: only the texts would tell."""
+        """Give no count: it would need the texts."""
         return None
 
     def identity(self) -> Any:

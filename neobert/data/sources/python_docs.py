@@ -1,8 +1,8 @@
-"""The corpus that every CPython carries: its language topics and the docstrings of its standard library.
+"""Corpus of the documentation in CPython: language topics and docstrings of the standard library.
 
-Nothing is imported to get at a docstring: sources are parsed. Two interpreters of the same build give the
-same documents in the same order. Where `pydoc_data` is not installed (some distributions cut it out) the
-docstrings alone make the corpus, and the label says so.
+Docstrings are parsed from source, and nothing is imported. Two interpreters of the same build give the same
+documents in the same order. Without `pydoc_data`, which some distributions leave out, the corpus has only
+docstrings, and its label says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = ("text", "kind")
 
 
 def python_docs_label() -> str:
-    """Say what the corpus consists of on this interpreter."""
+    """Name the corpus, its Python version and its contents on this interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
     parts = (
         "language topics and docstrings"
@@ -43,15 +43,15 @@ def python_docs_label() -> str:
 
 
 def interpreter_build() -> str:
-    """Name the build whose documentation it is."""
+    """Return the build of Python that the documentation belongs to."""
     return f"{sys.version} {sysconfig.get_path('stdlib')}"
 
 
 def python_docs() -> list[tuple[str, str]]:
     """Collect the documents, each with its kind: topic, module, class or function.
 
-    No document occurs twice, and they are in the order of their hashes: any slice is a fair sample.
-    Raises DAT001 where the interpreter has neither topics nor sources.
+    No document occurs twice. They are in the order of their hashes, so any slice is a random sample.
+    Raises DAT001 if the interpreter has neither topics nor sources.
     """
     collected: dict[str, str] = {}
     for text, kind in chain(_topics(), _docstrings(Path(sysconfig.get_path("stdlib")))):
@@ -60,7 +60,7 @@ def python_docs() -> list[tuple[str, str]]:
     if not documents:
         raise ProjectError(
             "DAT001",
-            "this Python carries neither pydoc_data nor the sources of its standard library",
+            "this Python has neither pydoc_data nor the sources of its standard library",
             "set dataset.path to text of your own",
             NAME,
         )
@@ -94,5 +94,5 @@ def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
         return  # templates and sources kept broken on purpose
     for node in ast.walk(tree):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
-            # An escape may spell half a character.
+            # An escape sequence may be half of a surrogate pair.
             yield text.strip().encode("utf-8", "replace").decode(), _KINDS[type(node)]

@@ -46,10 +46,10 @@ class TextSource(Protocol):
         """Names of the columns that are read; None for text without columns."""
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading, at the beginning or where a reader's state says."""
+        """Start reading at the beginning, or at the position of a reader's state."""
 
     def count(self) -> int | None:
-        """Count the documents; None where only the end of the stream would tell."""
+        """Count the documents; None for a stream, whose length is unknown."""
 
     def identity(self) -> Any:
         """Describe the content, JSON-able: equal means the same documents."""
@@ -114,7 +114,7 @@ class _FileReader(Reader):
 
 @dataclass(frozen=True)
 class IndexedSource:
-    """Documents behind an index: `fetch(start, stop)` returns some of them."""
+    """Documents with an index: `fetch(start, stop)` returns some of them."""
 
     label: str
     fetch: Callable[[int, int], Sequence[Row]]
@@ -124,7 +124,7 @@ class IndexedSource:
     column: str | None = None
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading at any document at no cost."""
+        """Start reading at any document, at no cost."""
         return _IndexedReader(self, (state or {"document": 0})["document"])
 
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""Reads that may fail for a moment: tried again from where they began, with growing pauses."""
+"""Retries of reads that fail temporarily, with exponential backoff."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 class PatientReader:
     """Reads documents of a source chunk by chunk; a chunk that fails is read again from its start.
 
-    A chunk that follows the last one goes on with the same reader: opening a source in the middle may cost
-    reading all that comes before.
+    The chunk after the last one is read with the same reader: opening a source in the middle may mean reading
+    everything before.
 
     Attributes:
         retries: attempts after a failed read.
         first_pause_s: pause before the first of them; it doubles up to `longest_pause_s`.
-        num_retries: attempts after a failed read, since this reader was made.
-        last_sign_s: `time.monotonic()` of the last sign of progress, or of the end of a pause on purpose.
+        num_retries: number of retries since this reader was created.
+        last_sign_s: `time.monotonic()` of the last progress, or of the end of a pause before a retry.
     """
 
     source: TextSource
@@ -46,7 +46,7 @@ class PatientReader:
 
     @classmethod
     def of(cls, source: TextSource, config: DatasetConfig) -> PatientReader:
-        """Read a source with the patience that a config asks for."""
+        """Read a source with the retries of a config."""
         return cls(
             source,
             config.streaming_read_retries,
@@ -69,7 +69,7 @@ class PatientReader:
         """Return up to `num_documents` documents from `state` on, and the state after them.
 
         The document that reaches `num_characters` is the last.
-        Raises DAT010 if reading keeps failing, DAT001 for an error that retries cannot fix.
+        Raises DAT010 if reading keeps failing, DAT001 for an error that a retry cannot fix.
         """
         attempt = 0
         while True:
@@ -84,7 +84,7 @@ class PatientReader:
                 self._pause(attempt, error)
 
     def _reader_at(self, state: State | None) -> Reader:
-        """Take the live reader where it stands at `state`, else open another."""
+        """Return the open reader if it is at `state`, else open another."""
         live, self._live = self._live, None
         return live[1] if live is not None and live[0] == state else self.source.open(state)
 
@@ -102,7 +102,7 @@ class PatientReader:
         return rows, state
 
     def sign(self) -> None:
-        """Note that there is progress."""
+        """Record progress."""
         self.last_sign_s = time.monotonic()
 
     def _pause(self, attempt: int, error: Exception) -> None:
@@ -110,7 +110,7 @@ class PatientReader:
             raise ProjectError(
                 "DAT010",
                 f"reading failed {attempt} times, the last time with {type(error).__name__}: {error}",
-                "check the connection and resume; dataset.streaming_read_retries sets the attempts",
+                "check the connection and resume; dataset.streaming_read_retries sets the number of retries",
                 self.source.label,
                 EXIT_TRAINING_FAILED,
             ) from error

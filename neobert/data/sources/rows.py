@@ -22,7 +22,7 @@ def choose_column(
 ) -> str:
     """Return the column to read: `wanted`, else the only one of `candidates`.
 
-    Raises DAT011 where it is absent or where more than one would do; `setting` is the key to change.
+    Raises DAT011 if it is absent or ambiguous; `setting` is the key to change.
     """
     names = list(columns)
     if wanted is not None:
@@ -33,9 +33,7 @@ def choose_column(
     if len(found) == 1:
         return found[0]
     if found:
-        raise _column_error(
-            f"more than one column may be the text: {', '.join(found)}", names, place, setting
-        )
+        raise _column_error(f"several columns may be the text: {', '.join(found)}", names, place, setting)
     raise _column_error(f"none of the columns is named {', '.join(candidates)}", names, place, setting)
 
 
@@ -48,7 +46,7 @@ def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING)
     raise ProjectError(
         "DAT011",
         f"column {column!r} holds {type(value).__name__}, not text",
-        f"name a column of strings in {setting}",
+        f"set {setting} to a column of strings",
         place,
     )
 
@@ -104,7 +102,7 @@ class RowFormat:
         return tuple(field.name for field in self.fields) == (TEXT,)
 
     def columns(self, names: Iterable[str], place: str) -> dict[str, str]:
-        """Return the column of each field. Raises DAT011 where one is absent, or more than one would do."""
+        """Return the column of each field. Raises DAT011 if one is absent or ambiguous."""
         available = list(names)
         return {
             field.name: choose_column(available, field.column, place, field.setting, field.candidates)
@@ -112,7 +110,7 @@ class RowFormat:
         }
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
-        """Return the format with the columns named that were found."""
+        """Return the format with these columns for its fields."""
         return replace(
             self, fields=tuple(replace(field, column=columns[field.name]) for field in self.fields)
         )
@@ -123,7 +121,7 @@ class RowFormat:
         return replace(self, fields=tuple(fields))
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
-        """Pick the fields out of the values of a table's row. Raises DAT011 for a text that is none."""
+        """Select the fields from a table's row. Raises DAT011 for a text field that is not a string."""
         row: dict[str, Any] = {}
         for field in self.fields:
             column = columns[field.name]
@@ -136,12 +134,12 @@ class RowFormat:
         return row
 
     def key(self, row: Row) -> str:
-        """Return what tells one example from another: its texts, without its labels."""
+        """Return the texts of a row, without labels: rows with equal keys are copies."""
         texts = [row[field.name] for field in self.fields if field.is_text]
         return texts[0] if len(texts) == 1 else "\x1f".join(texts)
 
     def identity(self) -> dict[str, Any]:
-        """Describe what the rows depend on besides the files, JSON-able; empty for text of one column."""
+        """Describe what the rows depend on besides the files, as JSON; empty for text of one column."""
         described: dict[str, Any] = {}
         if not self.is_plain_text:
             described["fields"] = [[field.name, field.column] for field in self.fields]
@@ -153,12 +151,12 @@ class RowFormat:
 
 
 def characters(row: Row) -> int:
-    """Count the characters of a row's strings: what bounds the memory of a batch."""
+    """Count the characters of a row's strings, which limit the memory of a batch."""
     return sum(len(value) for value in row.values() if isinstance(value, str))
 
 
 def check_plain_text(path: object, rows: RowFormat) -> None:
-    """Raise DAT011 for a file without columns where the task reads several."""
+    """Raise DAT011 for a file without columns if the task reads several."""
     if not rows.is_plain_text:
         names = ", ".join(field.name for field in rows.fields)
         hint = "give JSON lines, CSV, TSV or parquet in dataset.path"

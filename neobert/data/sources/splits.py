@@ -1,4 +1,4 @@
-"""Splits: `train`, `train[:1%]`, `train[100:200]`, and which one evaluates."""
+"""Splits and their slices: `train`, `train[:1%]`, `train[100:200]`; the evaluation split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPLIT = re.compile(r"^(?P<name>[\w.\-]+)(?:\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+
 
 @dataclass(frozen=True, slots=True)
 class SplitSlice:
-    """A split and the part of it that is meant; bounds are (number, is_percent) or None for the end."""
+    """A split and a slice of it; bounds are (number, is_percent) or None for the end."""
 
     name: str
     start: tuple[int, bool] | None = None
@@ -42,7 +42,7 @@ class SplitSlice:
         return any(bound is not None and (bound[1] or bound[0] < 0) for bound in (self.start, self.stop))
 
     def bounds(self) -> str:
-        """Spell the slice without the name."""
+        """Write the slice without the name."""
         spelled = ("" if b is None else f"{b[0]}{'%' * b[1]}" for b in (self.start, self.stop))
         return f"[{':'.join(spelled)}]"
 
@@ -78,7 +78,7 @@ def all_but_head(count: int) -> SplitSlice:
 
 
 def evaluation_split(names: tuple[str, ...], training: str) -> str | None:
-    """Return the split that evaluates by its name, or None."""
+    """Return the split that is an evaluation split by its name, or None."""
     return next((name for name in EVALUATION_NAMES if name in names and name != training), None)
 
 

@@ -104,7 +104,7 @@ def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: Row
 
 
 class _Taken(NamedTuple):
-    """Whole objects, the text after them, what is expected there, and why that text is not an object yet."""
+    """Complete objects, the text after them, what is expected there, and the error of parsing that text."""
 
     objects: list[dict[str, Any]]
     rest: str
@@ -120,7 +120,7 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
     taken, retry_at = _Taken([], "", _START, None), 0
     for chunk in chunks:
         text = taken.rest + chunk
-        # An object of many chunks is not parsed from its start at each of them.
+        # An object that spans many chunks is not parsed from its start for each chunk.
         if len(text) < retry_at:
             taken = taken._replace(objects=[], rest=text)
             continue
@@ -136,7 +136,7 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
 
 
 def _take(text: str, expected: str) -> _Taken:
-    """Parse as many objects as are whole."""
+    """Parse all complete objects."""
     decoder = json.JSONDecoder()
     objects: list[dict[str, Any]] = []
     place = _after_space(text, 0)
@@ -208,5 +208,5 @@ def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
         yield pq.ParquetFile(handle)
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk, not of what the file holds
+            raise  # an error of the disk, not of the content
         raise unreadable(path, f"is not a readable parquet file: {error}", "write it again") from error

@@ -49,7 +49,7 @@ def suffix_of(path: Path) -> str:
 def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     """Yield the rows of a file in order.
 
-    Raises DAT001 for what cannot be read, DAT011 for its columns.
+    Raises DAT001 for a file that cannot be read, DAT011 for its columns.
     """
     kind = kind_of(path)
     assert kind is not None, path
@@ -100,7 +100,7 @@ def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
 
 
 def _cut_at_spaces(run: str) -> Iterator[str]:
-    """Cut a run that is inside a line; the white space at a cut is left out, as the end of a line is."""
+    """Cut a run inside a line; the white space at a cut is dropped, as line ends are."""
     start = 0
     while len(run) - start > MAX_RUN_CHARACTERS:
         stop = start + MAX_RUN_CHARACTERS
@@ -125,7 +125,7 @@ def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> It
 
 
 def _encodable(text: str) -> str:
-    """Replace half of a surrogate pair, which JSON can spell and no encoding can write."""
+    """Replace half of a surrogate pair, which JSON can contain and UTF-8 cannot encode."""
     if text.isascii():
         return text
     try:

@@ -1,4 +1,4 @@
-"""Files that are not read as text: what each of them is, and the command that converts it."""
+"""Errors for files that are not text: their format, and the command that converts them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAR = (
 _HTML = ("is HTML", "extract its text into a .txt or .jsonl file, for example with trafilatura")
 _DOCUMENT = ("is a document with layout", "extract its text into a .txt or .jsonl file")
 _OTHER_TEXT = (
-    "is not read: its suffix is not that of a text format",
+    "is not read: its suffix is not one of a text format",
     "if it is plain text: cp {name} {stem}.txt",
 )
 _PICKLE = ("may run code when it is opened", "write its text as .jsonl or .parquet where you trust the file")
@@ -31,11 +31,20 @@ PARQUET_MARK = b"PAR1"
 _MARKS = {
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
-    b"\x1f\x8b": ("is gzip, and its name does not say so", "rename it: mv {name} {name}.gz"),
-    b"\x28\xb5\x2f\xfd": ("is zstd, and its name does not say so", "rename it: mv {name} {name}.zst"),
+    b"\x1f\x8b": ("is gzip-compressed, but its name does not end in .gz", "rename it: mv {name} {name}.gz"),
+    b"\x28\xb5\x2f\xfd": (
+        "is zstd-compressed, but its name does not end in .zst",
+        "rename it: mv {name} {name}.zst",
+    ),
     b"\xfd7zXZ\x00": ("is xz-compressed, but its name does not end in .xz", "rename it: mv {name} {name}.xz"),
-    b"BZh91AY&SY": ("is bzip2, and its name does not say so", "rename it: mv {name} {name}.bz2"),
-    PARQUET_MARK: ("is parquet, and its name does not say so", "rename it: mv {name} {stem}.parquet"),
+    b"BZh91AY&SY": (
+        "is bzip2-compressed, but its name does not end in .bz2",
+        "rename it: mv {name} {name}.bz2",
+    ),
+    PARQUET_MARK: (
+        "is parquet, but its name does not end in .parquet",
+        "rename it: mv {name} {stem}.parquet",
+    ),
     b"ARROW1": _ARROW,
     b"\xff\xff\xff\xff": _ARROW,
     b"PK\x03\x04": _ZIP,
@@ -54,7 +63,7 @@ _KINDS = {
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
     ".lz4": ("is lz4", "unpack it: lz4 -d {name}"),
     ".7z": ("is a 7-Zip archive", "unpack it and set dataset.path to the folder: 7z x {name} -o{stem}"),
-    ".py": ("is a program", "programs are not run; write the text as .jsonl or .parquet"),
+    ".py": ("is a program", "write its text as .jsonl or .parquet; programs are not run"),
     **dict.fromkeys((".xlsx", ".xls", ".ods"), ("is a spreadsheet", "save it as .csv")),
 }
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\b\x1b")
@@ -71,13 +80,13 @@ def unopened(path: Path, error: OSError) -> ProjectError:
 
 
 def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
-    """Return (what files of this kind are, the command that converts `path`), or None for an unknown kind."""
+    """Return (description of the format, command that converts `path`), or None for an unknown suffix."""
     found = _KINDS.get(suffix)
     return None if found is None else (found[0], _for_file(found[1], path))
 
 
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
-    """Raise DAT001 where the first bytes are the mark of a format other than the expected one."""
+    """Raise DAT001 if the first bytes are the magic number of a format other than the expected one."""
     if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):
         raise unreadable(path, _TAR[0], _for_file(_TAR[1], path))
     for mark, (message, hint) in _MARKS.items():
@@ -92,7 +101,7 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
         return unreadable(
             where,
             "is binary data, not text",
-            "check dataset.path: the file is damaged or has another format than its name says",
+            "check dataset.path: the file is damaged, or its format is not that of its name",
         )
     return unreadable(
         where,
@@ -102,13 +111,13 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
 
 
 def _is_binary(raw: bytes) -> bool:
-    """Tell whether more than 1 in 100 bytes are control characters, which no encoding of text has."""
+    """Return whether more than 1 in 100 bytes are control characters."""
     controls = sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in raw)
     return 100 * controls > len(raw)
 
 
 def _for_file(hint: str, path: Path) -> str:
-    """Fill in the names as the words of a shell, none of which reads as an option."""
+    """Insert the names, quoted for a shell, so that none is read as an option."""
     name, stem = path.name, path.name.partition(".")[0] or "text"
     words = (f"./{word}" if word.startswith("-") else word for word in (name, stem))
     return hint.format_map(dict(zip(("name", "stem"), map(shlex.quote, words), strict=True)))

@@ -1,4 +1,4 @@
-"""Writing prepared text: into a partial folder, renamed into place once it is whole."""
+"""Prepared text is written to a partial folder, which is renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from neobert.plurals import counted
 
 TOKENIZER_FOLDER = "tokenizer"
 LOG_INTERVAL_S = 10.0
-# A fingerprint names content, and checkpoints keep it: it outlives changes of the files' format.
+# A fingerprint identifies content, and checkpoints store it, so it does not change with the file format.
 FINGERPRINT_VERSION = 2
 log = logging.getLogger(__name__)
 
@@ -72,9 +72,9 @@ class Request:
         return hash_of(self.content())
 
     def splits(self) -> Iterator[tuple[str, TextSource, int | None]]:
-        """Yield what is written: (name, source, most tokens); a stream's training text is not.
+        """Yield the splits to write: (name, source, token limit). A stream's training text is not written.
 
-        The evaluation comes first, so that its copies in the training text can be counted.
+        Evaluation comes first, so that its copies in the training text can be counted.
         """
         if self.corpus.evaluation is not None:
             yield "eval", self.corpus.evaluation, evaluation_budget(self.config)
@@ -88,7 +88,7 @@ def hash_of(content: Any) -> str:
 
 
 def evaluation_budget(config: RunConfig) -> int | None:
-    """Return how many evaluation tokens are read of a stream; None for all."""
+    """Return the number of evaluation tokens to read of a stream; None for all."""
     batches = config.trainer.eval_max_batches
     if not config.dataset.streaming or batches is None:
         return None
@@ -98,7 +98,7 @@ def evaluation_budget(config: RunConfig) -> int | None:
 def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:
     """Write the folder of a request, whose key is `key`; the caller holds its lock.
 
-    What goes wrong leaves nothing behind.
+    An error leaves no files.
     """
     _check_documents(request)
     partial = folder.with_name(f".{folder.name}.partial")
@@ -108,9 +108,11 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
             if partial.is_symlink():
                 partial.unlink()
             if folder.name == key and folder.exists():
-                shutil.rmtree(folder)  # one without a manifest, so not whole: something cleaned up in it
+                shutil.rmtree(
+                    folder
+                )  # without a manifest it is incomplete: another program deleted files in it
             elif folder.exists():
-                folder.rmdir()  # of a name that a person chose: only an empty one
+                folder.rmdir()  # a name that the user chose: only an empty folder is replaced
             partial.mkdir(parents=True)
         tokenizer = request.tokenizer or load_tokenizer(request.config.tokenizer, request.corpus)
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
@@ -181,7 +183,7 @@ def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
 
 
 def _teller(name: str) -> Callable[[Counts], None]:
-    """Make a function that logs how far a split has come, now and then."""
+    """Return a function that logs the progress of a split every `LOG_INTERVAL_S`."""
     last_s = time.monotonic()
 
     def tell(counts: Counts) -> None:
@@ -195,7 +197,7 @@ def _teller(name: str) -> Callable[[Counts], None]:
 
 def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any]) -> dict[str, Any]:
     files = {name: split["files"] for name, split in splits.items()}
-    # Of a stream only the request is known; how much of it an evaluation reads may change between sessions.
+    # Of a stream only the request is known; the size of an evaluation may change between sessions.
     request_alone = {name: value for name, value in content.items() if name != "evaluation_tokens"}
     request_alone["format_version"] = FINGERPRINT_VERSION
     identity = files if "train" in splits else request_alone
@@ -212,18 +214,18 @@ def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[
 
 
 def _check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
-    """Refuse text that is no longer what it was when its key was computed."""
+    """Raise DAT001 if the text changed after its key was computed."""
     if hash_of(content) != key:
         raise ProjectError(
             "DAT001",
-            "changed while it was being prepared",
-            "prepare it again when nothing writes there any more",
+            "changed during preparation",
+            "prepare the data again when no other program writes to it",
             label,
         )
 
 
 def _check_documents(request: Request) -> None:
-    """Refuse a split without documents before any work is done. A stream is not opened for it."""
+    """Raise DAT004 for a split without documents before any work is done. A stream is not opened for this."""
     dataset = request.config.dataset
     splits = () if dataset.streaming else request.splits()
     for part in (part for _, source, _ in splits for part in parts_of(source)):
@@ -251,13 +253,13 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
             "change dataset.validation_split, or set it to null and dataset.eval_samples to a number or null",
             source.label,
         )
-    hint = "check the source, and the slice of it that is taken"
-    return ProjectError("DAT004", "holds no documents", hint, source.label)
+    hint = "check the source and its slice in dataset.train_split or dataset.eval_split"
+    return ProjectError("DAT004", "has no documents", hint, source.label)
 
 
 def _empty(label: str, counts: Counts) -> ProjectError:
     if counts.documents == 0:
-        return ProjectError("DAT004", "holds no documents", "check the source", label)
+        return ProjectError("DAT004", "has no documents", "check the source", label)
     return ProjectError(
         "DAT004",
         f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "

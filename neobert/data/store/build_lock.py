@@ -1,4 +1,4 @@
-"""One process prepares, the others wait for it."""
+"""Lock of a preparation: one process prepares, the others wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neobert.data.store.token_store import writing
 from neobert.errors import ProjectError
 
 POLL_S = 0.2
-# The owner touches its lock with every batch; one that has not for this long hangs.
+# The owner touches its lock file with every batch; without that for this long, it hangs.
 SILENCE_LIMIT_S = 1800.0
 _BUSY = (errno.EACCES, errno.EAGAIN)
 _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
@@ -24,10 +24,10 @@ _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 @contextmanager
 def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Callable[[], None]]:
-    """Hold the lock file; yields the function that tells waiting processes of progress.
+    """Hold the lock file; yields a function that shows waiting processes progress.
 
-    The kernel frees the lock of a process that dies. Raises DAT009 where the owner is silent for too long,
-    where the file system knows no locks, or where something else has the name of the lock file.
+    The kernel frees the lock of a process that dies. Raises DAT009 if the owner shows no progress for too
+    long, if the file system has no locks, or if something else has the name of the lock file.
     """
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,9 +46,9 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
 
 
 def _open(path: Path) -> int:
-    """Open the lock file; its name is known to all, and others may write to a shared cache.
+    """Open the lock file, and no link: other users may write to a shared cache.
 
-    A link under that name, symbolic or hard, would have this process truncate a file of its user's elsewhere.
+    Through a symbolic or hard link of that name, this process would truncate another file of its user.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -64,9 +64,9 @@ def _open(path: Path) -> int:
 
 
 def _not_a_lock(path: Path) -> ProjectError:
-    hint = "remove it, or choose another folder with dataset.cache_dir or NEOBERT_CACHE"
+    hint = "remove that entry, or set dataset.cache_dir or NEOBERT_CACHE to another folder"
     return ProjectError(
-        "DAT009", "is a link or no regular file, and the lock of this cache needs one", hint, str(path)
+        "DAT009", "is not a regular file, but the lock file of this cache must be one", hint, str(path)
     )
 
 
@@ -74,10 +74,8 @@ def _tell(path: Path) -> None:
     try:
         os.utime(path, follow_symlinks=False)
     except FileNotFoundError as error:
-        hint = "start again, and keep other programs from deleting files in this folder"
-        raise ProjectError(
-            "DAT009", "was removed while data was being prepared here", hint, str(path.parent)
-        ) from error
+        hint = "run the command again, and keep other programs from deleting files in this folder"
+        raise ProjectError("DAT009", "was removed during preparation", hint, str(path.parent)) from error
 
 
 def _try_lock(handle: int, path: Path) -> bool:
@@ -89,29 +87,29 @@ def _try_lock(handle: int, path: Path) -> bool:
         raise ProjectError(
             "DAT009",
             f"the file system cannot lock files: {error.strerror}",
-            "point dataset.cache_dir or NEOBERT_CACHE at a local disk",
+            "set dataset.cache_dir or NEOBERT_CACHE to a folder on a local disk",
             str(path),
         ) from error
     return True
 
 
 class _Owner:
-    """The process that holds the lock, and when it last gave a sign, by a clock that nobody sets."""
+    """The process that holds the lock, and the monotonic time of its last progress."""
 
     def __init__(self, handle: int, path: Path) -> None:
         self._handle, self._path = handle, path
         self._sign, self._heard_at_s = self._touched(), time.monotonic()
 
     def check(self, silence_limit_s: float) -> None:
-        """Raise DAT009 where it has been silent for longer than that."""
+        """Raise DAT009 if it has made no progress for longer than the limit."""
         if (sign := self._touched()) != self._sign:
             self._sign, self._heard_at_s = sign, time.monotonic()
         if time.monotonic() - self._heard_at_s > silence_limit_s:
             name = os.pread(self._handle, 200, 0).decode("utf-8", "replace") or "another process"
             raise ProjectError(
                 "DAT009",
-                f"{name} has been preparing this data without a sign of progress for {silence_limit_s:.0f} s",
-                "stop that process and start again",
+                f"{name} is preparing this data and made no progress for {silence_limit_s:.0f} s",
+                "stop that process and run the command again",
                 str(self._path),
             )
 

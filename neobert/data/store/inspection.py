@@ -1,4 +1,4 @@
-"""Read prepared text through and look at what every rank would get of it, before anything trains.
+"""Inspection of prepared text before training: its content, and the microbatches of every rank.
 
 `python -m neobert.data.store.inspection RESOLVED.json` prepares the text that a resolved config names, as the
 trainer would, and prints one line of JSON: `{"refusal": {...}, "prepared": {...} or null}`.
@@ -36,12 +36,12 @@ NO_REFUSAL = {"code": "", "message": "", "hint": ""}
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what was found."""
+    """Print the facts as one line of JSON."""
     print(json.dumps(inspect(read_config(list(arguments)))))
 
 
 def inspect(config: RunConfig) -> dict[str, Any]:
-    """Prepare and inspect; a refusal is a finding."""
+    """Prepare and inspect; an error of the data becomes a fact."""
     try:
         prepared = prepare(config)
         return {"refusal": NO_REFUSAL, "prepared": describe(config, prepared)}
@@ -51,11 +51,11 @@ def inspect(config: RunConfig) -> dict[str, Any]:
 
 
 def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
-    """Gather every fact about the text."""
+    """Collect all facts about the text."""
     store = prepared.train if isinstance(prepared.train, TokenStore) else None
     manifest, train = read_manifest(prepared.folder), prepared.report["train"]
     stored_max = max_stored_id(prepared)
-    # Beyond the vocabulary no microbatch can be built; that is then what there is to say.
+    # With ids beyond the vocabulary no microbatch can be built; that alone is reported then.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
     masks = MaskCount(prepared.tokenizer, store)
     are_tokens_labelled = examples_of(config).target_rule(prepared.tokenizer).labels_tokens
@@ -86,13 +86,13 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
 
 
 def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Take what the rules judge of each corpus of a mixture."""
+    """Return the facts that rules judge about each corpus of a mixture."""
     needed = ("share", "tokens", "epochs")
     return [{"label": label} | {name: each[name] for name in needed} for label, each in report.items()]
 
 
 def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """Sum up every file of the splits and return those that are not what was written."""
+    """Return the files of the splits whose digest is not that of the manifest."""
     described = {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}
     return [name for name, file in sorted(described.items()) if digest_of(folder / name) != file["sha256"]]
 
@@ -107,14 +107,14 @@ def digest_of(path: Path) -> str:
 
 
 def max_stored_id(prepared: PreparedData) -> int:
-    """Return the largest id of the splits that are stored; -1 where none is."""
+    """Return the largest token id of the stored splits; -1 if none is stored."""
     stores = [store for store in (prepared.train, prepared.eval) if isinstance(store, TokenStore)]
     return max((int(store.tokens.max(initial=0)) for store in stores), default=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The first microbatches of an epoch, as each of several ranks gets them and as one process would."""
+    """The first microbatches of an epoch, for each of several ranks and for a single process."""
 
     by_rank: list[list[Microbatch]]
     alone: list[Microbatch]
@@ -130,7 +130,7 @@ class Shares:
         return cls([share[:rounds] for share in by_rank], alone)
 
     def summary(self) -> dict[str, Any]:
-        """Compare who got which sample."""
+        """Compare the samples of all ranks with those of a single process."""
         got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
         expected = (
             {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
@@ -150,7 +150,7 @@ class Shares:
 def _first(
     config: RunConfig, prepared: PreparedData, rank: int, world_size: int, rounds: int
 ) -> Iterator[Microbatch]:
-    """Yield a rank's microbatches of the rounds that lie within the first epoch."""
+    """Yield a rank's microbatches of the first rounds, within the first epoch."""
     with TrainStream(prepared, config, prepared.tokenizer, rank, world_size) as stream:
         for batch in islice(stream, rounds):
             if batch.cursor.epoch > 0:
@@ -197,7 +197,7 @@ class MaskCount:
 
 
 def _is_token(batch: Microbatch) -> torch.Tensor:
-    """Say of each place, flattened, whether it holds text."""
+    """Return the mask of the positions that hold text, flattened."""
     if batch.attention_mask is not None:
         return batch.attention_mask.flatten() if batch.num_tokens else torch.zeros(1, dtype=torch.bool)
     return torch.arange(batch.input_ids.numel()) < batch.num_tokens

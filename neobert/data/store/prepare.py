@@ -1,4 +1,4 @@
-"""Prepare text once: tokenise it, cut it to the context, keep it as a memory map; then open that.
+"""Preparation of text: tokenised, cut to the context, stored once, and opened as a memory map.
 
 `python -m neobert.data.store.prepare RESOLVED.json [FOLDER]` prepares the text of a resolved config and
 prints a JSON report.
@@ -41,12 +41,12 @@ class PreparedData:
     """Text that is ready to train on.
 
     Attributes:
-        folder: where it lies, named by a hash of everything that went into it.
-        train: memory map, or the stream where `dataset.streaming` asks for one.
-        mixture: where there is one, the corpora that share the memory map.
+        folder: its folder, named by a hash of everything that it depends on.
+        train: memory map, or the stream if `dataset.streaming` is set.
+        mixture: the corpora that share the memory map; None for a single text.
         eval: evaluation segments, or None.
-        fingerprint: sha256 hex of the content, the same wherever and whenever it was prepared; of a stream,
-            whose content is not known, of the request.
+        fingerprint: sha256 hex of the content, independent of place and time of the preparation; of a stream,
+            whose content is unknown, of the request.
         report: JSON-able: counts, lengths, fill.
     """
 
@@ -74,8 +74,8 @@ def prepare(
 ) -> PreparedData:
     """Prepare the text that a config names, or open what was prepared before.
 
-    It is kept in `output`, a new folder, else in the cache. A cache folder that was an `output` is opened.
-    Whichever process comes first does the work, and calls `on_progress` as it goes; the others wait for it.
+    It is stored in `output`, a new folder, else in the cache. A cache folder that was an `output` is opened.
+    The first process does the work and calls `on_progress` during it; the others wait.
     Raises ProjectError with a DAT or TOK code, or CKP010.
     """
     cache = cache_folder(config.dataset)
@@ -100,14 +100,15 @@ def prepare(
 
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
-    """A stream has no end to evaluate to: its evaluation must be bounded, and cannot be a share.
+    """Raise an error for an evaluation that is missing, or that has no end.
 
-    No text is needed, unless a checkpoint is to be the best of those that were evaluated.
+    A stream has no end, so its evaluation needs a limit. Evaluation text is optional, unless the best
+    checkpoint is chosen by evaluations.
     """
     if corpus.evaluation is None and config.trainer.metric_for_best_model is not None:
         raise ProjectError(
             "CKP010",
-            "evaluations tell the best checkpoint, and the text has nothing to evaluate on",
+            "trainer.metric_for_best_model is set, but there is no evaluation text",
             "set dataset.eval_samples or dataset.validation_split, or trainer.metric_for_best_model to null",
             "trainer.metric_for_best_model",
         )
@@ -116,8 +117,8 @@ def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
     if config.dataset.streaming and config.dataset.eval_samples is None and not is_cut:
         raise ProjectError(
             "DAT001",
-            "a stream needs a bounded set of evaluation documents",
-            "set dataset.eval_samples, or trainer.eval_max_batches beside an evaluation split",
+            "a stream needs a limited number of evaluation documents",
+            "set dataset.eval_samples, or trainer.eval_max_batches with an evaluation split",
             "dataset.streaming",
         )
 
@@ -130,7 +131,7 @@ def _open(folder: Path, request: Request) -> PreparedData:
     _check_manifest(folder, manifest, tokenizer, segment_length(config))
     splits = manifest["splits"]
     sources = {"train": request.corpus.train, "eval": request.corpus.evaluation}
-    # Another run may have prepared the same text from another place: the report names this run's.
+    # Another run may have prepared the same text from another path: the report names this run's.
     report: dict[str, Any] = {
         name: split["counts"] | {"source": source.label}
         for name, split in splits.items()
@@ -174,7 +175,7 @@ def _name_of(corpus: MixtureCorpus) -> str:
 
 
 def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """Say beside the source which column was taken: rows may have several that read well."""
+    """Add the column that is read: rows may have several columns of text."""
     column = corpus.train.column
     return counts if column is None else {"source": counts["source"], "column": column} | counts
 
@@ -198,27 +199,28 @@ def _check_enough(train: TokenStore | MixedText, shape: BatchShape) -> None:
         unit = "tokens" if shape.is_packed else "documents"
         raise ProjectError(
             "DAT004",
-            f"the training text has {has:,} {unit}, one microbatch holds {holds:,}",
+            f"the training text has {has:,} {unit}, but one microbatch holds {holds:,}",
             "add text, or lower trainer.per_device_train_batch_size",
             "dataset",
         )
 
 
 def _check_tokenizer_is_there(folder: Path) -> None:
-    """Checkpoints take it along: a run that cannot find it is not to learn so at its first save."""
+    """Raise DAT001 if the tokenizer is missing: checkpoints contain it, so the first save would fail."""
     if not (folder / TOKENIZER_FOLDER / "tokenizer.json").is_file():
         hint = f"remove {folder} and prepare the data again"
         raise ProjectError("DAT001", "has no tokenizer.json", hint, str(folder / TOKENIZER_FOLDER))
 
 
 def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
-    """Refuse a folder of a name of its own that was prepared from another text or with other settings."""
+    """Raise DAT002 for a folder of a chosen name that was prepared from other text or settings."""
     there, here = manifest["request"], request.content()
     if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
         return
     raise ProjectError(
         "DAT002",
-        "was prepared with another " + ", ".join(name for name in here if there.get(name) != here[name]),
+        "was prepared with other values of "
+        + ", ".join(name for name in here if there.get(name) != here[name]),
         "set dataset.cache_dir to another folder, or prepare this text: data prepare --output NEW",
         str(folder),
     )
@@ -237,7 +239,7 @@ def _check_manifest(
         if manifest.get(name) != value:
             raise ProjectError(
                 "DAT002",
-                f"was prepared with {name} {manifest.get(name)}, this run has {value}",
+                f"was prepared with {name} {manifest.get(name)}, but this run has {value}",
                 f"remove {folder} and prepare the data again",
                 str(folder / MANIFEST),
             )

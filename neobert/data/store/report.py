@@ -20,7 +20,7 @@ from neobert.plan.size import num_processes
 
 
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
-    """Describe what became of a split's documents."""
+    """Describe the documents of a split and what was done with them."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
     report["histogram"] = _histogram(counts.histogram)
     if not counts.labels:
@@ -29,7 +29,7 @@ def split_report(label: str, counts: Counts) -> dict[str, Any]:
 
 
 def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:
-    """Describe the microbatches that the text is cut into."""
+    """Describe the shape of the microbatches."""
     return {
         "tokens": shape.value.capacity,
         "slots": shape.value.num_slots,
@@ -39,7 +39,7 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
 
 
 def fill_of(store: MeasuredText, shape: BatchShape) -> float:
-    """Measure the share of microbatches that holds tokens, on a sample of its segments."""
+    """Measure the share of microbatches that holds tokens, on a sample of segments."""
     lengths = store.sample_lengths()
     if shape.is_packed:
         return round(pack_evenly(lengths, shape.capacity, shape.max_segments).fill, 4)
@@ -62,7 +62,7 @@ def _histogram(counts: list[int]) -> list[list[int]]:
 
 
 class Copies:
-    """Counts the training documents whose text is that of an evaluation document, empty ones aside."""
+    """Counts the non-empty training documents that are exact copies of an evaluation document."""
 
     def __init__(self, rows: RowFormat) -> None:
         self._key = rows.key
@@ -70,7 +70,7 @@ class Copies:
         self.count = 0
 
     def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Pass the documents of a split on, the evaluation's before the others'."""
+        """Yield the documents of a split unchanged; the evaluation split has to come first."""
         if split == "eval":
             return self._note(rows)
         return self._compare(rows) if self._evaluation else iter(rows)

@@ -2,8 +2,8 @@
 
 A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
 [N + 1]), and one file `<split>.<name>.column` for each side column; a segment carries its markers and is
-ready to train on. `manifest.json` is written last, into a folder that is renamed into place after it: a
-folder that counts is a folder that is whole.
+ready to train on. `manifest.json` is written last, into a folder that is then renamed, so a folder
+with a manifest is complete.
 
     T tokens, N segments
 """
@@ -31,7 +31,7 @@ FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 SAMPLE_SEGMENTS = 1 << 16
 _MANIFEST_NEEDS = {"fingerprint", "request", "splits", "tokenizer_digest"}
-CACHE_ELSEWHERE = "point dataset.cache_dir or NEOBERT_CACHE at another disk"
+CACHE_ELSEWHERE = "set dataset.cache_dir or NEOBERT_CACHE to a folder on another disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class TokenStore:
         return self.offsets[segments + 1] - self.offsets[segments]
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of at most `SAMPLE_SEGMENTS` segments, always the same, shuffled."""
+        """Return the lengths of at most `SAMPLE_SEGMENTS` random segments, always the same ones."""
         return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
     def is_per_token(self, column: str) -> bool:
@@ -96,7 +96,7 @@ class TokenStore:
 
 
 class SplitWriter:
-    """Writes one split batch by batch, hashing as it goes."""
+    """Writes one split batch by batch, and hashes its files."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class SplitWriter:
         }
 
     def abandon(self) -> None:
-        """Close the files, whatever state they are in."""
+        """Close the files, complete or not."""
         self._files.close()
 
 
@@ -174,13 +174,13 @@ class _HashedFile:
         return {"bytes": self._size, "sha256": self._digest.hexdigest()}
 
     def close(self) -> None:
-        # A full disk refuses the last flush too; the folder is removed next.
+        # On a full disk the last flush fails too; the folder is removed next.
         with suppress(OSError):
             self._handle.close()
 
 
 def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStore:
-    """Map a split into memory. Raises DAT001 where a file is missing or not of the size in the manifest."""
+    """Map a split into memory. Raises DAT001 for a file that is missing or of another size than recorded."""
     for name, file in described["files"].items():
         _check_size(folder / name, file["bytes"])
     tokens = np.memmap(folder / f"{split}.tokens", np.dtype(described["dtype"]).newbyteorder("<"), mode="r")
@@ -211,7 +211,7 @@ def _little_endian(dtype: str) -> np.dtype[Any]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest and push it to the disk."""
+    """Write the manifest and sync it to disk."""
     with writing(folder), (folder / MANIFEST).open("x", encoding="utf-8") as handle:
         json.dump(manifest, handle, indent=1, sort_keys=True)
         handle.flush()
@@ -225,9 +225,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _broken(path, f"is not a manifest of prepared data ({error})") from error
+        raise _broken(path, f"is not a manifest of prepared data: {error}") from error
     if version != FORMAT_VERSION:
-        raise _broken(path, f"has format {version}, this version reads {FORMAT_VERSION}")
+        raise _broken(path, f"has format {version}, but this version reads format {FORMAT_VERSION}")
     if missing := sorted(_MANIFEST_NEEDS - manifest.keys()):
         raise _broken(path, f"has no {', '.join(missing)}")
     return dict(manifest)
@@ -235,7 +235,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
-    """Turn what the file system refuses into DAT009."""
+    """Turn errors of the file system into DAT009."""
     try:
         yield
     except OSError as error:
@@ -252,7 +252,7 @@ def _check_size(path: Path, expected: int) -> None:
     size = path.stat().st_size if path.exists() else None
     if size != expected:
         found = "is missing" if size is None else f"has {size:,} bytes"
-        raise _broken(path, f"{found}; the manifest says {expected:,}")
+        raise _broken(path, f"{found}, but the manifest states {expected:,}")
 
 
 def _broken(path: Path, message: str) -> ProjectError:

@@ -31,7 +31,7 @@ class Counts:
     """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
     `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
-    tokens stand for what the tokenizer has none for, `special` ones are spelled by the text, as "[MASK]".
+    counts unknown tokens, `special` counts special tokens that the text itself contains, such as "[MASK]".
     `labels` counts segments by their label, where the task has labels.
     """
 
@@ -86,7 +86,7 @@ class Column:
 class Encoded:
     """Segments of one batch: `tokens` [n] run together, `lengths` int64 [segments].
 
-    `too_long` is (document in the batch, its length) where a document may not be longer than the context.
+    `too_long` is (document in the batch, its length) if documents longer than the context are errors.
     `columns` are side columns by name, [n] or [segments], as the encoder declares them.
     """
 
@@ -173,9 +173,9 @@ class SegmentEncoder:
             yield piece, length == len(text)
 
     def _joins(self, left: str, right: str) -> bool:
-        """Tell whether the tokens of two texts are those of the texts joined.
+        """Return whether two texts have the same tokens separately and joined.
 
-        They are where the tokenizer splits at the cut, and not where it adds a prefix to each text.
+        They have if the tokenizer splits at the cut, and not if it adds a prefix to each text.
         """
         encoded = self.backend.encode_batch_fast([left, right, left + right], add_special_tokens=False)
         before, after, whole = (encoding.ids for encoding in encoded)
@@ -212,11 +212,11 @@ class SegmentEncoder:
 def segment_encoder(
     bundle: TokenizerBundle, max_length: int, min_length: int, long_documents: LongDocuments
 ) -> SegmentEncoder:
-    """Build the encoder for a tokenizer. Raises MOD002 where the context has no room beside the markers."""
+    """Build the encoder for a tokenizer. Raises MOD002 if the context holds only the markers."""
     if max_length <= NUM_MARKERS:
         raise ProjectError(
             "MOD002",
-            f"a context of {max_length} has no room for text beside {NUM_MARKERS} markers",
+            f"max_seq_length {max_length} has no space for text next to {NUM_MARKERS} markers",
             "set dataset.max_seq_length to 8 or more",
             "dataset.max_seq_length",
         )

@@ -19,13 +19,13 @@ from neobert.errors import ProjectError
 
 BATCH_CHARACTERS = 1 << 23
 PARALLELISM_ENV = "TOKENIZERS_PARALLELISM"
-GUARD = "put what the program does under `if __name__ == '__main__':`, or set dataset.num_proc to 1"
+GUARD = "move the program's code under `if __name__ == '__main__':`, or set dataset.num_proc to 1"
 
 
 def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str) -> Iterator[Encoded]:
-    """Encode batch by batch, in order whatever `num_proc`.
+    """Encode batch by batch; the order does not depend on `num_proc`.
 
-    Raises DAT012 for a document longer than the context where that is an error.
+    Raises DAT012 for a document longer than the context if that is an error.
     """
     documents = 0
     batches = batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters)
@@ -46,7 +46,7 @@ def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str)
 def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:
     if num_proc > 1:
         return encode_in_processes(batches, encoder, num_proc)
-    # Unset, the library falls back to one core after a fork, and warns. A user's value stays.
+    # If unset, the library uses one core after a fork, and warns. A user's value is kept.
     os.environ.setdefault(PARALLELISM_ENV, "true")
     return map(encoder.encode, batches)
 
@@ -54,10 +54,10 @@ def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int
 def encode_in_processes(
     batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int
 ) -> Iterator[Encoded]:
-    """Encode batches in order. Raises DAT009 where the processes cannot begin, or one of them is killed."""
+    """Encode batches in order. Raises DAT009 if the processes cannot start, or one of them is killed."""
     _check_program_has_a_file()
     context = multiprocessing.get_context("spawn")
-    has_begun = False
+    has_started = False
     with ProcessPoolExecutor(num_proc, context, _start_process, (encoder,)) as pool:
         waiting: deque[Future[Encoded]] = deque()
         try:
@@ -65,12 +65,12 @@ def encode_in_processes(
                 waiting.append(pool.submit(_encode_in_process, batch))
                 if len(waiting) > 2 * num_proc:
                     yield waiting.popleft().result()
-                    has_begun = True
+                    has_started = True
             while waiting:
                 yield waiting.popleft().result()
-                has_begun = True
+                has_started = True
         except BrokenProcessPool as error:
-            raise _broken(has_begun) from error
+            raise _broken(has_started) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -78,16 +78,16 @@ def encode_in_processes(
 def check_not_a_child() -> None:
     """Raise DAT009 in a process that is still importing the program of its parent.
 
-    A program without a main guard comes by here again in each tokenising process, and would wait for the lock
-    that its parent holds while the parent waits for it.
+    A program without a main guard calls this again in each tokenizer worker, which would wait for the lock
+    that its parent holds while the parent waits for the worker.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        message = "a tokenising process imported this program, and it began to prepare data again"
+        message = "a tokenizer worker imported this program, which started to prepare data again"
         raise ProjectError("DAT009", message, GUARD, "dataset.num_proc")
 
 
 def _check_program_has_a_file() -> None:
-    """Raise ProjectError for a program from standard input, which other processes cannot open."""
+    """Raise DAT009 for a program from standard input, which other processes cannot import."""
     main = sys.modules["__main__"]
     program = getattr(main, "__file__", None)
     if main.__spec__ is None and program is not None and not os.path.exists(program):
@@ -99,11 +99,11 @@ def _check_program_has_a_file() -> None:
         )
 
 
-def _broken(has_begun: bool) -> ProjectError:
-    if has_begun:
+def _broken(has_started: bool) -> ProjectError:
+    if has_started:
         message = "a tokenizer worker was killed, probably because memory ran out"
         return ProjectError("DAT009", message, "lower dataset.num_proc", "dataset.num_proc")
-    message = "the tokenising processes ended before they had begun; what they said stands above"
+    message = "the tokenizer workers ended before their first batch; their output is above"
     return ProjectError("DAT009", message, GUARD, "dataset.num_proc")
 
 

@@ -21,8 +21,8 @@ MayCut = Callable[[str, str], bool]
 def pieces_of(text: str, may_cut: MayCut) -> Iterator[str]:
     """Yield pieces that join to the text, most of at most `PIECE_CHARACTERS`.
 
-    `may_cut` gets the text before and after a possible cut, up to 256 characters of each. Where it refuses
-    every cut that is tried, a piece is cut at `MAX_PIECE_CHARACTERS`.
+    `may_cut` gets the text before and after a possible cut, up to 256 characters of each. If it
+    rejects all of them, a piece is cut at `MAX_PIECE_CHARACTERS`.
     """
     start = 0
     while len(text) - start > PIECE_CHARACTERS:

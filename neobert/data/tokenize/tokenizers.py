@@ -1,4 +1,4 @@
-"""The tokenizer: loaded or trained, checked for what masked pretraining needs, padded to a round size."""
+"""The tokenizer: loaded or trained, checked for special tokens, padded to a multiple of 128 tokens."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]
 
 @dataclass(frozen=True, eq=False)
 class TokenizerBundle:
-    """A tokenizer and what follows from it.
+    """A tokenizer and the values derived from it.
 
     Attributes:
         tokenizer: the fast tokenizer, inert tokens included; `len(tokenizer) == vocab_size`.
         digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
         vocab_size: size of the vocabulary, a multiple of 128.
-        num_tokens: the part of it that text can produce; the rest is inert.
+        num_tokens: tokens that text can contain; the others are inert.
         special_ids: ids that are never masked: special and inert tokens.
-        random_ids: int64 [n], ids that the random share of the masks is drawn from: all others.
+        random_ids: int64 [n], all other ids, from which random replacements are drawn.
         is_maskable: bool [vocab_size].
     """
 
@@ -65,13 +65,13 @@ class TokenizerBundle:
             self.tokenizer.save_pretrained(folder)
         except OSError:
             raise
-        except Exception as error:  # the library raises plain Exception for a full disk
+        except Exception as error:  # the library raises Exception itself for a full disk
             number = SYSTEM_ERROR.search(str(error))
             raise OSError(int(number[1]) if number else errno.EIO, str(error), str(folder)) from error
 
 
 def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
-    """Load the tokenizer that a config names (`path` beats `name`), or train one where it names none.
+    """Load the tokenizer that a config names (`path` before `name`), or train one if it names none.
 
     Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003
     (not fast), TOK004 (cannot be trained).
@@ -112,7 +112,7 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
     special = {*tokenizer.all_special_ids, *added}
     if max(ids) >= len(ids) or special >= ids:
         fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if max(ids) >= len(ids) else "has no words"
-        raise _unreadable(place, fault, "give a whole tokenizer, its tokens numbered without gaps")
+        raise _unreadable(place, fault, "use a complete tokenizer whose ids have no gaps")
     is_maskable = np.ones(len(ids), dtype=np.bool_)
     is_maskable[list(special)] = False
     return TokenizerBundle(
@@ -133,8 +133,8 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     """Compare with a tokenizer.json: count tokens with another id, or none, and all tokens.
 
-    Inert ones do not count. Where no token has another number, less than half may have none: renamed tokens
-    are no other vocabulary, and are told as 0. Raises TOK001 for a file that is no tokenizer.
+    Inert tokens do not count. If no common token has another id and less than half are missing, tokens were
+    only renamed, and the first count is 0. Raises TOK001 for a file that is not a tokenizer.
     """
     here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
     is_moved = any(here[token] != number for token, number in there.items() if token in here)
@@ -158,7 +158,7 @@ def _pad_vocabulary(tokenizer: PreTrainedTokenizerFast, minimum_size: int) -> in
 
 def _from_path(path: Path, config: TokenizerConfig) -> Any:
     if not path.exists():
-        raise _unreadable(str(path), "does not exist", "give a folder or a tokenizer.json in tokenizer.path")
+        raise _unreadable(str(path), "does not exist", "set tokenizer.path to a folder or a tokenizer.json")
     file = path / "tokenizer.json" if path.is_dir() else path
     if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
         return _from_pretrained(str(path), config, "check tokenizer.path")
@@ -166,7 +166,7 @@ def _from_path(path: Path, config: TokenizerConfig) -> Any:
 
 
 def _from_file(file: Path) -> PreTrainedTokenizerFast:
-    """Read a bare tokenizer.json; its special tokens are known by their usual spellings."""
+    """Read a tokenizer.json alone; special tokens are recognised by their usual spellings."""
     try:
         backend = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
@@ -177,9 +177,9 @@ def _from_file(file: Path) -> PreTrainedTokenizerFast:
 
 
 def _from_hub(name: str, config: TokenizerConfig) -> Any:
-    """Load by name; where nothing answers, from the local cache and without asking again and again."""
+    """Load by name; without a connection, from the local cache and without retries."""
     is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
-    no_connection = "no connection to the hub: name a folder in tokenizer.path"
+    no_connection = "no connection to the hub: set tokenizer.path to a folder"
     hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
     with hub.quiet_client():
         return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
@@ -195,10 +195,10 @@ def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: b
 
 
 def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
-    """Say it in our words where the library's are of converting what is not there."""
+    """Return a clear error for a folder without a tokenizer: the library reports a failed conversion."""
     folder = Path(name)
     if folder.is_dir() and not (folder / "tokenizer.json").exists():
-        hint = "give a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
+        hint = "use a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
         return _unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return _unreadable(name, f"cannot be loaded: {lines[0]}", hint)
@@ -208,7 +208,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
     if corpus is None:
         raise ProjectError(
             "TOK001",
-            "names no tokenizer, and there is no corpus to train one",
+            "names no tokenizer, and there is no text to train one on",
             "set tokenizer.path",
             "tokenizer",
         )
@@ -216,7 +216,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
 
 
 def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: bool) -> None:
-    """Give every role its token: as declared, else by its usual spelling, else added where allowed."""
+    """Assign a token to every role: as declared, else by its usual spelling, else added if allowed."""
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     roles = {
         role: next((name for name in names if name in special), None)
@@ -228,7 +228,7 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
         raise ProjectError(
             "TOK002",
             f"has no {', '.join(role.removesuffix('_token') for role in missing)} token",
-            "set tokenizer.allow_special_token_rewrite to true to add what is missing",
+            "set tokenizer.allow_special_token_rewrite to true to add the missing tokens",
             place,
         )
     added = {role: _added_token(role) for role in missing}
@@ -238,14 +238,14 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
 def _added_token(role: str) -> AddedToken:
     """Build a token for a role. The mask takes the space before it, as a word's own first token would.
 
-    Otherwise `a [MASK] b` has a token for a lone space, which masked training text never has.
+    Otherwise `a [MASK] b` has a token for the space, which masked training text never has.
     """
     name = ROLE_SPELLINGS[role][0]
     return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
 
 
 def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
-    """Hold the tokenizer to `start text end`: what is trained on is what `tokenizer(text)` gives later."""
+    """Check that the tokenizer gives `start text end`: training text must equal `tokenizer(text)`."""
     backend = tokenizer.backend_tokenizer
     bare = backend.encode("a", add_special_tokens=False).ids
     if backend.encode("a").ids == [tokenizer.cls_token_id, *bare, tokenizer.sep_token_id]:
@@ -254,7 +254,7 @@ def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewri
         raise ProjectError(
             "TOK002",
             f"does not put {tokenizer.cls_token} before and {tokenizer.sep_token} after a sequence",
-            "set tokenizer.allow_special_token_rewrite to true to make it",
+            "set tokenizer.allow_special_token_rewrite to true to change the tokenizer",
             place,
         )
     backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
@@ -265,7 +265,7 @@ def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
     content |= {"truncation": None, "padding": None}  # settings of the last call, not of the tokenizer
     words = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
     for token in content["added_tokens"]:
-        # No training text depends on it, and masks that earlier versions added took no space.
+        # No training text depends on this flag, and masks added by earlier versions had it unset.
         if token["content"] == tokenizer.mask_token == _ADDED_MASK and token["content"] not in words:
             token["lstrip"] = False
     roles = {role: getattr(tokenizer, role) for role in ROLE_SPELLINGS}

@@ -15,7 +15,7 @@ from neobert.errors import ProjectError
 PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNKNOWN, START, END, MASK)
 CONTINUATION = "##"
-# More text than this adds noise to a vocabulary, not words; and a stream has to end somewhere.
+# More text than this adds noise to a vocabulary, not words; and a stream may have no end.
 MAX_CHARACTERS = 1 << 28
 MAX_ALPHABET = 1000
 
@@ -25,7 +25,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None)
 
     `texts` is read twice. The same texts give the same tokenizer: the trainer numbers continuation letters in
     the order of a hash map and breaks ties by those numbers, so they are numbered here first.
-    Raises TOK004 where the size leaves no room for words, DAT004 where there is no text.
+    Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
     _check_size(vocab_size)
     if iter(texts) is texts:
@@ -35,8 +35,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None)
     if not letters:
         raise ProjectError(
             "DAT004",
-            "no text is left to train a tokenizer on",
-            "add text; dataset.eval_samples and dataset.validation_split take theirs from it first",
+            "there is no text to train a tokenizer on",
+            "add text, or lower dataset.eval_samples or dataset.validation_split",
             "dataset",
         )
     continuations = [CONTINUATION + letter for letter in letters if _continues_words(letter, backend)]
@@ -68,7 +68,7 @@ def _check_size(vocab_size: int) -> None:
     if vocab_size < least:
         raise ProjectError(
             "TOK004",
-            f"a vocabulary of {vocab_size} has no room for words beside {len(SPECIAL_TOKENS)} special tokens",
+            f"vocab_size {vocab_size} has no space for words next to {len(SPECIAL_TOKENS)} special tokens",
             f"set tokenizer.vocab_size to a few thousand, at least {least}",
             "tokenizer.vocab_size",
         )
@@ -97,7 +97,7 @@ def _continues_words(letter: str, backend: Tokenizer) -> bool:
 
 
 def _finished(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
-    """Wrap the vocabulary afresh: in the trainer's tokenizer the continuation letters count as special."""
+    """Build a new tokenizer of the vocabulary: in the trainer's, continuation letters are special tokens."""
     backend = _bert_backend(models.WordPiece(vocabulary, unk_token=UNKNOWN))
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     backend.post_processor = marker_template(START, END, backend)
