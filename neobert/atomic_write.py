@@ -9,8 +9,8 @@ from pathlib import Path
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file: a reader sees the old content or the new, never a part. Raises OSError.
 
-    The temporary file next to it is created, never opened: in a folder that others write to, a link under
-    its name would lead somewhere else.
+    The temporary file next to it must be new: in a folder that others can write to, an existing link of that
+    name could lead to another file.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A clock that nobody sets: seconds since this machine was booted, time in suspension included."""
+"""Clock that cannot be set: seconds since this machine was booted, including suspension."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def since_boot_s() -> float:
 
 @cache
 def boot_id() -> str:
-    """Return what tells this boot from others, so that times of different processes can be compared.
+    """Return the identifier of this boot, so that times of different processes can be compared.
 
-    Empty where the kernel does not tell.
+    Empty if the kernel has none.
     """
     with suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()

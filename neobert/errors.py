@@ -1,4 +1,4 @@
-"""The errors that people read: a code, one sentence, the place, and the way out."""
+"""Errors for users: a code, a message, the place, and a hint."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ProjectError(Exception):
 
 
 def write_error_file(error: ProjectError) -> bool:
-    """Leave the error as JSON for the parent process, where it asked for that through the environment.
+    """Write the error as JSON for the parent process, if it requested that through the environment.
 
-    Returns whether it lies there: where the disk refuses even that, the exit code has to speak alone.
+    Returns whether the file was written; on a full disk the parent has only the exit code.
     """
     target = os.environ.get(ERROR_FILE_ENV)
     if target:
@@ -58,7 +58,7 @@ def write_error_file(error: ProjectError) -> bool:
 
 
 def read_error_file(path: Path) -> ProjectError | None:
-    """Read what a child process left with `write_error_file`, or None where it left nothing."""
+    """Read the error of a child process from `write_error_file`, or None without one."""
     if not path.exists():
         return None
     return ProjectError(**json.loads(path.read_text(encoding="utf-8")))

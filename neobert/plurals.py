@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """1 step, 2 steps, 1,000 steps; the plural takes an s unless it is given."""
+    """Return number and noun, such as 1 step or 1,000 steps; the plural has an s unless it is given."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 

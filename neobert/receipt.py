@@ -1,6 +1,6 @@
-"""The receipt: what was checked, for which config, and until when. Training starts from nothing else.
+"""The receipt of a preflight: its checks, config and expiry. Training does not start without one.
 
-Light on purpose: the launcher writes it and the trainer reads it, so it imports no torch.
+The launcher writes it and the trainer reads it, so it imports no torch.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Receipt:
         checks: one mapping per check, as in the report.
         waivers: one mapping per waiver that was applied.
         versions: versions of the packages that matter.
-        config: the resolved config itself, so that a difference can be named by its key.
+        config: the resolved config, so that differences can be named by key.
         code_diff_sha256: SHA-256 of the uncommitted changes; empty for none.
         lock_sha256: SHA-256 of the pinned versions that belong to the code.
-        gpu_uuids: the devices that the run takes on this node, in their order.
-        unguarded: why the run may start whatever was found; empty for a run that is guarded.
-        measured: what a rehearsal took, in seconds and MiB, and where; empty where none came that far.
+        gpu_uuids: the devices of the run on this node, in their order.
+        unguarded: reason why failed checks do not stop the run; empty for a guarded run.
+        measured: step time and memory of a rehearsal, in seconds and MiB, and its place; empty without one.
         start: the only start that the first session may take; None where preflight verified none.
     """
 
@@ -89,7 +89,7 @@ def write_receipt(receipt: Receipt, path: Path) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the digest by which a reader notices an edit; no secret is in it, so it stops no forger."""
+    """Add the digest that shows an edit. It has no secret, so it does not prevent forgery."""
     plain = {name: value for name, value in content.items() if name != SEAL}
     return plain | {SEAL: sha256(plain)}
 
@@ -100,13 +100,13 @@ def read_receipt(path: Path) -> Receipt:
         content = json.loads(path.read_text(encoding="utf-8"))
         return _from_json(content)
     except FileNotFoundError:
-        raise _refusal("there is no receipt, so nothing says that this run was checked", path) from None
+        raise _refusal("there is no receipt, so this run was not checked", path) from None
     except (OSError, ValueError, TypeError) as error:
         raise _refusal(f"the receipt cannot be read: {error}", path) from error
 
 
 def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tuple[str, ...]:
-    """Say in sentences why the receipt does not cover this config at this time; empty where it does."""
+    """Return the reasons why the receipt does not cover this config at this time; empty if it does."""
     created, expires = receipt.created_utc, receipt.expires_utc
     shown = now.isoformat(timespec="seconds")
     issued_for, wanted = receipt.config_digest[:12], config_digest[:12]
@@ -129,7 +129,7 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
 
 
 def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
-    """Say in sentences what is no longer as it was when the receipt was issued; `present` describes now."""
+    """Return the changes since the receipt was issued; `present` describes the current state."""
     return (
         *_changed_keys(flatten(receipt.config), flatten(present.config)),
         *_changed("the code", receipt.code_version, present.code_version),
@@ -153,13 +153,13 @@ def _changed(what: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """A digest by its head; nothing as `none`."""
+    """Shorten a digest; write an empty value as `none`."""
     text = "none" if value in ("", None) else str(value)
     return text[:12] if len(text) == DIGEST_LENGTH else text
 
 
 def require_receipt(path: Path, config_digest: str, now: datetime) -> Receipt:
-    """Return the receipt where it covers the run; raises `ProjectError` RCP001 naming what differs."""
+    """Return the receipt if it covers the run; raises `ProjectError` RCP001 naming the differences."""
     receipt = read_receipt(path)
     reasons = explain_mismatch(receipt, config_digest, now)
     if reasons:
@@ -173,11 +173,11 @@ def _from_json(content: Any) -> Receipt:
     if content.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {content.get('schema_version')!r}, not {SCHEMA_VERSION}")
     if content != sealed(content):
-        raise ValueError("it is not as it was issued: its digest is another one")
+        raise ValueError("it was edited after it was issued: its digest does not match")
     del content[SEAL]
     known = {field.name for field in fields(Receipt)}
-    if amiss := (known ^ set(content)) - ADDED_SINCE:
-        raise ValueError(f"fields that are missing or unknown: {', '.join(sorted(amiss))}")
+    if wrong := (known ^ set(content)) - ADDED_SINCE:
+        raise ValueError(f"missing or unknown fields: {', '.join(sorted(wrong))}")
     for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
     for name in ("config", "versions", "measured"):

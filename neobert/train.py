@@ -1,6 +1,6 @@
 """One process of a run: `python -m neobert.train RUN_DIR/resolved.json`, alone or under torchrun.
 
-Signals are listened for before anything slow is imported; what it prints is for people, one line a thing.
+Signal handlers are installed before slow imports. Output is for people, one line per event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NEVER, NEWEST = "never", ("auto", "latest")
 
 
 def main(arguments: list[str]) -> int:
-    """Train what the file says and return the exit code of `docs/exit-codes.md`."""
+    """Train the run of a resolved config and return the exit code of `docs/exit-codes.md`."""
     configure_logging()
     signals = Signals()
     try:
@@ -67,16 +67,16 @@ def train(arguments: list[str], signals: Signals) -> int:
 def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> None:
     """Check that a receipt covers the run. Raises `ProjectError`.
 
-    One that held when the run was launched holds for its later sessions: a run may outlast it by days.
+    A receipt that was valid at launch is valid for later sessions: a run may last longer than its receipt.
     """
     now = datetime.fromisoformat(read_receipt(receipt).created_utc) if is_again else utc_now()
     require_receipt(receipt, digest(config), now)
 
 
 def going_on(config: RunConfig, run_dir: Path) -> RunConfig:
-    """Make a run resume from its own newest checkpoint, whatever its first session started from.
+    """Make a run resume from its own newest checkpoint, wherever its first session started.
 
-    Until it has one, it starts where its first session started.
+    Without a checkpoint it starts where its first session started.
     """
     selector = config.trainer.resume_from_checkpoint
     if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / CHECKPOINTS):
@@ -95,7 +95,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def report(error: ProjectError) -> int:
-    """Say the error, and leave it for the parent process unless another rank was first."""
+    """Log the error, and write it for the parent process unless another rank was first."""
     log.error("%s", error)
     target = os.environ.get(ERROR_FILE_ENV)
     if target and not (os.path.exists(target) and os.path.getsize(target)):
@@ -104,18 +104,18 @@ def report(error: ProjectError) -> int:
 
 
 def unexpected(error: Exception, run_dir: Path) -> ProjectError:
-    """Turn an unforeseen error into a message of one line; the traceback is in the log."""
+    """Turn an unexpected error into a message of one line; the traceback is in the log."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = f"free disk space, then {_way_back(run_dir)}"
+        hint = f"free disk space, then {_resume_hint(run_dir)}"
         return ProjectError("CKP004", "the disk is full", hint, error.filename or "", EXIT_TRAINING_FAILED)
-    hint = f"fix the cause (the rank's log has the traceback), then {_way_back(run_dir)}"
+    hint = f"fix the cause (the rank's log has the traceback), then {_resume_hint(run_dir)}"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
     message = f"training failed: {type(error).__name__}: {error}".splitlines()[0]
     return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
 
 
-def _way_back(run_dir: Path) -> str:
+def _resume_hint(run_dir: Path) -> str:
     """Return how to continue a failed run; a run that never saved has nothing to resume from."""
     steps = checkpoint_steps(run_dir / CHECKPOINTS)
     if not steps:
@@ -124,7 +124,7 @@ def _way_back(run_dir: Path) -> str:
 
 
 def configure_logging() -> None:
-    """Write plain lines to standard output, with the rank where there are several."""
+    """Write plain lines to standard output, with the rank if there are several."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     who = f" rank {os.environ.get('RANK', '0')}" if ranks > 1 else ""
     logging.basicConfig(
@@ -139,12 +139,12 @@ def configure_logging() -> None:
 def leave(exit_code: int) -> NoReturn:
     """End the process without unwinding it.
 
-    Gloo's threads may hold the last reference to a tensor and then need the lock that an ending interpreter
-    keeps while it joins them: some runs would hang after their last line. Everything that matters is closed.
+    Gloo's threads may hold the last reference to a tensor and then need the lock that the interpreter holds
+    while it joins them, so some runs would hang after their last line. All files are closed by then.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # the log may lie on the disk whose being full ends the run
+        with suppress(OSError):  # the log may be on the full disk that ended the run
             stream.flush()
     os._exit(exit_code)
 

@@ -1,4 +1,4 @@
-"""The plan: what follows from a config on a device, each value with its reason. Never written back."""
+"""The plan: values derived from a config for a device, each with its reason. Never written back."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 
 
 def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured | None = None) -> Plan:
-    """Derive everything that follows from `config` on the device that `assumptions` describes."""
+    """Derive the plan of `config` on the device that `assumptions` describes."""
     measured = measured or NO_MEASUREMENT
     max_steps = plan_steps(config, assumptions.epoch)
     config = replace(config, trainer=replace(config.trainer, max_steps=max_steps.value))

@@ -27,7 +27,7 @@ class Measured:
     Attributes:
         step_time_s: seconds per optimizer step, or None where only memory was measured.
         memory_mib: peak memory of the fullest device, or None.
-        source: where the numbers come from, in words for people.
+        source: origin of the numbers, for people.
     """
 
     step_time_s: float | None

@@ -69,10 +69,10 @@ class Assumptions:
         tf32_flops_per_device: the same for fp32 inputs with TF32 allowed.
         fp32_flops_per_device: the same for plain fp32.
         hbm_bytes_per_s: memory bandwidth.
-        device_memory_mib: memory of one device, or None where nobody said.
+        device_memory_mib: memory of one device; None if unknown.
         mfu: share of the peak that useful FLOPs reach in training.
-        source: where these come from.
-        tokenizer: the size of the run's tokenizer; None: as its config says without a look at any file.
+        source: origin of these values.
+        tokenizer: the size of the run's tokenizer; None: derived from the config alone.
         epoch: the size of an epoch of the run's data; None: not known.
     """
 
@@ -96,10 +96,10 @@ class Assumptions:
 def assumptions_for(
     gpu: str | None, memory_gib: float | None, mfu: float, cpu_cores: int = CPU_CORES
 ) -> Assumptions:
-    """Look a device up by name; None is the CPU.
+    """Return the assumptions about a device by its name; None is the CPU.
 
     `gpu` may be a short name (`A100`) or the driver's (`NVIDIA A100-SXM4-80GB`). Raises ProjectError for a
-    card that the table lacks.
+    card that is not in the table.
     """
     if gpu is None:
         return _cpu(memory_gib, mfu, cpu_cores)
@@ -118,7 +118,7 @@ def assumptions_for(
 
 
 def find_card(gpu: str) -> Card:
-    """Return the card whose name stands as a word in `gpu`. Raises ProjectError where none does."""
+    """Return the card whose name is a word of `gpu`. Raises ProjectError if there is none."""
     words = _words(gpu)
     for card in CARDS:
         needle = _words(card.name)
@@ -127,8 +127,8 @@ def find_card(gpu: str) -> Card:
     known = ", ".join(card.name for card in CARDS)
     raise ProjectError(
         "unknown-gpu",
-        f"no data-sheet figures are known for the GPU {gpu!r}",
-        f"name one of {known} in the profile's requires.gpu, or leave it null",
+        f"the GPU {gpu!r} is not in the table of data-sheet values",
+        f"set requires.gpu of the profile to one of {known}, or to null",
         exit_code=EXIT_USAGE,
     )
 

@@ -1,4 +1,4 @@
-"""The kernels that a config will run on, as far as that is known without the machine and its packages."""
+"""Kernels that a config will run on, predicted without the machine and its packages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exchange_overlaps(kernels: str) -> bool:
 
 
 def environment_of(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
-    """Describe where a config runs: on "cuda" or "cpu", and on which GPUs where they are known."""
+    """Describe the environment of a config: "cuda" or "cpu", and the GPUs if they are known."""
     dtype = "bfloat16" if config.trainer.mixed_precision == "bf16" else "float32"
     return Environment(device, dtype, shape_of(config, 1).head_size, gpus)
 

@@ -58,9 +58,9 @@ def plan_memory(
     measured: Measured,
     kernels: str,
 ) -> Values:
-    """Derive each part of the memory of one device, and their sum or what was measured."""
+    """Derive each part of the memory of one device, and the total: their sum, or the measured peak."""
     parts = predict_memory(config, shape, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels)
-    shared = "" if kept_share(config) == 1 else ", in parts over the ranks (fsdp2)"
+    shared = "" if kept_share(config) == 1 else ", sharded over the ranks (fsdp2)"
     state, tokens = f"{shape.parameters.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
@@ -109,8 +109,8 @@ def predict_memory(
 def kept_share(config: RunConfig) -> float:
     """Return the share of weights and optimizer state that a rank keeps between steps.
 
-    In parts, a rank has its own and, within a step, the whole weights; gradients leave it block by block, but
-    with accumulation, or under the fused kernels, only at the end.
+    With shards, a rank has its own and, within a step, the whole weights; gradients are reduced block by
+    block or, with accumulation or the fused kernels, at the end.
     """
     return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
 
@@ -118,8 +118,8 @@ def kept_share(config: RunConfig) -> float:
 def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     """Return the bytes per token that the blocks keep for the backward pass.
 
-    A recomputed block keeps its input, the residual stream in fp32; while it is recomputed, one block's whole
-    set is there as well.
+    A recomputed block keeps its input, the residual stream in fp32; during recomputation, all
+    activations of one block are alive as well.
     """
     layers = shape.num_layers
     whole = shape.block_bytes(_kept_by(config, shape, kernels), _compute_bytes(config), longest_row(config))
@@ -171,7 +171,7 @@ def logits_bytes(
 
 
 def logits_reason(config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str) -> str:
-    """Say what `logits_bytes` counts."""
+    """Return the reason of `logits_bytes`."""
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
     positions = f"predicted positions of {num_tokens:,} tokens per microbatch x {width:,}"
     if kernels in OWN_KERNELS:

@@ -66,7 +66,7 @@ def _attainable(config: RunConfig, shape: ModelShape, assumptions: Assumptions) 
     peak, attainable = peak_at_precision(config, assumptions), attainable_flops(config, shape, assumptions)
     reason = f"{peak:.3g} FLOP/s in {config.trainer.mixed_precision} on {assumptions.device_name}"
     if attainable < peak:
-        reason += f", lowered because hidden_size {shape.hidden_size} waits for memory"
+        reason += f", lowered because hidden_size {shape.hidden_size} is memory-bound"
     return Derived(attainable, reason)
 
 
@@ -81,7 +81,7 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
 def _mfu(
     config: RunConfig, shape: ModelShape, tokens_per_second: float, batch: Values, peak: float
 ) -> Derived[float]:
-    """Derive what the trainer will measure: text earns FLOPs and padding none, at the run's precision."""
+    """Derive the MFU that the trainer will measure, against the peak of the precision, without padding."""
     world, length = batch["world_size"].value, batch["max_length"].value
     document = segment_tokens(config, length, is_packed=True)
     useful = flops_per_token(config, shape, document)
@@ -99,7 +99,7 @@ def _cost(price: float | None, hours: float, world: int) -> Derived[float | None
 
 
 def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float) -> Derived[float]:
-    """Derive the seconds of all evaluations; none where nobody knows beforehand how large they are."""
+    """Derive the seconds of all evaluations; 0 if their size is unknown."""
     tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value)
     if tokens is None:
         return Derived(0.0, "evaluations of unknown size left out")
@@ -108,30 +108,30 @@ def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float)
 
 
 def num_evaluations(trainer: TrainerConfig) -> int:
-    """Count them: before the first step, every so many steps, and at the end."""
+    """Count the evaluations: before the first step, every `eval_steps` steps, and at the end."""
     return 1 + evaluations_after(0, trainer)
 
 
 def evaluations_after(step: int, trainer: TrainerConfig) -> int:
-    """Count those that are due after later steps than this one."""
+    """Count the evaluations after later steps than this one."""
     last, every = trainer.max_steps, trainer.eval_steps
     between = (last - 1) // every - step // every if every else 0
     return between + 1 if step < last else 0
 
 
 def evaluation_s(tokens: float, tokens_per_second: float) -> float:
-    """Return what an evaluation takes at the pace of training."""
+    """Return the duration of an evaluation, from the throughput of training."""
     return FORWARD_SHARE * tokens / tokens_per_second
 
 
 def evaluation_tokens(
     config: RunConfig, max_length: int, fill: float, prepared: int | None = None
 ) -> float | None:
-    """Return the least of all that bounds the tokens of an evaluation; None where nothing does.
+    """Return the tokens of an evaluation: the lowest of its limits; None without a limit.
 
     Args:
         fill: share of a microbatch that is text.
-        prepared: tokens of the split, where somebody has looked at it.
+        prepared: tokens of the prepared split; None if it is unknown.
     """
     trainer, split = config.trainer, _tokens_of_the_split(config, max_length)
     bounds = [split if prepared is None else prepared]

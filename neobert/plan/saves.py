@@ -1,4 +1,4 @@
-"""Checkpoints: how often, how large, and how much work lies between two of them."""
+"""Checkpoints: cadence, size, and the work lost on a crash."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from neobert.plurals import counted
 
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
-MIN_KEPT = 2  # whatever trainer.save_total_limit says: one that is damaged is then not the last
-STARTS_KEPT = 1  # what the session went on from
-SUPERSEDED_KEPT = 1  # of what lay ahead of an earlier step that was gone on from
+MIN_KEPT = 2  # also with a lower trainer.save_total_limit: if one is damaged, another one is left
+STARTS_KEPT = 1  # the checkpoint that the session resumed from
+SUPERSEDED_KEPT = 1  # a later checkpoint, set aside by a resume from an earlier step
 
 
 def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]) -> Values:
-    """Derive cadence, minutes at risk and the room that checkpoints need."""
+    """Derive cadence, minutes at risk and the disk space of checkpoints."""
     trainer = config.trainer
     interval = save_interval(trainer)
     num_saves = Derived(
@@ -49,10 +49,10 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
 
 
 def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
-    """Return the most checkpoints that lie on the disk at once, but for one that is being written.
+    """Return the most checkpoints on disk at once, without the one that is being written.
 
-    Nobody knows beforehand whether a run will be stopped and gone on from, so the room for it is counted.
-    What a stop saves between two saves of the cadence is one of the newest, and then the start.
+    A run may be stopped and resumed, so space for that is counted. A checkpoint that a stop saves outside the
+    cadence is one of the newest, and then the start of the next session.
     """
     if not trainer.save_total_limit:
         return num_saves + SUPERSEDED_KEPT
@@ -65,9 +65,9 @@ def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
 def save_interval(trainer: TrainerConfig) -> Derived[int]:
     """Return the steps between saves: the whole run where only the final checkpoint is written."""
     if trainer.save_steps == 0:
-        return Derived(trainer.max_steps, "trainer.save_steps is 0: only the end of the run is saved")
+        return Derived(trainer.max_steps, "trainer.save_steps is 0: only the last step is saved")
     if trainer.save_steps > trainer.max_steps:
         return Derived(
-            trainer.max_steps, "trainer.save_steps is beyond trainer.max_steps: only the end is saved"
+            trainer.max_steps, "trainer.save_steps exceeds trainer.max_steps: only the last step is saved"
         )
     return Derived(trainer.save_steps, f"trainer.save_steps {trainer.save_steps:,}")

@@ -34,7 +34,7 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
         "min_hidden_size": Derived(
             ridge_width(assumptions),
             f"4/3 x peak / bandwidth = 4/3 x {ratio:.0f} FLOP per byte on {assumptions.device_name}: "
-            "narrower products wait for memory",
+            "narrower products are memory-bound",
         ),
     }
 
@@ -45,7 +45,7 @@ def num_processes(config: RunConfig) -> int:
 
 
 def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
-    """Derive rows and tokens per step, and what the whole run reads."""
+    """Derive rows and tokens per step, and the tokens of the whole run."""
     trainer, distributed = config.trainer, config.distributed
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
     world, length = num_processes(config), longest_row(config)

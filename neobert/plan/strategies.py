@@ -14,15 +14,15 @@ FOREIGN = {
 DEVICE = "ACCELERATE_TORCH_DEVICE"
 DEFAULT_FSDP_VERSION = "1"
 FOREIGN_HINT = (
-    "unset the variable; distributed.mode says how ranks share the model, replicated or fsdp2, and the "
-    "profile for which device the run is"
+    "unset the variable; distributed.mode sets how ranks share the model (replicated or fsdp2), and the "
+    "profile sets the device"
 )
 FILE_STRATEGIES = {"DEEPSPEED": "DeepSpeed", "MEGATRON_LM": "Megatron-LM"}
 YES = ("true", "1", "yes", "on", "y", "t")
 
 
 def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
-    """Name each that is switched on: `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
+    """List the strategies that are enabled, such as `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
     switched_on = [
         f"{_name(name, environment)} ({variable})"
         for variable, name in FOREIGN.items()
@@ -33,7 +33,7 @@ def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
 
 
 def strategy_in_file(distributed_type: str, fsdp_version: str) -> str:
-    """Name what a config file of accelerate asks for; empty for what a run of this project can do itself."""
+    """Return the strategy in a config file of accelerate; empty for one that this project supports."""
     if distributed_type.upper() == "FSDP":
         version = fsdp_version or DEFAULT_FSDP_VERSION
         return f"FSDP {version} by accelerate" if version == DEFAULT_FSDP_VERSION else ""

@@ -1,6 +1,7 @@
-"""The number of tokens of the tokenizer that a config names, read from its files without loading it.
+"""Number of tokens of a config's tokenizer, read from its files without loading it.
 
-A tokenizer that is not on this machine has an assumed size, which says so. Files are read as data, bounded.
+A tokenizer that is not on this machine has an assumed size, marked as such. Files are read as data, up to a
+limit.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class TokenizerSize:
 
 
 class _UnreadableError(Exception):
-    """The tokenizer's files do not say how many tokens it has."""
+    """The number of tokens cannot be read from the tokenizer's files."""
 
 
 def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]:
@@ -71,7 +72,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def configured_size(config: TokenizerConfig) -> TokenizerSize:
-    """Return the size as far as the config alone says it: exact for a tokenizer that is to be trained."""
+    """Return the size by the config alone: exact for a tokenizer that will be trained."""
     if config.path is None and config.name is None:
         size = config.vocab_size or BERT_SIZE
         return TokenizerSize(
@@ -100,7 +101,7 @@ def _label(config: TokenizerConfig) -> str:
 
 
 def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
-    """A folder that is not there yet may get a tokenizer of `tokenizer.vocab_size` tokens."""
+    """Return an assumed size; a missing folder may get a tokenizer of `tokenizer.vocab_size` tokens."""
     to_train = config.vocab_size if config.path is not None else None
     size, origin = (to_train, "tokenizer.vocab_size") if to_train else (BERT_SIZE, "the size of BERT's")
     source = f"{because}: vocabulary assumed {size:,} ({origin})"
@@ -108,7 +109,7 @@ def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
 
 
 def _place(config: TokenizerConfig) -> Path:
-    """Find the folder or file. Raises _UnreadableError where it is not on this machine."""
+    """Find the folder or file. Raises _UnreadableError if it is not on this machine."""
     if config.path is not None:
         place = os.path.expanduser(config.path)
         if not os.path.exists(place):
@@ -119,7 +120,7 @@ def _place(config: TokenizerConfig) -> Path:
 
 
 def hub_cache() -> Path:
-    """Return the folder in which the hub's client keeps what it downloaded."""
+    """Return the cache folder of the hub's client."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
     return Path(os.path.expanduser(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
@@ -142,7 +143,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
 def _count(place: Path, *, may_add: bool) -> int:
     """Count the tokens of a folder or a tokenizer.json as the trainer's loader does.
 
-    A folder counts with its settings, and without a tokenizer.json by the vocabulary that one is made from.
+    The settings of a folder count too; without a tokenizer.json its vocab.json is counted.
     """
     if os.path.isfile(place):
         return _count_files((place,), _versions((place,)), may_add)
@@ -155,7 +156,7 @@ def _count(place: Path, *, may_add: bool) -> int:
 
 
 def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
-    """Return size and time of change of each file: what a cached count holds for."""
+    """Return size and modification time of each file, for which a cached count is valid."""
     try:
         return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
     except OSError as error:
@@ -213,7 +214,7 @@ def _added(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
 
 
 def _declared(settings: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens that a tokenizer's settings name; the loader adds those that the vocabulary lacks."""
+    """Yield the tokens in a tokenizer's settings; the loader adds those that the vocabulary lacks."""
     for key, value in settings.items():
         if key.endswith("_token"):
             yield from _text(value)

@@ -1,4 +1,4 @@
-"""The folder that prepared text is kept in. Imports nothing heavy: preflight looks for it too."""
+"""Cache folder of prepared text. Imports nothing heavy: preflight checks it too."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def _expanded(text: str, source: str) -> Path:
     except RuntimeError:
         raise ProjectError(
             "DAT009",
-            f"{source} is {text}, and there is no such home directory (HOME is not set for this user)",
-            "set NEOBERT_CACHE or dataset.cache_dir to a folder that can be written to",
+            f"{source} is {text}, but this user has no home directory (HOME is not set)",
+            "set NEOBERT_CACHE or dataset.cache_dir to a writable folder",
         ) from None

@@ -14,10 +14,10 @@ from neobert.clock import since_boot_s
 START, COMPILE, STEP = "start", "compile", "train"
 DATA_WAIT, COLLECTIVE = "data_wait", "collective"
 EVALUATION, SAVE = "eval", "save"
-# How long the first of a kind take says nothing about those that follow, and a save ends beside training.
+# The first parts of another phase take longer than later ones, and a save ends during training.
 LEARNED = (STEP, DATA_WAIT, COLLECTIVE, EVALUATION)
 FIRST_STEPS = 3
-# A save that has not been seen yet is taken to last a minute; time for three of them is left.
+# Before the first save, a save is assumed to take a minute. A run stops three saves before its limit.
 UNSEEN_SAVE_S = 60.0
 LEADS = 3
 # Times at which a run must stop, set by the launcher for the trainer. A time of day follows the wall clock; a
@@ -30,8 +30,8 @@ class Mark(NamedTuple):
     """A sign of progress.
 
     Attributes:
-        phase: what the process does from here on.
-        step: optimizer steps done; None before it is known.
+        phase: activity of the process from this time on.
+        step: optimizer steps done; None before the number is known.
         at_s: seconds since the epoch.
     """
 
@@ -44,7 +44,7 @@ class PhaseTracker:
     """The last sign of progress of this process, and the longest silence that each phase has shown.
 
     Attributes:
-        last: read by another thread, and so replaced as a whole.
+        last: replaced as a whole, because another thread reads it.
         longest_s: by phase, of this session.
     """
 

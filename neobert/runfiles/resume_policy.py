@@ -1,8 +1,8 @@
 """Keys that a run must share with the checkpoint that it resumes from.
 
-Structural keys shape the weights, the order of the samples or the loss: a change makes it another run. The
-others may change between sessions and are only logged. The places of text and tokenizer are not compared
-here; the fingerprint of the text and the digest of the tokenizer are, which see what is in the files.
+Structural keys determine the weights, the order of the samples or the loss: a change makes another run. The
+others may change between sessions and are only logged. Paths of text and tokenizer are not compared here:
+the fingerprint of the text and the digest of the tokenizer are, which depend on the content of the files.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Difference:
 
 
 def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Compare two canonical configs; any difference returned here forbids resuming one from the other."""
+    """Return the differences of two canonical configs that forbid resuming one from the other."""
     return tuple(each for each in _differences(saved, current) if is_structural(each.key))
 
 
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Compare two canonical configs; what differs here is allowed to."""
+    """Return the differences of two canonical configs that do not prevent a resume."""
     return tuple(each for each in _differences(saved, current) if not is_structural(each.key))
 
 
 def is_structural(key: str) -> bool:
-    """Tell whether a change of the key makes it another run."""
+    """Return whether a change of the key makes another run."""
     is_shaping = effect_of(key) in ("model", "data") and not is_compared_by_content(key)
     return key in (MICROBATCHES, WARMED_UP_BY) or is_shaping
 
@@ -63,8 +63,8 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterat
 def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten to dotted keys, and add the microbatches of a step: their factors may be split differently.
 
-    Rotary positions have no weights: how many tokens a row may hold is then no part of the model. A key
-    that an older version had not was what it is by default.
+    Rotary positions have no weights, so the length of a row is then not part of the model. A key that an
+    older version did not have counts with its default.
     """
     flat = DEFAULTS | flatten(config)
     if flat.get("model.rope", True):

@@ -150,7 +150,7 @@ def test_resume_takes_the_newest_that_verifies(configured: Any, subject: Subject
     (root / "20" / "weights").write_bytes(b"x" * 100)
     found = probe_resume(auto)
     assert (found.step, found.is_verified) == (10, True)
-    assert found.passed_by == ("20: the content of weights is not what was saved",)
+    assert found.passed_by == ("20: the content of weights changed after the save",)
     (root / "10" / "weights").unlink()
     broken = probe_resume(auto)
     assert (broken.exists, broken.is_verified) == (True, False)
@@ -246,7 +246,7 @@ def test_a_run_directory_is_no_checkpoint_and_its_newest_is_named(
         checkpoint(root, step, subject.config)
     found = probe_resume(configured({SELECTOR: str(tmp_path / named)}))
     assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "20"))
-    assert found.reason == "it holds checkpoints and is none itself"
+    assert found.reason == "it contains checkpoints but is not a checkpoint"
 
 
 def test_a_pointer_that_is_not_there_is_named_with_its_folder(configured: Any, subject: Subject) -> None:

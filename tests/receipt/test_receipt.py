@@ -111,7 +111,7 @@ def test_a_receipt_that_was_edited_is_a_refusal(tmp_path, edit):
     write_receipt(replace(RECEIPT, verdict="fail"), path)
     assert read_receipt(path).verdict == "fail"
     path.write_text(json.dumps(edit(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
-    with pytest.raises(ProjectError, match="not as it was issued"):
+    with pytest.raises(ProjectError, match="it was edited after it was issued"):
         read_receipt(path)
 
 

@@ -143,7 +143,7 @@ def test_never_looks_at_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("selector", "named"), [("latest", "no such pointer"), ("{root}/7", "checkpoints beside it: 5")]
+    ("selector", "named"), [("latest", "no such pointer"), ("{root}/7", "checkpoints next to it: 5")]
 )
 def test_a_missing_target_is_named_with_what_is_there(tmp_path, selector, named):
     save(tmp_path, 5)
@@ -227,7 +227,7 @@ def test_what_this_user_may_not_read_is_refused_and_not_passed_by(tmp_path, monk
         return real(path, *how, **more)
 
     monkeypatch.setattr(io, "open", opening)
-    with pytest.raises(ProjectError, match="this user may not read it") as error:
+    with pytest.raises(ProjectError, match="this user has no permission to read it") as error:
         folders.search(tmp_path, "auto" if selector == "auto" else str(tmp_path / "10"))
     assert error.value.place == str(closed)
     assert names(tmp_path) == {"5", "10", "latest"}

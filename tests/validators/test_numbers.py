@@ -73,8 +73,8 @@ DOUBTS = [
     ("NUM002", {f"{FIRST}.error": "OutOfMemoryError: of memory"}, "the probes stopped: OutOfMemoryError"),
     ("NUM003", {"facts.numerics.paths": []}, "no path was probed"),
     ("NUM004", {"facts.numerics": None}, "numerics"),
-    ("GPU005", {"facts.devices.0.name": "Some Card"}, "no data-sheet figures"),
-    ("GPU006", {"facts.devices.0.name": "Some Card"}, "no data-sheet figures"),
+    ("GPU005", {"facts.devices.0.name": "Some Card"}, "data-sheet values"),
+    ("GPU006", {"facts.devices.0.name": "Some Card"}, "data-sheet values"),
     ("GPU007", {"facts.devices.0.answers": 0}, "no known product"),
     ("GPU007", {"facts.devices": None}, "devices"),
 ]

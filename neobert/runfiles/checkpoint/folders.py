@@ -2,14 +2,14 @@
 
 checkpoints/1000/ checkpoints/2000/    complete checkpoints, one a step
 checkpoints/latest -> 2000             relative, swapped by a rename; a text file where symlinks do not work
-checkpoints/best -> 1000               the same, where the run tells its checkpoints apart by an evaluation
-checkpoints/.tmp-3000-PID/             a save under way, or what a kill left of it
-checkpoints/.trash-1000-0/             a checkpoint on its way out
-checkpoints/.superseded-3000-0/        what lay ahead of the step that a run was resumed from
-checkpoints/.corrupt-3000-0/           a checkpoint that did not verify; nobody removes it but people
-checkpoints/.copy-latest-0/            a folder that was found in place of a pointer; somebody's as well
+checkpoints/best -> 1000               the same, if trainer.metric_for_best_model is set
+checkpoints/.tmp-3000-PID/             a save in progress, or an incomplete one after a kill
+checkpoints/.trash-1000-0/             a checkpoint that is being deleted
+checkpoints/.superseded-3000-0/        a later checkpoint than the one that a run was resumed from
+checkpoints/.corrupt-3000-0/           a checkpoint that did not verify; never deleted by this program
+checkpoints/.copy-latest-0/            a folder that had the name of a pointer; never deleted either
 
-Whatever else lies there is somebody's, and is left alone: `0100`, `100.bak`, `.superseded-x`.
+Other entries are not touched: `0100`, `100.bak`, `.superseded-x`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TRASH = ".trash"
 SUPERSEDED = ".superseded"
 CORRUPT = ".corrupt"
 COPY = ".copy"
-# A step is written in one way, so that no two folders are the same one's.
+# A step has one spelling, so that no two folders are of the same step.
 STEP_NAME = re.compile(r"0|[1-9][0-9]*")
 SUPERSEDED_NAME = re.compile(re.escape(SUPERSEDED) + r"-([0-9]+)-[0-9]+")
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
-UNREADABLE_HINT = "let this user read it, or go on from an earlier checkpoint by its path"
+UNREADABLE_HINT = "give this user read permission, or resume from an earlier checkpoint by its path"
 AFRESH_HINT = (
-    "restore one of them from a copy, go on from one that was set aside by its path, or move the folder away "
-    "to start afresh"
+    "restore one of them from a copy, resume from one that was set aside by its path, or move the folder "
+    "away to start at step 0"
 )
 LINK_HINT = "mount that disk or correct the link, or move the link away to start at step 0"
 
@@ -62,7 +62,7 @@ class Rejected:
 def checkpoint_steps(root: Path) -> list[int]:
     """Return the steps that have a folder or a link to one, in order, verified or not.
 
-    A link counts where its disk is not mounted, too: a run must not start at step 0 because of that.
+    A link to a disk that is not mounted counts too: a run must not start at step 0 because of that.
     """
     if not root.is_dir():
         return []
@@ -71,13 +71,13 @@ def checkpoint_steps(root: Path) -> list[int]:
 
 
 def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
-    """Return the verified checkpoint that the selector means, or None for a fresh start. Changes nothing.
+    """Return the verified checkpoint of a selector, or None for a fresh start. Changes nothing.
 
     Args:
-        verify: what is asked of each checkpoint that is looked at, for callers who have to keep time.
+        verify: check of each candidate, for callers that have a time limit.
 
-    Raises `ProjectError` CKP007 where a named checkpoint does not verify, or where `auto` finds
-    checkpoints and none of them does: starting afresh over them would throw work away.
+    Raises `ProjectError` CKP007 if a named checkpoint does not verify, or if `auto` finds checkpoints and
+    none of them does: a fresh start would discard their work.
     """
     return search(root, selector, verify)[0]
 
@@ -95,7 +95,9 @@ def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | 
         folder = _named(root, selector)
         return (folder, verify(folder)), ()
     except PermissionError as error:
-        raise broken(Path(error.filename), "this user may not read it", UNREADABLE_HINT) from error
+        raise broken(
+            Path(error.filename), "this user has no permission to read it", UNREADABLE_HINT
+        ) from error
 
 
 def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
@@ -108,14 +110,14 @@ def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
 
 
 def in_quarantine(root: Path) -> list[str]:
-    """Name the checkpoints that were found broken and renamed."""
+    """List the checkpoints that did not verify and were renamed."""
     if not root.is_dir():
         return []
     return sorted(path.name for path in root.iterdir() if path.name.startswith(f"{CORRUPT}-"))
 
 
 def set_aside_in(root: Path) -> list[tuple[int, Path]]:
-    """List the checkpoints that a resume from an earlier step renamed, with their steps."""
+    """List the checkpoints that a resume from an earlier step set aside, with their steps."""
     if not root.is_dir():
         return []
     named = ((SUPERSEDED_NAME.fullmatch(path.name), path) for path in root.iterdir())
@@ -123,7 +125,7 @@ def set_aside_in(root: Path) -> list[tuple[int, Path]]:
 
 
 def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
-    """Tell whether a checkpoint is one of a run directory's, also through links to another disk."""
+    """Return whether a checkpoint belongs to a run directory, also through links to another disk."""
     root = run_dir / CHECKPOINTS
     steps = (root / str(step) for step in checkpoint_steps(root))
     kept = (path for _, path in set_aside_in(root))
@@ -133,12 +135,12 @@ def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
 
 
 def latest(root: Path) -> Path | None:
-    """Follow `latest`, symlink or text file; None where there is none."""
+    """Follow `latest`, a symlink or text file; None if there is none."""
     return follow(root, LATEST)
 
 
 def follow(root: Path, name: str) -> Path | None:
-    """Follow a pointer beside the checkpoints; None where there is none."""
+    """Follow a pointer next to the checkpoints; None if there is none."""
     pointer = root / name
     if pointer.is_dir():
         return pointer.resolve()
@@ -149,7 +151,7 @@ def follow(root: Path, name: str) -> Path | None:
 def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Rejected, ...]]:
     """Return the newest checkpoint that verifies, and the newer ones that do not.
 
-    Raises `ProjectError` CKP007 where there are checkpoints, here, in quarantine or set aside, and none here
+    Raises `ProjectError` CKP007 if there are checkpoints, here, in quarantine or set aside, and none here
     verifies.
     """
     if root.is_symlink() and not root.is_dir():
@@ -159,13 +161,13 @@ def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Re
         try:
             manifest = verify(root / str(step))
         except StrayEntryError:
-            raise  # it is whole: older steps would be trained again for a file that somebody has to move
+            raise  # it is complete: skipping it would repeat steps because of one stray file
         except ProjectError as error:
             rejected.append(Rejected(step, error.message))
             continue
         if manifest.step == step:
             return (root / str(step), manifest), tuple(rejected)
-        rejected.append(Rejected(step, f"it was saved at step {manifest.step}"))
+        rejected.append(Rejected(step, f"saved at step {manifest.step}"))
     looked_at = [
         *map(str, rejected),
         *(f"{name}: in quarantine" for name in in_quarantine(root)),
@@ -187,9 +189,9 @@ def _named(root: Path, selector: str) -> Path:
         return folder
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
-        raise broken(path, f"there is no such folder; checkpoints beside it: {there}", AUTO_HINT)
+        raise broken(path, f"there is no such folder; checkpoints next to it: {there}", AUTO_HINT)
     if any(map(checkpoint_steps, holders(path))):
-        raise broken(path, "it holds checkpoints and is none itself", AUTO_HINT)
+        raise broken(path, "it contains checkpoints but is not a checkpoint", AUTO_HINT)
     return path
 
 

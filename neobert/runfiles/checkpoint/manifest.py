@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: every file with its size and SHA-256. Written last, it vouches for all."""
+"""Manifest of a checkpoint: every file with its size and SHA-256; written last."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from neobert.runfiles.checkpoint.refusal import broken, entries, refuse_link_out
 log = logging.getLogger(__name__)
 
 FILE_NAME = "checkpoint.json"
-PARTIAL_NAME = f".{FILE_NAME}"  # what a kill leaves of a manifest that was being rewritten
+PARTIAL_NAME = f".{FILE_NAME}"  # left by a kill during a rewrite of the manifest
 SCHEMA_VERSION = 1
-# What network and FUSE file systems answer that know no sync of a folder.
+# Errors of network and FUSE file systems that cannot sync a folder.
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
 
 
@@ -40,10 +40,10 @@ class Manifest:
 def seal(
     folder: Path, step: int, config_digest: str, created_utc: str, metrics: Mapping[str, float] | None = None
 ) -> None:
-    """Make the files durable, write the manifest, and make that durable too.
+    """Sync the files, write the manifest, and sync it.
 
     Args:
-        metrics: what was evaluated at this step, for the best checkpoint to be found by.
+        metrics: results of an evaluation at this step, by which the best checkpoint is found.
     """
     paths = sorted(_files(folder))
     for path in paths:
@@ -84,9 +84,9 @@ def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
 def verify(folder: Path) -> Manifest:
     """Check every file of a checkpoint against its manifest.
 
-    Raises `ProjectError` CKP007 naming the first file that is missing, of another size, or of other content,
-    or a link out of the folder; `StrayEntryError` where all that is whole and something else is there, too;
-    and `PermissionError` where this user may not look: nothing is known to be wrong then.
+    Raises `ProjectError` CKP007 naming the first file that is missing or has another size or content, or a
+    link out of the folder; `StrayEntryError` if all files are intact and there is another entry; and
+    `PermissionError` without read permission, because the checkpoint may be intact.
     """
     content = _read(folder)
     present = _entries(folder)
@@ -100,14 +100,14 @@ def verify(folder: Path) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read what a checkpoint says of itself, and look at none of its files. Raises `ProjectError` CKP007."""
+    """Read the manifest of a checkpoint without verifying its files. Raises `ProjectError` CKP007."""
     return _summary(_read(folder))
 
 
 def sync(path: Path) -> None:
     """Flush a file or folder to stable storage, and drop it from the page cache.
 
-    A folder that its file system cannot sync is not an error, and is logged once; a file is an error.
+    If the file system cannot sync folders, this is logged once; for a file it is an error.
     """
     if not path.is_dir():
         _sync(path)
@@ -125,7 +125,7 @@ def _sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
         if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # advice, and no more
+            with suppress(OSError):  # only a hint to the kernel
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
@@ -133,8 +133,8 @@ def _sync(path: Path) -> None:
 
 @cache
 def _tell_unsynced(reason: str) -> None:
-    words = "this file system does not sync folders (%s): a power cut may cost the newest checkpoint its name"
-    log.warning(words, reason)
+    message = "this file system does not sync folders (%s): a power failure may lose the newest checkpoint"
+    log.warning(message, reason)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -186,20 +186,20 @@ def _read(folder: Path) -> dict[str, Any]:
         content = _object_in(folder / FILE_NAME)
         declared = content.pop("sha256")
     except FileNotFoundError:
-        raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save never ended") from None
+        raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save is incomplete") from None
     except PermissionError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise broken(folder, f"{FILE_NAME} is damaged") from None
     if declared != _digest_of(content) or content.get("schema_version") != SCHEMA_VERSION:
-        raise broken(folder, f"{FILE_NAME} is damaged, or another version wrote it")
+        raise broken(folder, f"{FILE_NAME} is damaged or of another version")
     if not _is_well_formed(content):
-        raise broken(folder, f"{FILE_NAME} holds values of other types than a manifest has")
+        raise broken(folder, f"{FILE_NAME} has values of wrong types")
     return content
 
 
 def _object_in(path: Path) -> dict[str, Any]:
-    """Read a JSON object. A pipe in the file's place is not opened: nobody would ever write to it."""
+    """Read a JSON object. A pipe is not opened: reading it would block."""
     if path.exists() and not path.is_file():
         raise ValueError("this is not a file")
     content = json.loads(path.read_bytes())
@@ -240,6 +240,6 @@ def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
     except OSError as error:
         raise broken(folder, f"{shown} cannot be read: {error}") from error
     if size != expected["size"]:
-        raise broken(folder, f"{shown} has {size} bytes in place of {expected['size']}")
+        raise broken(folder, f"{shown} has {size} bytes, not {expected['size']}")
     if not is_intact:
-        raise broken(folder, f"the content of {shown} is not what was saved")
+        raise broken(folder, f"the content of {shown} changed after the save")

@@ -12,12 +12,12 @@ from neobert.printable import printable
 
 CODE = "CKP007"
 MOST_NAMED = 3
-STRAY_HINT = "move that out of the checkpoint folder, which may hold only what the run has saved"
-LINK_HINT = "copy the checkpoint with what its links lead to (cp -rL), and resume from the copy"
+STRAY_HINT = "move these entries out of the checkpoint folder, which may contain only saved files"
+LINK_HINT = "copy the checkpoint and follow its links (cp -rL), then resume from the copy"
 
 
 class StrayEntryError(ProjectError):
-    """A whole checkpoint with something in its folder that its manifest does not name."""
+    """An intact checkpoint with an entry in its folder that is not in the manifest."""
 
 
 def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
@@ -26,7 +26,7 @@ def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
 
 
 def entries(folder: Path, below: str = "") -> Iterator[str]:
-    """Yield the POSIX names of all entries at any depth. Folders that links lead to are not entered."""
+    """Yield the POSIX names of all entries at any depth. Links to folders are not followed."""
     with os.scandir(folder / below) as found:
         for entry in found:
             name = f"{below}{entry.name}"
@@ -36,15 +36,15 @@ def entries(folder: Path, below: str = "") -> Iterator[str]:
 
 
 def refuse_link_out(folder: Path, name: str) -> None:
-    """Raise `ProjectError` CKP007 where a file of the checkpoint is a link that leads out of its folder."""
+    """Raise `ProjectError` CKP007 if a file of the checkpoint is a link out of its folder."""
     path = folder / name
     if os.path.islink(path) and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        message = f"{printable(name)} is a symbolic link that leads out of the checkpoint"
+        message = f"{printable(name)} is a symbolic link out of the checkpoint"
         raise broken(folder, message, LINK_HINT)
 
 
 def refuse_strays(folder: Path, present: Collection[str], expected: Collection[str]) -> None:
-    """Raise `StrayEntryError` naming the entries that are neither expected files nor folders of such."""
+    """Raise `StrayEntryError` naming entries that are neither expected files nor their folders."""
     known = {parent for name in expected for parent in (name, *_parents(name))}
     strays = set(present) - known
     if strays:

@@ -26,7 +26,7 @@ def read_state(folder: Path, step: int) -> dict[str, Any]:
     state = _read_object(folder, STATE)
     wrong = [key for key, is_kind in STATE_KINDS.items() if not is_kind(state.get(key))]
     if wrong:
-        reason = f"{STATE_DIR}/{STATE} lacks {', '.join(wrong)}, or holds a value of another type there"
+        reason = f"{STATE_DIR}/{STATE} has no valid {', '.join(wrong)}"
         raise broken(folder, reason, DAMAGED_HINT)
     if state["step"] != step:
         raise broken(folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}", DAMAGED_HINT)
@@ -34,7 +34,7 @@ def read_state(folder: Path, step: int) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the canonical config that made a checkpoint. Raises `ProjectError` CKP007 where there is none."""
+    """Read the canonical config of a checkpoint. Raises `ProjectError` CKP007 if there is none."""
     return _read_object(folder, CONFIG)
 
 
@@ -80,7 +80,7 @@ def _is_loss_window(value: Any) -> bool:
 
 
 def _is_cursor(value: Any) -> bool:
-    """Later versions add counts to a cursor; of earlier ones these three and the stream are there."""
+    """Return whether a value is a cursor; versions since the first have added counts to it."""
     if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
         return False
     counts = [count for key, count in value.items() if key not in ("stream", "corpus_tokens")]
