@@ -3,15 +3,19 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import tokenizers as loading
+from neobert.data.tokenize import wordpiece
 from neobert.data.tokenize.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer, num_renumbered
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from neobert.errors import ProjectError
@@ -286,3 +290,11 @@ def test_sizes_and_texts_that_cannot_be_trained_on():
     for texts in ([], ["", "  \n"]):
         with pytest.raises(ProjectError, match="DAT004"):
             train_wordpiece(texts, 100, None)
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=200))
+def test_characters_are_normalised_one_by_one_as_in_their_text(text):
+    """The alphabet is counted from the distinct characters."""
+    backend = wordpiece._bert_backend(models.WordPiece(unk_token="[UNK]"))
+    whole = Counter(backend.normalizer.normalize_str(text))
+    assert Counter("".join(map(backend.normalizer.normalize_str, text))) == whole

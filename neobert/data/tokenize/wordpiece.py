@@ -84,9 +84,14 @@ def _bert_backend(model: models.WordPiece) -> Tokenizer:
 
 def _alphabet(texts: Iterable[str], backend: Tokenizer, limit: int) -> list[str]:
     """Return the most frequent characters after normalisation, sorted."""
-    counts: Counter[str] = Counter()
+    characters: Counter[str] = Counter()
     for text in _head(texts):
-        counts.update(backend.normalizer.normalize_str(text))
+        characters.update(text)
+    counts: Counter[str] = Counter()
+    # This normalizer maps each character by itself, so only the distinct ones have to be normalised.
+    for character, count in characters.items():
+        for letter in backend.normalizer.normalize_str(character):
+            counts[letter] += count
     letters = sorted(counts, key=lambda letter: (-counts[letter], letter))
     return sorted([letter for letter in letters if not letter.isspace()][:limit])
 
