@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from profiles.registry import ResolvedRun, resolve_run
 from tests.validators.sound import PRODUCTION, sound_facts, sound_runs
@@ -47,7 +47,6 @@ SILENT = {
 }  # fmt: skip
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(sound_runs())
 def test_a_sound_run(tmp_path_factory: pytest.TempPathFactory, drawn: tuple[str, dict[str, Any]]) -> None:
     name, config = drawn
