@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.plan.epochs import epoch_size, plan_steps
 from neobert.rehearsal.script import FOLDER, Script, lay_out, rehearsed, script_for, stand_ins
 from neobert.train import configure_logging, leave, read_config, report, unexpected
 from neobert.training.loop.signals import Signals
@@ -69,7 +70,7 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals, li
     from neobert.rehearsal.measurements import recording_reads
     from neobert.training.loop.session import run_session
 
-    script = script_for(requested.trainer.max_steps)
+    script = script_for(plan_steps(requested, epoch_size(requested)).value)
     replaced = stand_ins(requested, folder / FOLDER, script, is_resumed=name == RESUMED)
     config = rehearsed(requested, replaced)
     rank = int(os.environ.get("RANK", "0"))

@@ -34,11 +34,13 @@ class Script:
         compared: steps that are repeated after each resume.
         saved: step of the checkpoint that the first resume starts from; the second starts `compared` later.
         total: steps of the unbroken run, which both are compared with.
+        planned: steps of the requested run, which its schedule is made for.
     """
 
     compared: int
     saved: int
     total: int
+    planned: int
 
     @property
     def warm_up(self) -> int:
@@ -52,7 +54,7 @@ def script_for(max_steps: int) -> Script:
     if compared == 0:
         message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
         raise ProjectError("REH001", message, "start the run without a rehearsal", "trainer.max_steps")
-    return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared)
+    return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
 
 
 def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bool) -> dict[str, Any]:
@@ -67,7 +69,8 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trainer.eval_steps": 0,
         "trainer.eval_max_batches": min(batches, EVAL_BATCHES),
         "trainer.logging_steps": max(1, script.compared // 2),
-        "trainer.max_epochs": None,
+        "trainer.max_steps": script.planned,
+        "trainer.max_epochs": None,  # the plan's estimate is in max_steps
         "trainer.batch_size_warmup_steps": 0,  # the time of whole steps is measured
         "trainer.early_stopping_patience": None,
         "trainer.profile_steps": None,

@@ -72,6 +72,7 @@ def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run() -> None:
         "trainer.early_stopping_patience",
         "trainer.eval_max_batches",
         "trainer.max_epochs",
+        "trainer.max_steps",
         "trainer.batch_size_warmup_steps",
         "distributed.nnodes",
     }
