@@ -1,0 +1,116 @@
+"""The key that a rule names where several are possible, and limits of the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.validators.judging import FACTS, found, run_of, with_facts
+from validators.rules.bud import _size_key
+
+MIXTURE = "dataset.mixture=[{path: a, weight: 1}, {path: b, weight: 2}]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ((MIXTURE,), []),
+        (("dataset.mixture=[{name: json, weight: 1}]",), ["dataset.mixture"]),
+        (("dataset.name=json",), ["dataset.name"]),
+    ],
+)
+def test_the_text_that_is_meant(overrides: tuple[str, ...], keys: list[str]) -> None:
+    assert [each.path for each in found("DAT013", run_of(*overrides))] == keys
+
+
+@pytest.mark.parametrize("key", ["name", "path"])
+def test_a_mixture_next_to_another_text(key: str) -> None:
+    run = run_of(MIXTURE)
+    dataset = replace(run.config.dataset, **{key: "text"})
+    [said] = found("DAT013", replace(run, config=replace(run.config, dataset=dataset)))
+    assert said.path == f"dataset.{key}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "messages"),
+    [
+        ((MIXTURE,), []),
+        ((MIXTURE, "dataset.streaming=true"), ["both set"]),
+        (("dataset.mixture=[{weight: 1}, {path: b, weight: 1}]",), ["[0] has no path and no name"]),
+        (("dataset.mixture=[{path: a, name: b, weight: 1}]",), ["[0] has a path and a name"]),
+        (("dataset.mixture=[{name: a, config: x, weight: 1}, {name: a, config: y, weight: 1}]",), []),
+        (
+            ("dataset.mixture=[{name: a, config: x, weight: 1}, {name: a, config: x, weight: 1}]",),
+            ["2 times"],
+        ),
+    ],
+)
+def test_a_mixture_that_cannot_be_drawn(overrides: tuple[str, ...], messages: list[str]) -> None:
+    said = [each.message for each in found("DAT018", run_of(*overrides))]
+    assert len(said) == len(messages)
+    assert all(words in message for words, message in zip(messages, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("override", "count"),
+    [
+        ("datacollator.mask_all=true", 1),
+        ("datacollator.mask_all=false", 0),
+        ("trainer.save_steps=100", 0),
+    ],
+)
+def test_a_key_that_the_task_does_not_read(override: str, count: int) -> None:
+    run = run_of(override, profile="cpu-classify")
+    said = [each for each in found("CFG013", run) if "in task classification" in each.message]
+    assert [each.path for each in said] == ["datacollator.mask_all"] * count
+
+
+@pytest.mark.parametrize(
+    ("batches", "samples", "split", "key"),
+    [
+        (None, None, 0.5, "dataset.validation_split"),
+        (None, 9, None, "dataset.eval_samples"),
+        (None, 9, 0.5, "dataset.eval_samples"),
+        (None, None, None, "dataset.eval_samples"),
+        (8, None, 0.5, "trainer.eval_max_batches"),
+    ],
+)
+def test_the_size_of_an_evaluation(
+    batches: int | None, samples: int | None, split: float | None, key: str
+) -> None:
+    config = run_of().config
+    dataset = replace(config.dataset, eval_samples=samples, validation_split=split)
+    trainer = replace(config.trainer, eval_max_batches=batches)
+    assert _size_key(replace(config, dataset=dataset, trainer=trainer)) == key
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "count"),
+    [
+        ("13.0", "580.65.05", 1),
+        ("13.0", "580.65.06", 0),
+        ("12.8", "525.60.12", 1),
+        ("12.8", "525.60.13", 0),
+        ("11.8", "450.80.01", 1),
+        ("11.8", "450.80.02", 0),
+        ("10.2", "400.00.00", 0),
+    ],
+)
+def test_the_oldest_driver_of_each_cuda(cuda: str, driver: str, count: int) -> None:
+    assert FACTS.gpus is not None
+    gpus = tuple(replace(gpu, driver_version=driver) for gpu in FACTS.gpus)
+    facts = replace(with_facts("software", torch_cuda=cuda), gpus=gpus)
+    assert len(found("HST011", run_of(), facts)) == count
+
+
+@pytest.mark.parametrize(("year", "count"), [("2023", 1), ("2024", 0), ("2025", 0)])
+def test_the_first_plausible_year(year: str, count: int) -> None:
+    facts = replace(with_facts("host", clock_behind_s=0.0), recorded_utc=f"{year}-06-01T00:00:00+00:00")
+    assert len(found("HST012", run_of(), facts)) == count
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(9.95, 0), (10.0, 0), (10.01, 1)])
+def test_a_missing_rank_is_noticed_in_time(seconds: float, count: int) -> None:
+    facts = with_facts("distributed", drill_s=seconds)
+    assert len(found("DST004", run_of("distributed.nproc_per_node=2"), facts)) == count
