@@ -135,7 +135,7 @@ def run_program(how: str, text: str, tmp_path: Path) -> subprocess.CompletedProc
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("how", "message"),
-    [("stdin", "<stdin> is not a file"), ("file", "ended before they had begun")],
+    [("stdin", "<stdin> is not a file"), ("file", "ended before their first batch")],
 )
 def test_a_program_that_no_process_can_import_is_told_so(how, message, configure: Configure, tmp_path):
     """The children of such a program die, or wait for their parent, which waits for them."""

@@ -173,7 +173,7 @@ def test_no_home_directory_is_one_sentence(tmp_path: Path) -> None:
     )
     assert answer.returncode == 1
     assert answer.stderr.startswith(
-        "error: the default cache folder is ~/.cache/neobert, and there is no such home"
+        "error: the default cache folder is ~/.cache/neobert, but this user has no home directory"
     )
     assert answer.stderr.count("\n") == 2
 

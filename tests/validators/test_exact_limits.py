@@ -136,8 +136,8 @@ def test_a_run_that_goes_on_is_judged_by_the_steps_that_are_left(step, changes, 
 
 def test_nothing_is_left_of_a_run_that_is_at_its_end():
     last = RUN.config.trainer.max_steps
-    assert seconds_left(RUN, PLAN, resumed(FACTS, last - 1)) == pytest.approx(PLAN.eta_s.value / last)
-    assert seconds_left(RUN, PLAN, resumed(FACTS, last + 1)) == 0
+    assert seconds_left(PLAN, resumed(FACTS, last - 1)) == pytest.approx(PLAN.eta_s.value / last)
+    assert seconds_left(PLAN, resumed(FACTS, last + 1)) == 0
 
 
 @pytest.mark.parametrize(("needed", "count"), [(108_000.0, 0), (108_001.0, 1)])
