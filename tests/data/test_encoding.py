@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -81,6 +81,7 @@ def test_a_long_document_is_tokenised_in_pieces_and_no_token_changes(bundle, kin
     cut = replace(wordpiece, backend=backend)
 
     @given(st.lists(st.tuples(st.sampled_from(PARTS), st.sampled_from(SPACES)), max_size=200))
+    @example([("golu", " ")] * 100)
     def check(pairs: list[tuple[str, str]]) -> None:
         text = "".join(part + space for part, space in pairs)
         ids = [list(each) for each in cut.token_ids([text, "", "ba"])]
