@@ -13,19 +13,18 @@ import argparse
 import json
 import math
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from held_out import held_out
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config import from_dict
+from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
-from neobert.optim import build_optimizer
+from neobert.optim import build_optimizer, build_scheduler
 from neobert.parallel import World
 from neobert.training.loop.session import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
@@ -52,7 +51,6 @@ BASE: dict[str, Any] = {
     "floor": 0.0,
     "clip": 1.0,
     "average": None,
-    "masks": None,
     "momentum": 0.95,
     "seed": 0,
 }
@@ -83,6 +81,12 @@ def run_config(work: Path, size: str, rows: int, trial: dict[str, Any], mask: di
             },
             "datacollator": mask,
             "optimizer": optimizer_section(trial),
+            "scheduler": {
+                "name": trial["shape"],
+                "warmup_percent": 100 * trial["warmup"],
+                "decay_percent": None if trial["decay"] == 1.0 else 100 * trial["decay"],
+                "final_lr_ratio": trial["floor"],
+            },
             "trainer": {
                 "output_dir": str(work / "run"),
                 "max_steps": 100_000,
@@ -136,24 +140,6 @@ def initialize(model: nn.Module, trial: dict[str, Any]) -> None:
     model.model.encoder.weight[0].zero_()
 
 
-def multiplier(trial: dict[str, Any], step: int) -> float:
-    """Return the share of the peak rate: linear warm-up, plateau, decay of a named shape."""
-    steps, warmup = trial["steps"], trial["warmup"] * trial["steps"]
-    if step < warmup:
-        return max(step, 1e-4) / warmup
-    start = max(warmup, steps * (1 - trial["decay"]))
-    if step < start:
-        return 1.0
-    done = min(1.0, (step - start) / max(steps - start, 1))
-    left = {
-        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
-        "linear": 1 - done,
-        "1-sqrt": 1 - math.sqrt(done),
-        "square": (1 - done) ** 2,
-    }[trial["shape"]]
-    return trial["floor"] + (1 - trial["floor"]) * left
-
-
 def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: torch.device) -> None:
     """Put a fresh run into a trainer whose step is compiled already."""
     trainer.batches.close()
@@ -161,18 +147,11 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: to
     object.__setattr__(trainer.task.batches.__self__, "config", config)
     initialize(trainer.task.model, trial)
     trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
-    trainer.scheduler = LambdaLR(trainer.optimizer, lambda step: multiplier(trial, step))
+    trainer.scheduler = build_scheduler(trainer.optimizer, config.scheduler, trial["steps"])
     trainer.state = TrainState(progress=Progress(loss=LossWindow(device), cursor=Cursor()))
-    trainer.batches = trainer.task.batches(trainer.progress.cursor)
-
-
-def mask_from_now_on(trainer: Trainer, share: float) -> None:
-    """Read on from where the run is, with another share of masked tokens."""
-    data = trainer.task.batches.__self__
-    collator = replace(data.config.datacollator, mlm_probability=share)
-    object.__setattr__(data, "config", replace(data.config, datacollator=collator))
-    trainer.batches.close()
-    trainer.batches = trainer.task.batches(trainer.progress.cursor)
+    trainer.batches = trainer.task.batches(
+        trainer.progress.cursor, moments(config, trial["steps"], first_step=0)
+    )
 
 
 def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any]:
@@ -182,8 +161,6 @@ def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any
     torch.cuda.synchronize() if torch.cuda.is_available() else None
     started = time.perf_counter()
     for step in range(trial["steps"]):
-        if trial["masks"] and step % (trial["steps"] // len(trial["masks"])) == 0:
-            mask_from_now_on(trainer, trial["masks"][step // (trial["steps"] // len(trial["masks"]))])
         run_step(trainer)
         if (step + 1) % 100 == 0:
             trainer.guard.check()

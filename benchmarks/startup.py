@@ -28,7 +28,7 @@ FOLDER_TARGET_S, FOLDER_REPEATS = 5.0, 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--lint-files", type=int, help="measure `lint` of so many run files instead")
+    parser.add_argument("--lint-files", type=int, help="measure `lint` of N run files instead")
     parser.add_argument("--output", type=Path, default=Path("docs/measurements"))
     chosen = parser.parse_args()
     if chosen.lint_files:

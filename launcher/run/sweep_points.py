@@ -60,14 +60,15 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
     combinations = list(itertools.islice(itertools.product(*(axis.values for axis in axes)), MAX_POINTS + 1))
     if len(combinations) > MAX_POINTS:
         _refuse("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
-    points = []
+    points: dict[str, Point] = {}
     for number, values in enumerate(combinations):
         words = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
         overrides = tuple(f"{axis.key}={value}" for axis, value in zip(axes, values, strict=True))
-        points.append(Point(" ".join(words), UNUSUAL.sub("_", ",".join(words).replace(",", "-")), overrides))
-        if points[-1].folder in {point.folder for point in points[:-1]}:
-            points[-1] = Point(" ".join(words), f"{points[-1].folder}-{number}", overrides)
-    return points
+        folder = UNUSUAL.sub("_", "-".join(words).replace(",", "-"))
+        while folder in points:
+            folder = f"{folder}-{number}"
+        points[folder] = Point(" ".join(words), folder, overrides)
+    return list(points.values())
 
 
 def _parse(argument: str) -> Axis:

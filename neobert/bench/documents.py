@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import row_length, segment_length
+from neobert.data.batches.shape import segment_length
 from neobert.data.examples import examples_of
 from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.prepare import PreparedData
@@ -20,6 +20,7 @@ from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import NUM_MARKERS
 from neobert.data.tokenize.tokenizers import TokenizerBundle, bundle
 from neobert.errors import ProjectError
+from neobert.families.table import longest_row
 from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
 
 SEED = 0
@@ -44,7 +45,7 @@ def synthesize(config: RunConfig, folder: Path) -> PreparedData:
 
 def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[np.int64]:
     """Draw lengths of documents in tokens, markers included, within the limits of the config."""
-    capacity = config.trainer.per_device_train_batch_size * row_length(config)
+    capacity = config.trainer.per_device_train_batch_size * longest_row(config)
     wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
     shortest = max(config.dataset.min_length, NUM_MARKERS + 1)
     count = wanted // shortest + 1

@@ -27,7 +27,7 @@ def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
 
 
 def longest_row(config: RunConfig) -> int:
-    """Return the tokens of the longest row that the run makes."""
+    """Return the length of a row in tokens, which is also the `max_seqlen` of packed rows."""
     return config.datacollator.max_length or config.dataset.max_seq_length
 
 

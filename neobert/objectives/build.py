@@ -7,6 +7,7 @@ import torch
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.families.table import longest_row
 from neobert.kernel_table import ATTENTION
 from neobert.model import NeoBERT, NeoBERTLMHead
 from neobert.objectives.masked_lm import MaskedLMObjective
@@ -46,8 +47,7 @@ def _capacity(config: RunConfig, device_type: str, rows: int, probability: float
     """Return the rows of the decoder on a GPU's packed path; a CPU gains nothing from shapes that stay."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None
-    row_length = config.datacollator.max_length or config.dataset.max_seq_length
-    return target_capacity(rows * row_length, probability)
+    return target_capacity(rows * longest_row(config), probability)
 
 
 def _compile(

@@ -13,6 +13,7 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.neobert.spec import section_of
+from neobert.families.table import longest_row
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
 from neobert.model.backends import (
     Backend,
@@ -107,7 +108,7 @@ def _refusal(error: BackendError, key: str) -> ProjectError:
 
 
 def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
-    attention = choose_block_attention(config.datacollator.max_length or config.dataset.max_seq_length)
+    attention = choose_block_attention(longest_row(config))
     why = f"attention {attention.name}: {attention.reason}"
     return StepKernels(name, attention.name, model_attention, f"{reason}; {why}")
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler
-from neobert.data.batches.shape import batch_shape, row_length, segment_length
+from neobert.data.batches.shape import batch_shape, segment_length
 from neobert.data.batches.windows import Cursor, PreparedWindows
 from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.families.table import longest_row
 
 CONFIG = RunConfig(dataset=DatasetConfig(max_seq_length=64))
 RULE = MaskingRule(0.2, False, 4, np.arange(5, 100), np.arange(100) >= 5)
@@ -69,4 +70,4 @@ def test_the_tightest_bound_holds_for_segments(dataset, collator, tokenizer, row
         datacollator=DataCollatorConfig(max_length=collator),
         tokenizer=TokenizerConfig(max_length=tokenizer),
     )
-    assert (row_length(config), segment_length(config)) == (row, segment)
+    assert (longest_row(config), segment_length(config)) == (row, segment)

@@ -13,6 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
+from neobert.families.table import longest_row
 from neobert.plan.derived import Derived
 
 # Randomly drawn documents need more slots than this in one of tens of thousands of microbatches.
@@ -44,11 +45,6 @@ class BatchShape:
         return self.max_segments + self.rows
 
 
-def row_length(config: RunConfig) -> int:
-    """Return the length of a row, and with it `max_seqlen`, in tokens."""
-    return config.datacollator.max_length or config.dataset.max_seq_length
-
-
 def segment_length(config: RunConfig) -> int:
     """Return the longest segment in tokens: the smallest of the three limits."""
     bounds = (config.dataset.max_seq_length, config.datacollator.max_length, config.tokenizer.max_length)
@@ -57,7 +53,7 @@ def segment_length(config: RunConfig) -> int:
 
 def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> Derived[BatchShape]:
     """Derive the shape of a microbatch of `rows` rows of segments that are drawn at random."""
-    length = row_length(config)
+    length = longest_row(config)
     if not config.datacollator.pack_sequences:
         return Derived(BatchShape(rows, length, rows, is_packed=False), f"{rows} padded rows")
     expected = rows * length / statistics.mean

@@ -15,7 +15,7 @@ from typing import Any
 
 from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import row_length, segment_length
+from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.parts import HashShare, Joined, Part, parts_of
@@ -27,6 +27,7 @@ from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer, trained_size
 from neobert.errors import ProjectError
+from neobert.families.table import longest_row
 from neobert.plurals import counted
 
 TOKENIZER_FOLDER = "tokenizer"
@@ -92,7 +93,7 @@ def evaluation_budget(config: RunConfig) -> int | None:
     batches = config.trainer.eval_max_batches
     if not config.dataset.streaming or batches is None:
         return None
-    return batches * config.trainer.per_device_eval_batch_size * row_length(config)
+    return batches * config.trainer.per_device_eval_batch_size * longest_row(config)
 
 
 def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:

@@ -29,6 +29,7 @@ from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.store.token_store import TokenStore, read_manifest
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
+from neobert.plan.size import num_processes
 
 MOST_MICROBATCHES = 64
 READ_BYTES = 1 << 24
@@ -122,7 +123,7 @@ class Shares:
     @classmethod
     def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
         """Read the same number of rounds for every rank, and as many microbatches for one process."""
-        world_size = config.distributed.nproc_per_node * config.distributed.nnodes
+        world_size = num_processes(config)
         rounds = max(1, MOST_MICROBATCHES // world_size)
         by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
         rounds = min(map(len, by_rank))

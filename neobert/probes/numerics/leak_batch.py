@@ -18,10 +18,11 @@ from torch import Tensor
 from neobert.config.schema import RunConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler, Microbatch
-from neobert.data.batches.shape import BatchShape, row_length
+from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.families.table import longest_row
 
 EDGE_LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
 MANY_SHORT = tuple(range(3, 23))
@@ -114,7 +115,7 @@ def build_leak_batch(
     Args:
         least_tokens: places of a packed run; another number would be another program to some kernels.
     """
-    longest = max(row_length(config), *lengths)
+    longest = max(longest_row(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
     assert ids_per_segment > 1, "a vocabulary has more entries than a batch has segments"
     shape = shape_for(config, lengths, longest, least_tokens)

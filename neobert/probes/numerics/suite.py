@@ -23,8 +23,8 @@ import torch
 
 from neobert.config import replace
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import row_length
 from neobert.errors import ProjectError
+from neobert.families.table import longest_row
 from neobert.kernel_table import (
     ATTENTION,
     ATTENTION_CHOICES,
@@ -99,8 +99,8 @@ def compute_as_in_training(config: RunConfig, device_type: str) -> None:
 
 def make_setting(config: RunConfig, device: torch.device) -> Setting:
     """Derive the probes' model and microbatch from the run's config."""
-    lengths = lengths_for(row_length(config))
-    shape = shape_for(config, lengths, row_length(config))
+    lengths = lengths_for(longest_row(config))
+    shape = shape_for(config, lengths, longest_row(config))
     small = probe_config(config, shape.rows)
     vocab_size = vocabulary_rows(config)
     dtype = torch.bfloat16 if config.trainer.mixed_precision == "bf16" else torch.float32
