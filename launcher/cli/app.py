@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import typer
 
 from launcher.cli import config_commands, run_commands  # noqa: F401  register their commands
+from launcher.cli.arguments import spell_out_json
 from launcher.cli.groups import PROGRAM, app
 from launcher.process.termination import TerminatedError, unwind_when_terminated
 from launcher.terminal import console
@@ -59,21 +60,27 @@ def _root(version: Version = False, color: Color = "auto") -> None:
 
 
 def parser_of(arguments: Sequence[str]) -> Any:
-    """Return the parser of a command line, with only the command that it starts with, if it has that name.
+    """Return the parser of a command line, with only the command or group that it starts with, if one has
+    that name.
 
     typer inspects every option of every command: for all of them that takes as long as to parse a run file.
     """
     chosen = copy(app)
     chosen.registered_commands = [info for info in app.registered_commands if info.name in arguments[:1]]
-    if chosen.registered_commands:
-        chosen.registered_groups = []
-    return typer.main.get_command(chosen if chosen.registered_commands else app)
+    chosen.registered_groups = [
+        info
+        for info in app.registered_groups
+        if info.typer_instance is not None and info.typer_instance.info.name in list(arguments[:1])
+    ]
+    is_known = chosen.registered_commands or chosen.registered_groups
+    return typer.main.get_command(chosen if is_known else app)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code. Tracebacks are printed only on request."""
     # pydantic's search for plugins reads the metadata of all packages, a tenth of the run time of `lint`.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    arguments = spell_out_json(arguments)
     try:
         command = parser_of(arguments)
         with command.make_context(PROGRAM, list(arguments)) as context:

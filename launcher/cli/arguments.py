@@ -39,6 +39,13 @@ def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(tokens[:cut]), list(tokens[cut + 1 :])
 
 
+def spell_out_json(tokens: Sequence[str]) -> list[str]:
+    """Replace `--json`, which every command with an output format takes, by the option that it stands for."""
+    cut = list(tokens).index("--") if "--" in tokens else len(tokens)
+    ours = ("--output-format=json" if token == "--json" else token for token in tokens[:cut])
+    return [*ours, *tokens[cut:]]
+
+
 def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
     """Rewrite every spelling of a config file and of an override. The order stays.
 

@@ -51,6 +51,16 @@ class CommandGroup(TyperGroup):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
 
+class DefaultCommandGroup(CommandGroup):
+    """A command group whose first command runs if none is named: `runs DIR` means `runs list DIR`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name the default command in front of anything but a command or a request for help."""
+        names = self.list_commands(ctx)
+        is_named = args[:1] and args[0] in (*names, *ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else [names[0], *args])
+
+
 class PlainConversion:
     """The conversion of one parameter. It takes the place of the one that typer builds on first use."""
 
@@ -97,13 +107,11 @@ def make_group(name: str, text: str, **settings: Any) -> typer.Typer:
     """Return an empty group of commands with this help text, and with these settings of typer's."""
     return typer.Typer(
         name=name,
-        cls=CommandGroup,
         help=text,
-        no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings=CONTEXT,
-        **{"add_completion": False, **settings},
+        **{"cls": CommandGroup, "no_args_is_help": True, "add_completion": False, **settings},
     )
 
 

@@ -66,8 +66,10 @@ Overrides = Annotated[
 ]
 
 # Output format and strictness.
-Format = Annotated[TextOrJson, Option("--output-format", help="Output format.")]
-LintFormat = Annotated[AnyFormat, Option("--output-format", help="Output format of the findings.")]
+Format = Annotated[TextOrJson, Option("--output-format", help="Output format; --json for short.")]
+LintFormat = Annotated[
+    AnyFormat, Option("--output-format", help="Output format of the findings; --json for json.")
+]
 Strict = Annotated[bool, Option("--strict", help="Treat warnings as failures.")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or check, with reasons.")]
 
@@ -198,8 +200,9 @@ Baseline = Annotated[
 ]
 BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Save the report as JSON.")]
 
-# status, data prepare, tokenizer train
-RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
+# status, runs, data prepare, tokenizer train
+RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
+RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]
 PreparedFolder = Annotated[
     Path | None,
     Option(

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from launcher.cli import options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
-from launcher.cli.groups import PROGRAM, app, end
+from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
 from launcher.commands.selection import Selection
+
+runs_app = make_group(
+    "runs",
+    "List the runs below a folder, or compare runs.",
+    cls=DefaultCommandGroup,
+    no_args_is_help=False,
+    epilog=f"Without a command: {PROGRAM} runs [DIR] lists.",
+)
+app.add_typer(runs_app, rich_help_panel="Watch")
 
 
 @app.command(
@@ -133,12 +144,20 @@ def _train(
     end(train.run(request, output_format))
 
 
-@app.command("status", rich_help_panel="Run", epilog=f"Example: {PROGRAM} status runs/demo")
-def _status(run: options.RunDirectory, output_format: options.Format = "text") -> None:
-    """Show a run's status."""
+@app.command("status", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} status runs/demo")
+def _status(run: options.RunDirectories, output_format: options.Format = "text") -> None:
+    """Show the status of runs, one line each."""
     from launcher.commands import status
 
     end(status.run(run, output_format))
+
+
+@runs_app.command("list", epilog=f"Example: {PROGRAM} runs /scratch/me/runs --json")
+def _runs(folder: options.RunsFolder = Path("runs"), output_format: options.Format = "text") -> None:
+    """List the runs below a folder: state, step, losses, throughput, last sign of life, best evaluation."""
+    from launcher.commands import runs
+
+    end(runs.run(folder, output_format))
 
 
 @app.command(

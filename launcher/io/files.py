@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from neobert.atomic_write import write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
@@ -85,6 +86,19 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
     """Write JSON, indented, with sorted keys."""
     write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, or raise OSError: reading a pipe or a device might never return."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(descriptor)
 
 
 RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml", ".json")

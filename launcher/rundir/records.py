@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from launcher.io.files import open_regular
 from neobert.runfiles.run_dir import OUTCOME
 
 Record = dict[str, Any]
 LAST_LINES_BYTES = 64 * 1024
+LARGEST_JSON_BYTES = 32 * 2**20
+LONGEST_LINE_BYTES = 2**20
+"""A line of metrics has about one kilobyte: longer ones are another program's, or an attack."""
 # Lines that name a value may say null for it: of so many, the newest that says more counts.
 LAST_CANDIDATES = 64
 # The trainer writes the step first.
 STEP_FIRST = re.compile(rb'\{"step": (\d{1,18})[,}]')
-OUTCOME_KINDS = {"status": str, "exit_code": int, "step": int, "message": str}
 
 
 def _is_text(value: object) -> bool:
@@ -40,6 +43,10 @@ def _is_loss(value: object) -> bool:
     return _is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
 
 
+def _is_exit_code(value: object) -> bool:
+    return type(value) is int and 0 <= value < 256
+
+
 def _is_texts(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
@@ -55,22 +62,31 @@ BEAT_VALUES: Checks = {
         ("seq", "step", "last_progress_step", "max_steps", "tokens_total", "recompiles"), _is_count
     ),
     **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), _is_number),
-    **dict.fromkeys(("gpu_mem_reserved_mib", "host_rss_mib"), _is_number),
+    **dict.fromkeys(("gpu_mem_reserved_mib", "gpu_mem_total_mib", "host_rss_mib"), _is_number),
+    **dict.fromkeys(("boot_s", "mfu", "data_wait_ms", "learning_rate", "grad_norm"), _is_number),
+    **dict.fromkeys(("attention_kernel", "compute_dtype", "boot_id"), _is_text),
     "loss": _is_loss,
     **dict.fromkeys(("phase_longest_s", "warnings"), _is_numbers),
     "warning_messages": _is_texts,
 }
-METRICS_VALUES: Checks = {
+OUTCOME_VALUES: Checks = {
+    "status": _is_text,
+    "exit_code": _is_exit_code,
     "step": _is_count,
-    "train/loss": _is_loss,
-    "eval/loss": _is_loss,
-    "train/tokens_per_sec": _is_number,
+    "message": _is_text,
 }
 
 
 def sound_values(record: Record, checks: Checks) -> Record:
     """Drop values of a wrong type: the file may be edited by hand, or from another version."""
     return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
+
+
+def sound_metrics(record: Record) -> Record:
+    """Drop values that cannot be metrics: anything but numbers, which may be NaN or infinite."""
+    return {
+        name: value for name, value in record.items() if (_is_count if name == "step" else _is_loss)(value)
+    }
 
 
 def parse_lines(text: str) -> Iterator[Record]:
@@ -89,10 +105,24 @@ def _parse(line: str | bytes) -> Record | None:
 def read_json(path: Path) -> Record:
     """Read a JSON object of a run directory; empty if it is missing or torn."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return parse_json(path)
+    except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+
+
+def parse_json(path: Path) -> Record:
+    """Read a JSON object. Raises OSError or ValueError, whose text says what is wrong with the file."""
+    with open_regular(path) as file:
+        text = file.read(LARGEST_JSON_BYTES + 1)
+    if len(text) > LARGEST_JSON_BYTES:
+        raise ValueError(f"larger than {LARGEST_JSON_BYTES // 2**20} MiB")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("not valid JSON") from None
+    if not isinstance(content, dict):
+        raise ValueError("not a JSON object")
+    return content
 
 
 def list_in(record: Record, name: str) -> list[Any]:
@@ -104,8 +134,7 @@ def list_in(record: Record, name: str) -> list[Any]:
 def read_outcome(folder: Path) -> Record:
     """Read the outcome of a session; empty without one, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
-    is_whole = all(type(outcome[name]) is kind for name, kind in OUTCOME_KINDS.items() if name in outcome)
-    return outcome if is_whole else {}
+    return outcome if sound_values(outcome, OUTCOME_VALUES) == outcome else {}
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
@@ -123,14 +152,22 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 def last_record(path: Path) -> Record:
     """Return the last whole line of a JSONL file; empty without one."""
+    lines, _ = last_lines(path, LAST_LINES_BYTES)
+    return next((record for line in reversed(lines) if (record := _parse(line)) is not None), {})
+
+
+def last_lines(path: Path, num_bytes: int) -> tuple[list[bytes], bool]:
+    """Return the lines within the last bytes of a file, and whether they are the whole file.
+
+    The first line may be the end of a longer one, and the last line may be torn.
+    """
     try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - LAST_LINES_BYTES))
-            window = file.read()
+        with open_regular(path) as file:
+            start = max(0, file.seek(0, os.SEEK_END) - num_bytes)
+            file.seek(start)
+            return file.read(num_bytes).splitlines(), start == 0
     except OSError:
-        return {}
-    return next(iter(reversed(list(parse_lines(window.decode("utf-8", errors="replace"))))), {})
+        return [], True
 
 
 def last_beat(folder: Path, rank: int) -> Record:
@@ -142,7 +179,7 @@ def last_beat(folder: Path, rank: int) -> Record:
 
 def read_metrics(path: Path) -> list[Record]:
     """Read all whole lines of a metrics file."""
-    return [record for line in _lines(path) if (record := _metrics_of(line)) is not None]
+    return [record for line in _lines(path) if (record := metrics_of(line)) is not None]
 
 
 def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
@@ -151,22 +188,28 @@ def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
     Of a file of any length, in constant memory: only lines that may be one of the two are parsed.
     """
     naming = (line for line in _lines(path) if json.dumps(name).encode() in line)
-    first = next((record for line in naming if _has(record := _metrics_of(line), name)), None)
+    first = next((record for line in naming if _has(record := metrics_of(line), name)), None)
     if first is None:
         return {}, {}
-    newest = (_metrics_of(line) for line in reversed(deque(naming, maxlen=LAST_CANDIDATES)))
+    newest = (metrics_of(line) for line in reversed(deque(naming, maxlen=LAST_CANDIDATES)))
     last = next((record for record in newest if _has(record, name)), first)
     return first, last or first
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    with suppress(OSError), path.open("rb") as file:
-        yield from file
+    with suppress(OSError), open_regular(path) as file:
+        yield from _bounded_lines(file)
 
 
-def _metrics_of(line: bytes) -> Record | None:
+def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, a longer one in pieces: no file may fill this process's memory."""
+    return iter(lambda: file.readline(LONGEST_LINE_BYTES), b"")
+
+
+def metrics_of(line: bytes) -> Record | None:
+    """Parse a line of metrics; None if it is torn or something else."""
     record = _parse(line)
-    return None if record is None else sound_values(record, METRICS_VALUES)
+    return None if record is None else sound_metrics(record)
 
 
 def _has(record: Record | None, name: str) -> bool:
@@ -200,20 +243,20 @@ class MetricsTail:
             step = STEP_FIRST.match(line)
             if step is not None and int(step[1]) <= after_step:
                 continue  # a history of days is passed over when the trainer has cut it back
-            record = _metrics_of(line) or {}
+            record = metrics_of(line) or {}
             if isinstance(record.get("step"), int) and record["step"] > after_step:
                 self.after_step = max(self.after_step, record["step"])
                 yield record
 
     def _whole_lines(self) -> Iterator[bytes]:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
                 if status.st_ino != self._inode or status.st_size < self._offset:
                     self._inode, self._offset = status.st_ino, 0
                 file.seek(self._offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
+                for line in _bounded_lines(file):
+                    if not line.endswith(b"\n") and len(line) < LONGEST_LINE_BYTES:
                         return
                     self._offset += len(line)
                     yield line

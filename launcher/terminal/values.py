@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from neobert.config import Origin
+from neobert.tasks import known_metrics
 
 MINUTE_S = 60.0
 DAY_S = 86400.0
@@ -40,6 +41,16 @@ def show_duration(seconds: float | None) -> str:
     return f"{seconds / DAY_S:.1f} days"
 
 
+def show_age(seconds: float | None) -> str:
+    """Format the time since an event in one unit: 45 s, 12 min, 3 h, 4 days."""
+    if seconds is None:
+        return UNKNOWN
+    for size_s, unit in ((DAY_S, "days"), (3600.0, "h"), (MINUTE_S, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds // size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def show_count(number: float | None) -> str:
     """Format as 950, 12.3k, 4.56M, 7.89B."""
     if number is None:
@@ -60,6 +71,13 @@ def show_mib(mib: float | None) -> str:
 def show_number(number: float | None, digits: int = 4) -> str:
     """Format a number with a fixed number of significant digits."""
     return UNKNOWN if number is None else f"{number:.{digits}g}"
+
+
+def show_metric(name: str, value: float) -> str:
+    """Format a metric of an evaluation with its name: eval loss 0.5123, accuracy 81.20%."""
+    metric = known_metrics().get(name)
+    shown = f"{name} {value:.4f}" if metric is None else metric.describe(value)
+    return f"eval {shown}" if name == "eval/loss" else shown
 
 
 def to_json(content: Any) -> str:

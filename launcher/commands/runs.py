@@ -1,0 +1,152 @@
+"""`runs`: the runs below a folder, one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from launcher.rundir.discovery import find_runs
+from launcher.rundir.run_status import Best, RunStatus, look_at
+from launcher.terminal import console
+from launcher.terminal.console import paint
+from launcher.terminal.fold import fold
+from launcher.terminal.values import UNKNOWN, show_age, show_count, show_number, to_json
+from neobert.errors import EXIT_OK
+from neobert.printable import printable
+from neobert.tasks import known_metrics
+
+SCHEMA_VERSION = 1
+UNREADABLE = "unreadable"
+EVAL_LOSS = "eval/loss"
+BETWEEN = "  "
+HEAD = ("run", "state", "step", "loss", "eval", "tokens/s", "seen", "best")
+LEFT = ("run", "state", "best")
+FIRST_TO_GO = ("best", "tokens/s")
+"""Columns that a narrow terminal does without, when the names alone take their place."""
+SHORTEST_NAME = 12
+COLOURS = {
+    "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
+    "preempted": "yellow", "interrupted": "yellow", "silent": "yellow",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run directory: its state, or why that is unknown."""
+
+    folder: Path
+    status: RunStatus | None
+    problem: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        if self.status is None:
+            return {"run": str(self.folder), "state": UNREADABLE, "problem": self.problem}
+        return asdict(self.status)
+
+
+def run(folder: Path, output_format: str) -> int:
+    """Print the runs below a folder, the one with the newest sign of life first."""
+    now = datetime.now(UTC)
+    listed = sorted((_listed(found.folder, found.problem, now) for found in find_runs(folder)), key=_order)
+    if output_format == "json":
+        content = {"schema_version": SCHEMA_VERSION, "runs": [each.as_json() for each in listed]}
+        console.write(to_json(content))
+    elif listed:
+        console.write(_table(listed, folder))
+    else:
+        console.write(printable(f"no runs below {folder}"))
+    return EXIT_OK
+
+
+def _listed(folder: Path, problem: str, now: datetime) -> Listed:
+    return Listed(folder, None if problem else look_at(folder, now), problem)
+
+
+def _order(listed: Listed) -> tuple[bool, float, str]:
+    age_s = None if listed.status is None else listed.status.heartbeat_age_s
+    return age_s is None, age_s or 0.0, str(listed.folder)
+
+
+def _table(listed: Sequence[Listed], root: Path) -> str:
+    rows = [dict(zip(HEAD, HEAD, strict=True))]
+    rows += [_row(each.status, _name(each.folder, root)) for each in listed if each.status is not None]
+    unreadable = [(_name(each.folder, root), each.problem) for each in listed if each.status is None]
+    names = [row["run"] for row in rows] + [name for name, _ in unreadable]
+    shown, name_width = _fit(rows, max(map(len, names)), console.width())
+    widths = {name: max(len(row[name]) for row in rows) for name in shown} | {"run": name_width}
+    lines = [_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
+    for name, problem in unreadable:
+        label = _shortened(name, name_width).ljust(name_width)
+        text = printable(f"{label}{BETWEEN}{UNREADABLE}: {problem}")
+        lines.append(paint(fold(text, console.width()), "yellow"))
+    return "\n".join(lines)
+
+
+def _name(folder: Path, root: Path) -> str:
+    """Return the path below the root; the root's own name for itself."""
+    relative = str(folder.relative_to(root))
+    return printable(folder.name or str(folder) if relative == "." else relative)
+
+
+def _row(status: RunStatus, name: str) -> dict[str, str]:
+    of = f"/{show_count(status.max_steps)}" if status.max_steps else ""
+    values = (
+        name,
+        status.state,
+        f"{show_count(status.step)}{of}",
+        show_number(status.loss),
+        show_number(status.evaluation.get(EVAL_LOSS)),
+        show_count(status.tokens_per_second),
+        show_age(status.heartbeat_age_s),
+        _best(status.best),
+    )
+    return dict(zip(HEAD, values, strict=True))
+
+
+def _best(best: Best | None) -> str:
+    """Return the best value with its step, and the metric if it is not the loss."""
+    if best is None:
+        return UNKNOWN
+    metric = known_metrics()[best.metric]
+    value = f"{best.value:.1%}" if metric.is_share else show_number(best.value)
+    label = "" if best.metric == EVAL_LOSS else f"{metric.label} "
+    return f"{label}{value} @{show_count(best.step)}"
+
+
+def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[list[str], int]:
+    """Choose the columns and the width of the names for a terminal; 0 columns: no limit."""
+    shown = list(HEAD)
+    for name in (*FIRST_TO_GO, None):
+        taken = sum(max(len(row[each]) for row in rows) + len(BETWEEN) for each in shown if each != "run")
+        room = terminal - taken
+        if not terminal or longest <= room:
+            return shown, longest
+        if room >= SHORTEST_NAME or name is None:
+            return shown, max(SHORTEST_NAME, room)
+        shown.remove(name)
+    raise AssertionError
+
+
+def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
+    cells = [_cell(name, _shortened(row[name], width), width) for name, width in widths.items()]
+    line = BETWEEN.join(cells).rstrip()
+    if is_head:
+        return paint(line, "dim")
+    state = row["state"]
+    colour = COLOURS.get(state)
+    return (
+        line if colour is None else line.replace(f"{BETWEEN}{state}", f"{BETWEEN}{paint(state, colour)}", 1)
+    )
+
+
+def _cell(name: str, text: str, width: int) -> str:
+    return text.ljust(width) if name in LEFT else text.rjust(width)
+
+
+def _shortened(text: str, width: int) -> str:
+    """Shorten a name at its beginning: runs of a sweep differ at the end."""
+    return text if len(text) <= width else f"…{text[-(width - 1) :]}"

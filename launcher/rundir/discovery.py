@@ -1,0 +1,82 @@
+"""Run directories below a folder, those that cannot be read included."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.rundir.directory import METRICS
+from launcher.rundir.records import parse_json
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.run_dir import MANIFEST, RESOLVED
+
+TRACES = (RESOLVED, MANIFEST, METRICS)
+"""A folder with one of these is or was a run directory."""
+DEEPEST = 4
+MOST_FOLDERS = 20_000
+"""A search of a home directory ends here, with an error, and not after minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A run directory, and why it cannot be read; empty if it can."""
+
+    folder: Path
+    problem: str = ""
+
+
+def find_runs(root: Path) -> list[Found]:
+    """Search a folder, which may be a run directory itself.
+
+    The search does not continue within run directories, nor behind links: a link may only be a run directory
+    itself. A directory with several names is found once.
+
+    Raises:
+        ProjectError: the root is not a folder, or holds too many.
+    """
+    if not root.is_dir():
+        message = "not a folder" if root.exists() else "no such folder"
+        raise ProjectError("no-runs", message, "pass the folder that holds the runs", str(root), EXIT_USAGE)
+    seen: set[tuple[int, int]] = set()
+    return list(_search(root, seen, DEEPEST))
+
+
+def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[Found]:
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: (entry.is_symlink(), entry.name))
+    except OSError as error:
+        yield Found(folder, str(error.strerror))
+        return
+    if (status.st_dev, status.st_ino) in seen:
+        return
+    seen.add((status.st_dev, status.st_ino))
+    if len(seen) > MOST_FOLDERS:
+        message = f"more than {MOST_FOLDERS:,} folders, of which {folder} is the last that was searched"
+        raise ProjectError("no-runs", message, "pass the folder that holds the runs", exit_code=EXIT_USAGE)
+    if any(entry.name in TRACES for entry in entries):
+        yield Found(folder, problem_of(folder))
+    elif deeper and not (folder.is_symlink() and deeper < DEEPEST):
+        for entry in entries:
+            if _is_folder(entry):
+                yield from _search(folder / entry.name, seen, deeper - 1)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and not entry.name.startswith(".")
+    except OSError:
+        return False
+
+
+def problem_of(folder: Path) -> str:
+    """Return why a run directory cannot be read, in a few words; empty if it can."""
+    try:
+        config = parse_json(folder / RESOLVED)
+    except OSError as error:
+        return f"{RESOLVED}: {error.strerror}"
+    except ValueError as error:
+        return f"{RESOLVED}: {error}"
+    return "" if "task" in config else f"{RESOLVED}: not a config of this project"

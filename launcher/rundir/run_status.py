@@ -1,0 +1,220 @@
+"""State of a run, from the tails of its files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from launcher.rundir.directory import METRICS, is_alive
+from launcher.rundir.live_state import LOSS
+from launcher.rundir.records import (
+    Record,
+    last_beat,
+    last_lines,
+    list_in,
+    metrics_of,
+    read_json,
+    read_outcome,
+)
+from neobert.clock import boot_id, since_boot_s
+from neobert.runfiles.checkpoint.folders import BEST
+from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
+from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, OUTCOME, RESOLVED
+from neobert.tasks import TASKS, Metric, known_metrics
+
+DIED = "died while in "
+TAIL_BYTES = 2**20
+"""About 1,300 lines of metrics."""
+MOST_EVALUATIONS = 1000
+SILENT_AFTER_S = 120.0
+"""Twelve heartbeats: of a run on another host, nothing else says that it is alive."""
+ENDINGS = ("finished", "preempted", "interrupted", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """Best value of the metric that selects checkpoints, or else of the task's first metric."""
+
+    metric: str
+    value: float
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """State of a run. None: not reported yet.
+
+    Attributes:
+        state: starting, running, silent, died, finished, preempted, interrupted, failed, or ended (outcome
+            unknown). A silent run is on another host and has not written for two minutes.
+        phase: last phase that the trainer reported, or how the run ended.
+        evaluation: metrics of the newest evaluation, and its step.
+        best: None also for a history that is longer than what is read of it.
+        restarts: number of restarts in the latest launch.
+        is_alive: None if the trainer runs on another host.
+        heartbeat_age_s: seconds since the last heartbeat.
+    """
+
+    run: str
+    state: str
+    phase: str
+    step: int
+    max_steps: int | None
+    tokens_total: int | None
+    loss: float | None
+    tokens_per_second: float | None
+    evaluation: dict[str, float]
+    evaluation_step: int | None
+    best: Best | None
+    eta_s: float | None
+    minutes_since_checkpoint: float | None
+    minutes_at_risk: float | None
+    restarts: int
+    is_alive: bool | None
+    heartbeat_age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Newest lines of metrics.
+
+    Attributes:
+        trained: the newest line with a training loss; empty without one.
+        evaluations: lines with an evaluation, the newest last.
+        is_whole: whether no line is older.
+    """
+
+    trained: Record = field(default_factory=dict)
+    evaluations: Sequence[Record] = ()
+    is_whole: bool = True
+
+    @classmethod
+    def of(cls, path: Path) -> History:
+        """Read the tail of a metrics file."""
+        lines, is_whole = last_lines(path, TAIL_BYTES)
+        trained = (metrics_of(line) for line in reversed(lines) if b'"train/loss"' in line)
+        evaluated = [line for line in lines if b'"eval/' in line]
+        evaluations = map(metrics_of, evaluated[-MOST_EVALUATIONS:])
+        return cls(
+            trained=next((line for line in trained if line and LOSS in line and "step" in line), {}),
+            evaluations=[line for line in evaluations if line and "step" in line],
+            is_whole=is_whole and len(evaluated) <= MOST_EVALUATIONS,
+        )
+
+
+def look_at(folder: Path, now: datetime) -> RunStatus:
+    """Read the newest complete records of a run directory."""
+    beat, outcome = last_beat(folder, 0), read_outcome(folder)
+    has_ended = (folder / OUTCOME).exists()
+    manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
+    alive = False if has_ended else is_alive(manifest)
+    at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
+    history = History.of(folder / METRICS)
+    newest = history.evaluations[-1] if history.evaluations else {}
+    return RunStatus(
+        run=str(folder),
+        state=_state(beat, outcome, alive, age_s, has_ended=has_ended),
+        phase=_phase(beat, outcome, alive, has_ended=has_ended),
+        step=int(outcome.get("step") or beat.get("step") or history.trained.get("step") or 0),
+        max_steps=beat.get("max_steps"),
+        tokens_total=beat.get("tokens_total"),
+        loss=beat["loss"] if beat.get("loss") is not None else history.trained.get(LOSS),
+        tokens_per_second=beat.get("tokens_per_second"),
+        evaluation={name: value for name, value in newest.items() if name in known_metrics()},
+        evaluation_step=newest.get("step"),
+        best=_best(folder, config, history),
+        eta_s=None if has_ended else beat.get("eta_s"),
+        minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
+        minutes_at_risk=at_risk_min,
+        restarts=len(list_in(manifest, "restarts")),
+        is_alive=alive,
+        heartbeat_age_s=age_s,
+    )
+
+
+def age_of(beat: Record, now: datetime) -> float | None:
+    """Return the age of a heartbeat: by time since boot, or by time of day for another boot or host."""
+    boot_s = beat.get("boot_s")
+    if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
+        return max(0.0, since_boot_s() - boot_s)
+    try:
+        return max(0.0, (now - datetime.fromisoformat(str(beat["ts_utc"]))).total_seconds())
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
+    """Return the metric by which a run's evaluations compare, and whether more is better; None if unknown."""
+    spec = TASKS.get(str(config.get("task")))
+    if spec is None:
+        return None
+    section = config.get("trainer")
+    trainer: dict[str, Any] = section if isinstance(section, dict) else {}
+    metric = known_metrics().get(str(trainer.get("metric_for_best_model")), spec.metrics[0])
+    requested = trainer.get("greater_is_better")
+    return metric, requested if isinstance(requested, bool) else metric.is_higher_better
+
+
+def best_of(evaluations: Sequence[Record], metric: Metric, *, is_higher_better: bool) -> Best | None:
+    """Return the best of these evaluations, the earliest of equals; None without a finite value."""
+    sign = -1 if is_higher_better else 1
+    known = [line for line in evaluations if math.isfinite(line.get(metric.name, math.nan))]
+    if not known:
+        return None
+    line = min(known, key=lambda line: (sign * line[metric.name], line["step"]))
+    return Best(metric.name, line[metric.name], line["step"])
+
+
+def _best(folder: Path, config: Record, history: History) -> Best | None:
+    """Return the best of the whole history; of a longer one, the evaluation of the best checkpoint."""
+    selecting = selecting_metric(config)
+    if selecting is None:
+        return None
+    metric, is_higher_better = selecting
+    if history.is_whole:
+        return best_of(history.evaluations, metric, is_higher_better=is_higher_better)
+    step = _linked_step(folder / CHECKPOINTS / BEST)
+    if step is None:
+        return None
+    metrics = read_json(folder / CHECKPOINTS / str(step) / CHECKPOINT_MANIFEST).get("metrics")
+    value = metrics.get(metric.name) if isinstance(metrics, dict) else None
+    return Best(metric.name, value, step) if isinstance(value, float) and math.isfinite(value) else None
+
+
+def _linked_step(link: Path) -> int | None:
+    """Return the step that a link between checkpoints names; None for any other link, or without one."""
+    try:
+        name = os.readlink(link)
+    except OSError:
+        return None
+    return int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
+
+
+def _state(beat: Record, outcome: Record, alive: bool | None, age_s: float | None, *, has_ended: bool) -> str:
+    if has_ended:
+        status = outcome.get("status")
+        return str(status) if status in ENDINGS else "ended"
+    if alive is False:
+        return "died"
+    if alive is None and (age_s is None or age_s > SILENT_AFTER_S):
+        return "silent"
+    return "running" if beat else "starting"
+
+
+def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool) -> str:
+    if outcome:
+        return str(outcome.get("status", "ended"))
+    phase = str(beat.get("phase", "starting"))
+    if has_ended:
+        return f"ended, {OUTCOME} is damaged, last phase: {phase}"
+    return f"{DIED}{phase}" if alive is False else phase
+
+
+def _at_risk_min(beat: Record, age_s: float | None) -> float | None:
+    minutes = beat.get("work_at_risk_min")
+    return None if minutes is None else minutes + (age_s or 0.0) / 60

@@ -1,0 +1,297 @@
+"""The table of runs: states, losses and the best evaluation; one row for whatever else lies there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.rundir import discovery
+from launcher.rundir.run_status import TAIL_BYTES, look_at
+from launcher.terminal import console
+
+HERE = {"hostname": socket.gethostname()}
+NOW = datetime.now(UTC)
+CONFIG = {"task": "pretrain", "trainer": {"max_steps": 40, "metric_for_best_model": None}}
+BEAT = {
+    "ts_utc": NOW.isoformat(), "seq": 1, "phase": "train", "step": 30, "max_steps": 40, "loss": 2.5,
+    "tokens_per_second": 12345.6, "eta_s": 90.0, "work_at_risk_min": 1.5, "tokens_total": 1000,
+}  # fmt: skip
+ROWS = [
+    {"step": 0, "eval/loss": 9.0},
+    {"step": 10, "train/loss": 4.0, "train/tokens_per_sec": 100.0, "eval/loss": 3.0},
+    {"step": 20, "train/loss": 3.0, "eval/loss": 3.5},
+]
+
+
+def lines(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Path]:
+    """Write a run directory below `runs`."""
+
+    def write(name: str, *, config: Any = CONFIG, beat: Any = BEAT, rows: Any = ROWS, **files: Any) -> Path:
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
+        (folder / "heartbeat_rank0.jsonl").write_text(lines(beat), encoding="utf-8")
+        (folder / "metrics.jsonl").write_text(lines(*rows), encoding="utf-8")
+        for file, content in {"manifest": HERE, **files}.items():
+            (folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
+        return folder
+
+    return write
+
+
+def test_the_table_says_how_each_run_is(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+    make("done", outcome={"status": "finished", "step": 40})
+    make("sweep/lr=3", beat={**BEAT, "ts_utc": "2026-01-01T00:00:00+00:00"})
+    make("away", manifest={"hostname": "elsewhere"})
+    labelled = {"task": "classification", "trainer": {"metric_for_best_model": "eval/accuracy"}}
+    scores = [{"step": 5, "eval/accuracy": 0.5, "eval/loss": 1.0}, {"step": 9, "eval/accuracy": 0.4}]
+    make("labels", config=labelled, rows=scores, outcome={"status": "failed"})
+    head, *rows = command("runs").out.splitlines()
+    assert head.split() == ["run", "state", "step", "loss", "eval", "tokens/s", "seen", "best"]
+    cells = {row.split()[0]: row.split() for row in rows}
+    assert cells["done"][:6] == ["done", "finished", "40/40", "2.5", "3.5", "12.3k"]
+    assert cells["done"][-2:] == ["3", "@10"]
+    assert cells["sweep/lr=3"][1] == "died"
+    assert cells["away"][1] == "running"
+    assert cells["labels"][-3:] == ["accuracy", "50.0%", "@5"]
+    assert rows[-1].startswith("sweep/lr=3"), "the newest sign of life comes first"
+
+
+def test_json_has_a_schema_version_and_every_run(
+    make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    make("a", manifest={"hostname": "elsewhere", "restarts": [{}, {}]})
+    (make("b") / "resolved.json").write_text("{", encoding="utf-8")
+    shown = command("runs", "--json").json
+    assert shown["schema_version"] == 1
+    good, bad = shown["runs"]
+    assert (good["state"], good["restarts"], good["evaluation"]) == ("running", 2, {"eval/loss": 3.5})
+    assert good["best"] == {"metric": "eval/loss", "value": 3.0, "step": 10}
+    assert (bad["state"], bad["problem"]) == ("unreadable", "resolved.json: not valid JSON")
+
+
+def test_status_of_several_runs(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+    folders = [make("a"), make("b", outcome={"status": "finished"})]
+    first, second = command("status", *folders).out.splitlines()
+    assert "died while in train" in first
+    assert ": finished" in second
+    shown = command("status", *folders, "--json").json
+    assert [each["state"] for each in shown["runs"]] == ["died", "finished"]
+    assert command("status", folders[1], "--json").json["state"] == "finished"
+
+
+def test_a_run_directory_itself_a_link_and_nothing(
+    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = make("a")
+    (tmp_path / "runs" / "newest").symlink_to("a")
+    (tmp_path / "runs" / "loop").symlink_to(".")
+    (tmp_path / "runs" / "gone").symlink_to("absent")
+    (tmp_path / "runs" / "notes").mkdir()
+    assert [line.split()[0] for line in command("runs").out.splitlines()] == ["run", "a"]
+    assert [line.split()[0] for line in command("runs", folder).out.splitlines()] == ["run", "a"]
+    assert command("runs", tmp_path / "runs" / "notes").out.startswith("no runs below ")
+    assert command("runs", tmp_path / "absent").code == 2
+    assert command("runs", folder / "resolved.json").code == 2
+
+
+def test_a_link_is_not_searched(
+    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    make("here")
+    elsewhere = tmp_path / "elsewhere" / "run"
+    elsewhere.parent.mkdir()
+    os.rename(make("there"), elsewhere)
+    (tmp_path / "runs" / "all").symlink_to(elsewhere.parent)
+    (tmp_path / "runs" / "one").symlink_to(elsewhere)
+    assert [line.split()[0] for line in command("runs").out.splitlines()[1:]] == ["here", "one"]
+
+
+def write_hostile(folder: Path, kind: str) -> None:
+    path = folder / "resolved.json"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "gone":
+        path.symlink_to("absent")
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "large":
+        with path.open("wb") as file:
+            file.truncate(2**30)
+    else:
+        path.write_bytes(kind.encode("utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ("pipe", "not a regular file"),
+        ("device", "not a regular file"),
+        ("gone", "No such file or directory"),
+        ("loop", "Too many levels of symbolic links"),
+        ("folder", "not a regular file"),
+        ("large", "larger than 32 MiB"),
+        ("", "not valid JSON"),
+        ("\udcff\x1b[31m", "not valid JSON"),
+        ("[" * 200_000, "not valid JSON"),
+        ("[1]", "not a JSON object"),
+        ('{"name": "a package.json"}', "not a config of this project"),
+    ],
+)
+def test_what_cannot_be_read_is_one_row(
+    kind: str, problem: str, make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    make("good")
+    write_hostile(make("bad"), kind)
+    shown = command("runs")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.splitlines()[-1] == f"bad   unreadable: resolved.json: {problem}"
+    assert shown.out.splitlines()[1].startswith("good")
+
+
+def test_no_permission_is_one_row(
+    make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As seen by a user who is not root."""
+    secret, scandir = make("secret"), os.scandir
+
+    def refuse(path: Path) -> Any:
+        if path == secret:
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.chdir(secret.parent)
+    monkeypatch.setattr(discovery.os, "scandir", refuse)
+    assert command("runs", secret.parent).out == "secret  unreadable: Permission denied\n"
+
+
+def test_names_and_values_from_outside_are_shown_as_text(
+    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    make("red\x1b[31m\nrow", outcome={"status": "\x1b[2J"}, beat={**BEAT, "phase": "\x1b]0;x\x07"})
+    os.mkdir(os.fsencode(tmp_path / "runs") + b"/\xff")
+    (tmp_path / "runs" / os.fsdecode(b"\xff") / "manifest.json").write_text("", encoding="utf-8")
+    shown = command("runs")
+    assert shown.code == 0
+    assert len(shown.out.splitlines()) == 3
+    assert all(line.isprintable() for line in shown.out.splitlines())
+    assert command("runs", "--json").json["runs"][0]["state"] == "ended"
+
+
+@pytest.mark.parametrize(
+    "line", ["x" * 3 * 2**20, "\0" * 2**20, '{"step": 7, "train/loss": ' + "9" * 5000 + "}"]
+)
+def test_a_long_line_hides_no_run(line: str, make: Callable[..., Path], command: Callable[..., Any]) -> None:
+    folder = make("a", beat={})
+    (folder / "metrics.jsonl").write_text(lines(*ROWS) + line, encoding="utf-8")
+    shown = command("runs").out.splitlines()[1].split()
+    assert shown[:2] == ["a", "died"]
+    assert command("status", folder).code == 0
+
+
+def test_a_pipe_instead_of_the_metrics_is_not_waited_for(
+    make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    folder = make("a")
+    for name in ("metrics.jsonl", "heartbeat_rank0.jsonl"):
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    assert command("runs").out.splitlines()[1].split()[:2] == ["a", "died"]
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = {
+    "resolved.json": ("task", "trainer"),
+    "manifest.json": ("hostname", "trainer_pid", "trainer_started_after_boot_s", "restarts", "earlier"),
+    "outcome.json": ("status", "step", "exit_code", "message"),
+    "heartbeat_rank0.jsonl": (*BEAT, "boot_s", "boot_id", "last_checkpoint_step"),
+    "metrics.jsonl": ("step", "train/loss", "eval/loss", "eval/accuracy"),
+}
+records = st.sampled_from(sorted(NAMES)).flatmap(
+    lambda name: st.tuples(
+        st.just(name), st.dictionaries(st.sampled_from(NAMES[name]), values, max_size=len(NAMES[name]))
+    )
+)
+
+
+@given(found=st.lists(records, max_size=4))
+def test_no_value_in_a_file_ends_the_command(
+    found: list[tuple[str, Any]], make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs" / "a"
+    if not folder.exists():
+        make("a")
+    for name, content in found:
+        (folder / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    for arguments in (("runs",), ("runs", "--json"), ("status", folder)):
+        shown = command(*arguments)
+        assert (shown.code, shown.err) == (0, ""), found
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_rows_fit_the_terminal(
+    columns: int, make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat = {**BEAT, "step": 123_456, "max_steps": 1_000_000, "tokens_per_second": 623_456.0}
+    make("sweeps/optimizer.lr=0.0003,scheduler.warmup_steps=2000,seed=1", beat=beat)
+    make("short")
+    monkeypatch.setattr(console, "width", lambda: columns)
+    shown = command("runs").out.splitlines()
+    assert max(map(len, shown)) <= max(columns, 62)
+    assert any("seed=1" in line for line in shown), "the end of a name tells the points of a sweep apart"
+    assert ("best" in shown[0]) == (columns >= 80)
+
+
+def test_a_long_history_is_read_from_its_end(make: Callable[..., Path]) -> None:
+    folder = make("a", config={**CONFIG, "trainer": {"metric_for_best_model": "eval/loss"}})
+    rows = [{"step": step, "train/loss": 1.0, "padding": 0.5, "x": 10**15} for step in range(30_000)]
+    (folder / "metrics.jsonl").write_text(lines({"step": 0, "eval/loss": 0.1}, *rows), encoding="utf-8")
+    assert (folder / "metrics.jsonl").stat().st_size > TAIL_BYTES
+    assert look_at(folder, NOW).best is None, "the evaluation is not within the tail"
+    best = folder / "checkpoints" / "7"
+    best.mkdir(parents=True)
+    (best / "checkpoint.json").write_text('{"metrics": {"eval/loss": 0.25}}', encoding="utf-8")
+    (folder / "checkpoints" / "best").symlink_to("7")
+    found = look_at(folder, NOW).best
+    assert found is not None
+    assert (found.value, found.step) == (0.25, 7)
+    (folder / "checkpoints" / "best").unlink()
+    (folder / "checkpoints" / "best").symlink_to("/etc")
+    assert look_at(folder, NOW).best is None
+
+
+def test_two_hundred_runs_take_little_time(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+    rows = [{"step": 10 * number, "train/loss": 2.0, "x": "y" * 100} for number in range(20_000)]
+    first = make("000", rows=[row | ({"eval/loss": 3.0} if row["step"] % 1000 == 0 else {}) for row in rows])
+    assert (first / "metrics.jsonl").stat().st_size > 2 * TAIL_BYTES
+    for number in range(1, 200):
+        folder = make(f"{number:03}")
+        (folder / "metrics.jsonl").unlink()
+        os.link(first / "metrics.jsonl", folder / "metrics.jsonl")
+    before_s = time.process_time()
+    assert len(command("runs").out.splitlines()) == 201
+    assert time.process_time() - before_s < 5, "in practice less than one"
