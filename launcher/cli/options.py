@@ -200,6 +200,11 @@ Baseline = Annotated[
 ]
 BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Save the report as JSON.")]
 
+SpeedrunRules = Annotated[Path, Argument(metavar="RULES", help="Rule file (docs/speedrun.md).")]
+SpeedrunDryRun = Annotated[
+    bool, Option("--dry-run", help="Check rules, sources and runs, list the runs, start nothing.")
+]
+
 # status, runs, data prepare, tokenizer train
 RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
 RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]

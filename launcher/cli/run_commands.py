@@ -18,7 +18,15 @@ runs_app = make_group(
     no_args_is_help=False,
     epilog=f"Without a command: {PROGRAM} runs [DIR] lists.",
 )
+bench_app = make_group(
+    "bench",
+    "Speed of a run, and time to a held-out loss: speed, speedrun.",
+    cls=DefaultCommandGroup,
+    no_args_is_help=False,
+    epilog=f"Example: {PROGRAM} bench -p h200-prod. Without a command: {PROGRAM} bench speed.",
+)
 app.add_typer(runs_app, rich_help_panel="Watch")
+app.add_typer(bench_app, rich_help_panel="Measure")
 
 
 @app.command(
@@ -189,11 +197,11 @@ def _validate_gpu(
     end(validate_gpu.run(request, output_format))
 
 
-@app.command(
-    "bench",
-    rich_help_panel="Measure",
+@bench_app.command(
+    "speed",
     cls=ConfigCommand,
-    epilog=f"Example: {PROGRAM} bench -p h200-prod --b-set model.kernel_backend=torch --output ab.json",
+    epilog=f"Example: {PROGRAM} bench -p h200-prod --b-set model.kernel_backend=torch --output ab.json; "
+    f"for the time to a loss: {PROGRAM} bench speedrun --help",
 )
 def _bench(
     profile: options.Profile = None,
@@ -230,3 +238,20 @@ def _bench(
         output=output,
     )
     end(bench.run(arguments, output_format))
+
+
+@bench_app.command("speedrun", epilog=f"Example: {PROGRAM} bench speedrun examples/speedrun-rules.yaml")
+def _speedrun(
+    rules: options.SpeedrunRules,
+    dry_run: options.SpeedrunDryRun = False,
+    output_format: options.Format = "text",
+) -> None:
+    """Measure the time to a held-out loss, under a rule file.
+
+    Trains the recipe once for each seed, in folders under trainer.output_dir, and writes record.json there.
+    The record counts if the mean loss is below the target by a one-sided t-test. The same command continues
+    a speedrun that was stopped.
+    """
+    from launcher.commands import speedrun
+
+    end(speedrun.run(rules, output_format, dry_run=dry_run))

@@ -87,18 +87,23 @@ def run(
     """
     points = expand(parse_axes(sweeps))
     base = run_directory(request.selection.require())
-    candidates = [_candidate(request.selection, point, base) for point in points]
-    _refuse_several_nodes(candidates)
+    candidates = [candidate_of(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:
         _refuse_unequal_tokens(candidates)
-    if output_format == "text":
-        console.write(_listing(candidates))
-    if (code := _judge(request, candidates)) != EXIT_OK or request.dry_run:
+    if (code := check(request, candidates, output_format)) != EXIT_OK or request.dry_run:
         return code
     return _train_all(request, candidates, base, output_format)
 
 
-def _candidate(selection: Selection, point: Point, base: Path) -> Candidate:
+def check(request: train.Request, candidates: Sequence[Candidate], output_format: str) -> int:
+    """List all points with their price and judge each; return the exit code of the first that fails."""
+    _refuse_several_nodes(candidates)
+    if output_format == "text":
+        console.write(_listing(candidates))
+    return _judge(request, candidates)
+
+
+def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
     """Resolve a point. It resumes by default, so that the same command completes a sweep."""
     own = [
         "trainer.resume_from_checkpoint=auto",
@@ -164,7 +169,7 @@ def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
             console.tell(f"{printable(candidate.point.label)}\n{render(report)}")
             code = code or report.exit_code
     if code != EXIT_OK:
-        console.tell("a point of the sweep fails its checks: nothing was started or written")
+        console.tell("a point fails its checks: nothing was started or written")
     return code
 
 
@@ -176,7 +181,7 @@ def _train_all(
     code = EXIT_OK
     for number, result in enumerate(results, start=1):
         console.tell(printable(f"point {number} of {len(results)}: {result.candidate.point.label}"))
-        ended = _train(replace(request, selection=result.candidate.selection), output_format)
+        ended = train_point(request, result.candidate, output_format)
         result.summary = conclude(result.candidate.folder, ended, (), None)
         code = code or ended
         write_text(base / RESULTS, to_json(_as_json(results)))
@@ -187,8 +192,9 @@ def _train_all(
     return code
 
 
-def _train(request: train.Request, output_format: str) -> int:
+def train_point(request: train.Request, candidate: Candidate, output_format: str) -> int:
     """Train a point. Its own report is for people: with JSON output, it goes to standard error."""
+    request = replace(request, selection=candidate.selection)
     try:
         if output_format == "text":
             return train.run(request, "text")

@@ -156,7 +156,8 @@ def _lead(node: NodeLaunch) -> int:
             folder, request.stages, _first_step(examination), console.tell, has_weights=has_weights
         )
         launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages)
-        write_run(examination, request.selection.files, folder, staging, {"command": launch.command})
+        entry = {"command": launch.command, "begun_boot_s": round(node.begun_s, 3)}
+        write_run(examination, request.selection.files, folder, staging, entry)
         if node.output_format == "text":
             console.write(_opening(examination, folder))
         holds.enter_context(never_blocking())

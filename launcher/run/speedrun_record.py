@@ -1,0 +1,150 @@
+"""Record of a speedrun, computed from the run directories of its seeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from launcher.run.significance import p_value_below
+from launcher.run.speedrun_rules import RuleFile
+from launcher.rundir.directory import METRICS
+from launcher.rundir.live_state import EVAL_LOSS
+from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
+from launcher.terminal.values import UNKNOWN, show_count
+from neobert.errors import ProjectError
+from neobert.printable import printable
+from neobert.receipt import FILE_NAME as RECEIPT
+from neobert.receipt import SEAL, read_receipt
+from neobert.runfiles.run_dir import MANIFEST
+from profiles.registry import ResolvedRun
+
+SCHEMA_VERSION = 1
+HEAD = "| name | hardware | runs | held-out loss | p | s from command | s from first step | tokens | code |"
+RULE = "|---|---|---|---|---|---|---|---|---|"
+
+
+def read_seed(folder: Path, seed: int) -> dict[str, Any]:
+    """Measure a finished run.
+
+    Returns its last evaluation and its times in seconds, without evaluations. `seconds_from_first_step`
+    begins with the first step, so that it includes compilation; pauses for logging and saves are left out.
+    `seconds_from_command` is None for a run of several launches.
+    Raises ProjectError if the run has no evaluation at its last step, or no receipt.
+    """
+    lines, manifest = read_metrics(folder / METRICS), read_json(folder / MANIFEST)
+    last = lines[-1] if lines else {}
+    if last.get(EVAL_LOSS) is None:
+        message = "the run has no evaluation at its last step"
+        raise ProjectError("speedrun", message, "set aside evaluation text in the rule file", str(folder))
+    receipt = read_receipt(folder / RECEIPT)
+    return {
+        "seed": seed,
+        "loss": last[EVAL_LOSS],
+        "step": last["step"],
+        "tokens": last.get("train/tokens_total"),
+        "seconds_from_command": _from_command_s(folder, lines, manifest),
+        "seconds_from_first_step": _stepping_s(lines),
+        "launches": 1 + len(list_in(manifest, "earlier")),
+        "restarts": len(list_in(manifest, "restarts")),
+        "config_digest": receipt.config_digest,
+        "receipt_sha256": read_json(folder / RECEIPT)[SEAL],
+        "is_guarded": not receipt.unguarded,
+        "code_version": manifest.get("code_version"),
+        "commit": manifest.get("git_sha"),
+        "torch": receipt.versions.get("torch"),
+    }
+
+
+def _stepping_s(lines: Sequence[Record]) -> float:
+    """Sum the time of all steps: a line has the mean of the steps since the line before."""
+    total_s, step = 0.0, 0
+    for line in lines:
+        if "time/step_ms" in line:
+            total_s += (line["step"] - step) * line["time/step_ms"] / 1000
+            step = line["step"]
+    return round(total_s, 3)
+
+
+def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> float | None:
+    """Return the time from the command to the end of the last step, without earlier evaluations."""
+    begun_s = manifest.get("begun_boot_s")
+    beats = parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8", errors="replace"))
+    ended_s = next((beat.get("boot_s") for beat in beats if beat.get("step") == lines[-1]["step"]), None)
+    if list_in(manifest, "earlier") or begun_s is None or ended_s is None:
+        return None
+    evaluating_ms = sum(line.get("time/evaluation_ms") or 0.0 for line in lines[:-1])
+    return round(float(ended_s) - float(begun_s) - evaluating_ms / 1000, 3)
+
+
+def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -> dict[str, Any]:
+    """Return the record of the seeds' runs. It counts if their mean loss is below the target by the test."""
+    runs = [read_seed(folder, seed) for seed, folder in folders.items()]
+    losses, rules = [each["loss"] for each in runs], file.rules
+    p_value = p_value_below(losses, rules.target_loss)
+    same = {name: _same(runs, name) for name in ("commit", "code_version", "torch")}
+    is_sound = all(each["is_guarded"] for each in runs) and None not in same.values()
+    return {
+        "kind": "neobert-speedrun",
+        "schema_version": SCHEMA_VERSION,
+        "name": rules.name,
+        "date_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "counts": is_sound and p_value < rules.significance,
+        "rules_sha256": file.digest,
+        "recipe": rules.run or rules.profile,
+        "target_loss": rules.target_loss,
+        "significance": rules.significance,
+        "mean_loss": fmean(losses),
+        "stdev_loss": stdev(losses),
+        "p_value": p_value,
+        "hardware": _hardware(run, next(iter(folders.values()))),
+        "seconds_from_command": _mean(runs, "seconds_from_command"),
+        "seconds_from_first_step": _mean(runs, "seconds_from_first_step"),
+        "tokens": _mean(runs, "tokens"),
+        **same,
+        "runs": runs,
+    }
+
+
+def _same(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Return a value that all runs share; None if they differ."""
+    values = {each[name] for each in runs}
+    return values.pop() if len(values) == 1 else None
+
+
+def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Return the mean of the runs that have a value."""
+    values = [each[name] for each in runs if each[name] is not None]
+    return fmean(values) if values else None
+
+
+def _hardware(run: ResolvedRun, folder: Path) -> str:
+    """Return number and name of the devices, as preflight found them."""
+    count = run.config.distributed.nproc_per_node
+    gpus = list_in(read_json(folder / "facts.json"), "gpus")[:count]
+    if run.device == "cpu" or not gpus:
+        return f"CPU, {os.cpu_count()} cores"
+    return f"{len(gpus)} x {gpus[0].get('name')}"
+
+
+def row_of(record: Mapping[str, Any]) -> str:
+    """Return the record as a row of a Markdown table under `HEAD`."""
+    cells = [
+        record["name"],
+        record["hardware"],
+        str(len(record["runs"])),
+        f"{record['mean_loss']:.4f} +- {record['stdev_loss']:.4f}",
+        f"{record['p_value']:.2g}",
+        _seconds(record["seconds_from_command"]),
+        _seconds(record["seconds_from_first_step"]),
+        show_count(record["tokens"]),
+        str(record["code_version"] or UNKNOWN),
+    ]
+    return "| " + " | ".join(printable(cell).replace("|", "/") for cell in cells) + " |"
+
+
+def _seconds(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.1f}"

@@ -1,0 +1,167 @@
+"""Rule file of a speedrun: its sources, its target, and the keys that no recipe may change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from neobert.config import RunConfig, all_keys, load_document, to_dict
+from neobert.config.canonical import flatten, sha256
+from neobert.config.corpora import corpora_of
+from neobert.config.keys import effect_of
+from neobert.config.layers import relative_to_their_files
+from neobert.config.nodes import find, plain
+from neobert.config.resolution import build, sources_of
+from neobert.config.schema.fields import NonEmpty, NonNegativeInt, PositiveFloat, gt, key, lt, min_length
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.families.table import initial_weights
+from neobert.plurals import listed
+from neobert.printable import printable
+from profiles.registry import ResolvedRun
+
+DATA_SECTIONS = ("dataset.", "tokenizer.")
+MASKS = ("datacollator.mlm_probability_eval", "datacollator.mask_all", "datacollator.max_length")
+MASK_RATE = MASKS[0]
+PART = "trainer.eval_max_batches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file that the runs read, and where it comes from."""
+
+    url: NonEmpty = field(metadata={"description": "Public address of the file."})
+    path: NonEmpty = field(metadata={"description": "Place of the file, relative to the rule file."})
+    sha256: Annotated[str, min_length(64)] = field(metadata={"description": "SHA-256 of the file, in hex."})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Rules of a speedrun.
+
+    Attributes:
+        fixed: config keys laid over the recipe, as in a run file.
+        run, profile: the recipe, exactly one of them.
+    """
+
+    name: NonEmpty = field(metadata={"description": "Name of the speedrun."})
+    target_loss: PositiveFloat = field(metadata={"description": "Held-out loss to reach, in nats."})
+    significance: Annotated[float, gt(0), lt(1)] = key(0.01, "Level that the p-value must be below.")
+    seeds: tuple[NonNegativeInt, ...] = field(metadata={"description": "Seeds, one run for each."})
+    sources: tuple[Source, ...] = field(metadata={"description": "Files that the runs read."})
+    fixed: dict[str, Any] = field(metadata={"description": "Keys that no recipe may change."})
+    run: str | None = key(None, "Run file of the recipe, relative to the rule file.")
+    profile: str | None = key(None, "Profile of the recipe.")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """A rule file with its paths resolved.
+
+    Attributes:
+        overrides: the fixed keys as `KEY=VALUE` arguments.
+    """
+
+    path: Path
+    rules: Rules
+    overrides: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of what all recipes share: records with the same one compare."""
+        rules = self.rules
+        sources = [[source.url, source.sha256] for source in rules.sources]
+        return sha256([rules.target_loss, rules.significance, sources, rules.fixed])
+
+    @property
+    def run(self) -> Path | None:
+        """Return the run file of the recipe."""
+        return None if self.rules.run is None else self.path.parent / self.rules.run
+
+    def place_of(self, source: Source) -> Path:
+        """Return where a source has to be."""
+        return self.path.parent / source.path
+
+
+def read_rules(path: Path) -> RuleFile:
+    """Read a rule file. Raises ProjectError for one that is incomplete or contradicts itself."""
+    document = load_document(path)
+    rules = build(Rules, document.root, sources_of([document]), document.flaws)
+    fixed = find(document.root, ("fixed",))
+    assert fixed is not None
+    leaves = flatten(plain(relative_to_their_files(fixed)[0]))
+    file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
+    if len(set(rules.seeds)) < max(2, len(rules.seeds)):
+        _refuse(file, "seeds has fewer than two different seeds, or one twice", "write seeds: [0, 1, 2]")
+    if (rules.run is None) == (rules.profile is None):
+        _refuse(file, "run and profile are both set or both missing", "set one of them: the recipe")
+    return file
+
+
+def verify_sources(file: RuleFile) -> None:
+    """Compare each source with its SHA-256. Raises ProjectError naming the first that differs."""
+    for source in file.rules.sources:
+        place = file.place_of(source)
+        try:
+            with place.open("rb") as opened:
+                digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        except FileNotFoundError:
+            hint = printable(f"download {source.url} to {os.path.abspath(place)}")
+            _refuse(file, f"source {source.path} is missing", hint, exit_code=EXIT_CHECK_FAILED)
+        except OSError as error:
+            _refuse(file, f"source {source.path} cannot be read: {error.strerror}", "fix its permissions")
+        if digest != source.sha256.lower():
+            problem = f"source {source.path} has SHA-256 {digest}, not {source.sha256}"
+            hint = printable(f"download {source.url} again, or correct the rule file")
+            _refuse(file, problem, hint, exit_code=EXIT_CHECK_FAILED)
+
+
+def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
+    """Raise ProjectError for a recipe that reads, or is evaluated on, what the rules do not fix."""
+    config = run.config
+    if weights := initial_weights(config):
+        problem = f"the recipe starts from the weights of {weights}"
+        _refuse(file, problem, "remove model.pretrained_checkpoint: a run starts from random weights")
+    if unlisted := sorted(_unlisted(file, config)):
+        problem = f"the recipe reads {listed(unlisted, 3)}, not among sources"
+        _refuse(file, problem, "add URL and SHA-256 of each file that is read, and read local files only")
+    values, defaults = (flatten(to_dict(each)) for each in (config, RunConfig()))
+    fixed = {override.partition("=")[0] for override in file.overrides}
+    if values[MASK_RATE] is None or values[PART] is not None:
+        problem = f"{MASK_RATE} is not set, or {PART} is: the evaluation is not the same for all recipes"
+        _refuse(file, problem, f"write {MASK_RATE} (0.15) and {PART}: null under fixed")
+    free = [name for name in _evaluation_keys() if name not in fixed and values[name] != defaults[name]]
+    if free:
+        problem = f"the recipe sets {listed(free, 3)}, which the evaluation depends on"
+        _refuse(file, problem, "move these keys to fixed in the rule file")
+
+
+def _evaluation_keys() -> Iterator[str]:
+    for name in all_keys():
+        if name in MASKS or (name.startswith(DATA_SECTIONS) and effect_of(name) != "loading"):
+            yield name
+
+
+def _unlisted(file: RuleFile, config: RunConfig) -> Iterator[str]:
+    """Yield what a run reads and no source names."""
+    known = {os.path.realpath(file.place_of(source)) for source in file.rules.sources}
+    for corpus in corpora_of(config.dataset):
+        yield from [corpus.name or "no text"] if corpus.path is None else _files(corpus.path, known)
+    if config.tokenizer.path is not None:
+        yield from _files(config.tokenizer.path, known)
+    elif config.tokenizer.name is not None:
+        yield config.tokenizer.name
+
+
+def _files(path: str, known: set[str]) -> Iterator[str]:
+    is_folder = os.path.isdir(path)
+    inside = (each for each in Path(path).rglob("*") if each.is_file()) if is_folder else [Path(path)]
+    yield from (str(each) for each in inside if os.path.realpath(each) not in known)
+
+
+def _refuse(file: RuleFile, problem: str, hint: str, *, exit_code: int = EXIT_USAGE) -> NoReturn:
+    raise ProjectError("speedrun", printable(problem), hint, str(file.path), exit_code)
