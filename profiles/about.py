@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from neobert.config.schema.fields import STRICT, NonEmpty, NonNegativeInt, PositiveFloat, gt, le
 
-Kind = Literal["production", "smoke", "base"]
+Kind = Literal["production", "development", "smoke", "base"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Alternative spellings of run files and overrides, rewritten to the one that the parser knows.
 
-`@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`, `--trainer.max_steps=10`
-and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9` becomes `--set seed=9`. What
-follows `--` belongs to torchrun.
+`run.yaml`, `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`,
+`--trainer.max_steps=10` and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9`
+becomes `--set seed=9`. What follows `--` belongs to torchrun.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> lis
         options_with_value: options whose next token is their value and must be left alone.
 
     Raises:
-        MisplacedArgumentError: a bare argument looks like a run file, or like the value of a `--set KEY`.
+        MisplacedArgumentError: a bare argument looks like the value of a `--set KEY`.
     """
     return list(_rewritten(deque(tokens), options_with_value))
 
@@ -75,7 +75,7 @@ def _rewritten(tokens: deque[str], options_with_value: Collection[str]) -> Itera
         elif ASSIGNMENT.match(token):
             yield from ("--set", token)
         elif token.lower().endswith(RUN_FILE_SUFFIXES) and not token.startswith("-"):
-            raise MisplacedArgumentError(f"Unexpected argument '{token}'. Did you mean '--config {token}'?")
+            yield from ("--config", token)
         else:
             yield token
 
@@ -129,6 +129,10 @@ class ConfigCommand(TyperCommand):
             _name_the_key(error)
             raise
         return rest
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Show the run files as arguments, though the parser sees them as options."""
+        return [*super().collect_usage_pieces(ctx), "[RUN_FILE]..."]
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Offer keys as options too, once there is a letter of one: all of them would bury the rest."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from launcher.cli import options
 from launcher.cli.arguments import ConfigCommand
@@ -16,6 +17,26 @@ tokenizer_app = make_group("tokenizer", "Tokenizers: train.")
 app.add_typer(profiles_app, rich_help_panel="Config")
 app.add_typer(data_app, rich_help_panel="Data")
 app.add_typer(tokenizer_app, rich_help_panel="Data")
+
+
+@app.command(
+    "init", rich_help_panel="Config", epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small"
+)
+def _init(
+    file: options.NewRunFile = Path("run.yaml"),
+    text: options.Text = None,
+    dataset: options.DataSet = None,
+    size: options.ModelSize = None,
+    device: options.DeviceChoice = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Write a first run file for your own text.
+
+    At a terminal, asks for what the options leave open. Each value to change first has a comment.
+    """
+    from launcher.commands import init
+
+    end(init.run(init.Request(file, text, dataset, size, device), output_format))
 
 
 @app.command(

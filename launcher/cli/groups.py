@@ -118,6 +118,6 @@ def make_group(name: str, text: str, **settings: Any) -> typer.Typer:
 app = make_group(
     PROGRAM,
     "Launch NeoBERT training with preflight checks of config, machine and data.",
-    epilog=f"Start with: {PROGRAM} profiles list; {PROGRAM} train --profile cpu-demo",
+    epilog=f"Start with: {PROGRAM} init; or {PROGRAM} train --profile cpu-demo",
     add_completion=True,
 )

@@ -56,7 +56,12 @@ Profile = Annotated[
 ]
 Config = Annotated[
     list[Path] | None,
-    Option("--config", "-c", metavar="FILE", help="Run file (YAML or TOML); later files win. Also: @ FILE."),
+    Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Run file (YAML or TOML), as RUN_FILE without the option; later files win.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -79,6 +84,22 @@ ProfileName = Annotated[
 ]
 FirstProfile = Annotated[str, Argument(metavar="A", autocompletion=profile_names, help="First profile.")]
 SecondProfile = Annotated[str, Argument(metavar="B", autocompletion=profile_names, help="Second profile.")]
+
+# init
+NewRunFile = Annotated[Path, Argument(metavar="[FILE]", help="Run file to write; must not exist.")]
+Text = Annotated[Path | None, Option("--text", metavar="PATH", help="File or folder of text to train on.")]
+DataSet = Annotated[
+    str | None,
+    Option("--dataset", metavar="NAME", help="Data set of the Hugging Face Hub, or builtin:python-docs."),
+]
+ModelSize = Annotated[
+    Literal["tiny", "small", "base"] | None,
+    Option("--size", help="Size of the model. Default: tiny on a CPU, small on a GPU."),
+]
+DeviceChoice = Annotated[
+    Literal["cpu", "gpu"] | None,
+    Option("--device", help="Device to train on. Default: a GPU if there is one."),
+]
 
 # lint, rule, explain
 Paths = Annotated[list[Path], Argument(metavar="PATH", help="Run files, profiles, or folders of them.")]

@@ -118,7 +118,7 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
     """
     try:
         resolved = resolve_run(None, [path], loaded=profiles)
-        if _is_base(resolved):
+        if _is_parent(resolved):
             return Judged((), (), EXIT_OK, "", resolved.digest)
         findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     except ProjectError as error:
@@ -142,10 +142,17 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
     return replace(finding, message=message, file=str(path), line=line, column=column)
 
 
-def _is_base(resolved: ResolvedRun) -> bool:
-    """Judge a base profile: it must resolve, but rules about runs do not apply to it."""
+def _is_parent(resolved: ResolvedRun) -> bool:
+    """Return whether a file is a profile that others complete: a base, or one that brings no data.
+
+    It must resolve, but rules about runs do not apply to it.
+    """
     profile = resolved.profile
-    return profile is not None and profile.kind == "base" and resolved.source_file == profile.files[0]
+    if profile is None or resolved.source_file != profile.files[0]:
+        return False
+    dataset = profile.config.dataset
+    has_data = bool(dataset.path or dataset.name or dataset.mixture)
+    return profile.kind == "base" or (profile.kind == "development" and not has_data)
 
 
 def _placed(findings: Iterable[Finding], path: Path) -> Iterator[Finding]:

@@ -59,9 +59,16 @@ def test_negative_numbers_are_values_and_options_are_not() -> None:
     assert normalise(["--a.b", "--strict"], WITH_VALUE) == ["--set", "a.b", "--strict"]
 
 
-def test_a_bare_run_file_is_named() -> None:
-    with pytest.raises(MisplacedArgumentError, match=r"--config run\.yaml"):
-        normalise(["run.yaml"], WITH_VALUE)
+def test_a_bare_run_file_needs_no_option() -> None:
+    tokens = ["run.yaml", "--output", "b.yaml", "c.TOML"]
+    assert normalise(tokens, WITH_VALUE) == [
+        "--config",
+        "run.yaml",
+        "--output",
+        "b.yaml",
+        "--config",
+        "c.TOML",
+    ]
 
 
 def test_a_value_beside_its_key_is_told_the_sign_between_them() -> None:
@@ -93,6 +100,7 @@ def test_what_follows_two_dashes_is_handed_on() -> None:
         ["@", "run.yaml"],
         ["@run.yaml"],
         ["-c", "run.yaml"],
+        ["run.yaml"],
         ["--seed", "9", "--trainer.max_steps", "77"],
         ["--trainer.max_steps=9", "--trainer.max_steps=77"],
     ],
@@ -130,7 +138,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
 @pytest.mark.parametrize(
     ("tokens", "says"),
     [
-        (["plan", "-p", "cpu-demo", "run.yaml"], "Did you mean '--config run.yaml'?"),
+        (["plan", "missing.yaml"], "missing.yaml"),
         (["plan", "-p", "cpu-demo", "--output-formt", "json"], "--output-format"),
         (["lnt"], "Did you mean 'lint'?"),
         (["profiles", "shwo"], "Did you mean 'show'?"),

@@ -52,7 +52,7 @@ def test_a_receipt_is_a_file_or_its_folder() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        "", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
+        "", "init", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
         "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
         "tokenizer train", "bench", "bench speed", "bench speedrun",
     ],

@@ -168,7 +168,7 @@ USAGE = {
     "missing-argument": ["explain"],
     "unknown-command": ["plann"],
     "no-number": ["train", "-p", "cpu-demo", "--nnodes", "two"],
-    "misplaced-file": ["preflight", "run.yaml"],
+    "misplaced-argument": ["preflight", "run"],
     "no-subcommand": ["profiles"],
 }
 
@@ -191,7 +191,7 @@ def test_a_command_that_cannot_be_understood_is_one_object_too(
 def test_nothing_at_all_shows_the_help(command: Callable[..., Any]) -> None:
     answer = command()
     assert (answer.code, answer.out) == (2, "")
-    assert "Start with: neobert-launch profiles list" in answer.err
+    assert "Start with: neobert-launch init" in answer.err
 
 
 def test_a_format_that_torchrun_is_told_is_not_ours(command: Callable[..., Any]) -> None:

@@ -65,7 +65,7 @@ def test_a_name_that_is_shipped_cannot_be_taken(write: Write) -> None:
     [
         ("a100prod", "did you mean a100-prod?"),
         ("cpu_demo", "did you mean cpu-demo?"),
-        ("tpu", "available profiles: 2xa100-prod, 8xh200-prod, a100-prod, cpu-classify"),
+        ("tpu", "available profiles: 2xa100-prod, 8xh200-prod, a100-prod, cpu, cpu-classify"),
         ("", "available profiles:"),
         ("../production/a100-prod", "available profiles:"),
     ],
@@ -127,7 +127,7 @@ def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
             "file is named mine, but about.name is yours",
         ),
         (MINE.replace("cpu-demo", "[cpu-demo]"), ProjectError, "extends must be the name of one profile"),
-        (MINE.replace("kind: smoke", "kind: prod"), ConfigError, "one of production, smoke, base"),
+        (MINE.replace("kind: smoke", "kind: prod"), ConfigError, "one of production, development, smoke"),
         (MINE.replace("kind: smoke", "knd: smoke"), ConfigError, "did you mean kind?"),
         (MINE.replace("To try things.", "x, requires: {gpus: 2}"), ConfigError, "did you mean gpu?"),
         (MINE.replace("To try things.", "x, expects: {mfu: 35}"), ConfigError, "of at most 1; this is 35"),

@@ -13,7 +13,8 @@ from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
 PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
 SMOKE = ["cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev"]
-NAMES = sorted([*PRODUCTION, *SMOKE])
+DEVELOPMENT = ["cpu", "gpu"]
+NAMES = sorted([*PRODUCTION, *SMOKE, *DEVELOPMENT])
 
 
 def plan_of(profile: Profile) -> Plan:
@@ -94,8 +95,9 @@ def test_hardware_processes_and_lengths_agree(name: str) -> None:
     if profile.requires.device == "cpu":
         assert config.model.attn_backend == "sdpa"
     else:
-        names_a_kernel = (config.model.attn_backend, config.model.kernel_backend)
-        assert names_a_kernel in (("flash_attn_varlen", "torch"), ("auto", "fused"))
+        kernels = (config.model.attn_backend, config.model.kernel_backend)
+        named = [("flash_attn_varlen", "torch"), ("auto", "fused")]
+        assert kernels in ([("auto", "auto")] if name in DEVELOPMENT else named)
 
 
 @pytest.mark.parametrize("name", PRODUCTION)
@@ -171,6 +173,17 @@ def test_a_smoke_profile_is_short_and_needs_no_network(name: str) -> None:
     assert profile.config.dataset.name == "builtin:python-docs"
     assert profile.config.tokenizer.name is None
     assert plan_of(profile).eta_s.value < 10 * 60
+
+
+@pytest.mark.parametrize("name", DEVELOPMENT)
+def test_a_development_profile_brings_no_data_and_follows_the_length_of_a_run(name: str) -> None:
+    profile = load_profile(name)
+    dataset, trainer = profile.config.dataset, profile.config.trainer
+    assert profile.kind == "development"
+    assert (dataset.path, dataset.name, dataset.mixture) == (None, None, ())
+    assert profile.config.tokenizer.name is None
+    assert profile.config.scheduler.warmup_percent
+    assert trainer.resume_from_checkpoint == "auto"
 
 
 def test_bases_are_no_profiles_to_run() -> None:

@@ -112,6 +112,17 @@ def test_a_smoke_profile_is_told_in_minutes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("profile", "limit_s", "takes"),
+    [("cpu-demo", 900.0, "16 minutes (limit 15)"), ("cpu", 86_400.0, "25 hours (limit 24)")],
+)
+def test_a_profile_s_kind_limits_the_length_of_its_runs(profile: str, limit_s: float, takes: str) -> None:
+    run = run_of("dataset.path=text", profile=profile)
+    assert found("CFG005", run, eta_s=limit_s) == []
+    (one,) = found("CFG005", run, eta_s=limit_s + (60 if limit_s < 3600 else 3600))
+    assert takes in one.message
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({}, []),

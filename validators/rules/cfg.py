@@ -11,7 +11,8 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import RaisedBy, Violations, rule
 
-SMOKE_LIMIT_S = 15 * 60
+LIMITS_S = {"smoke": 15 * 60, "development": 24 * 3600}
+"""Predicted time to the end above which the kind of a profile does not fit the run."""
 VARIABLES = "variables"
 
 
@@ -22,7 +23,8 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Fails if a run sets no profile, if a shipped profile is not pinned in profiles.lock or differs from its
     pin, if the profile is only a base for others, and if a smoke profile is used for a run longer than
-    15 minutes. Your own profiles, in the folders of NEOBERT_PROFILE_PATH, need no pin.
+    15 minutes, or a development profile for one longer than 24 hours. Your own profiles, in the folders of
+    NEOBERT_PROFILE_PATH, need no pin.
 
     ## Why is this bad?
     A demo file once ran on two GPUs for a day, because nothing marked it as a demo. A profile states what a
@@ -56,13 +58,9 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} is a base for other profiles and cannot be run",
             f"set profile to one that extends {name}",
         )
-    if kind == "smoke" and plan.eta_s.value > SMOKE_LIMIT_S:
-        minutes = plan.eta_s.value / 60
-        yield Violation(
-            "profile",
-            f"{name} is a smoke profile, but the run takes {minutes:.0f} minutes (limit 15)",
-            "set profile to a production profile, or lower trainer.max_steps",
-        )
+    limit_s = LIMITS_S.get(kind)
+    if limit_s is not None and plan.eta_s.value > limit_s:
+        yield Violation("profile", _too_long(name, kind, plan.eta_s.value, limit_s), _for_longer_runs(kind))
     if kind != "base" and (run.profile.is_shipped or run.profile.is_pinned) and not run.profile.is_locked:
         fault = (
             "differs from its pin in profiles.lock"
@@ -74,6 +72,17 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} {fault}",
             f"review {name}, then run `python -m profiles.lock --write`",
         )
+
+
+def _too_long(name: str, kind: str, eta_s: float, limit_s: float) -> str:
+    unit_s, unit = (60, "minutes") if limit_s < 3600 else (3600, "hours")
+    times = f"{eta_s / unit_s:.0f} {unit} (limit {limit_s / unit_s:.0f})"
+    return f"{name} is a {kind} profile, but the run takes {times}"
+
+
+def _for_longer_runs(kind: str) -> str:
+    own = "a development profile (cpu, gpu) or " if kind == "smoke" else ""
+    return f"set profile to {own}a production profile, or lower trainer.max_steps"
 
 
 @rule("CFG006", "unstable-config", severity=Severity.FAIL, level=Level.STATIC, waivable=False)

@@ -1,0 +1,182 @@
+"""`init`: write a first run file, from flags or from answers at a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TypeVar
+
+from launcher.commands.starter_file import DEVICES, SIZES, Device, SizeName, Starter, content_of
+from launcher.io.files import make_folder, writing
+from launcher.terminal import console
+from launcher.terminal.values import show_count, show_duration, to_json
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from profiles.registry import resolve_run
+from validators.planning import plan_run
+
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
+YAML_SUFFIXES = (".yaml", ".yml")
+BUILTIN = "builtin:python-docs"
+
+T = TypeVar("T", bound=str)
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Arguments of the command; None for those that were not given."""
+
+    file: Path
+    text: Path | None
+    dataset: str | None
+    size: SizeName | None
+    device: Device | None
+
+
+def run(request: Request, output_format: str) -> int:
+    """Write the run file and print the next commands."""
+    _check_file(request.file)
+    starter = _starter(request, asks=sys.stdin.isatty() and output_format == "text")
+    content = content_of(starter, request.file.name).encode("utf-8")
+    make_folder(request.file.parent)
+    with writing(request.file, "choose another folder"), request.file.open("xb") as file:
+        file.write(content)
+    resolved = resolve_run(None, [request.file])
+    plan = plan_run(resolved)
+    commands = [f"neobert-launch {verb} {quote(str(request.file))}" for verb in ("lint", "plan", "train")]
+    checkpoint = os.path.join(resolved.config.trainer.output_dir, "checkpoints", "latest")
+    if output_format == "json":
+        result = {
+            "file": str(request.file),
+            "profile": starter.device,
+            "next": commands,
+            "checkpoint": checkpoint,
+        }
+        console.write(to_json({**result, "parameters": plan.num_parameters.value, "eta_s": plan.eta_s.value}))
+    else:
+        size = f"{show_count(plan.num_parameters.value)} parameters"
+        console.write(_report(request.file, commands, checkpoint, size, show_duration(plan.eta_s.value)))
+    return EXIT_OK
+
+
+def _report(file: Path, commands: Sequence[str], checkpoint: str, size: str, eta: str) -> str:
+    glosses = ("check the file", "size, memory and time", "Ctrl-C saves; the same command continues")
+    width = max(map(len, commands)) + 2
+    lines = [f"wrote {console.paint(str(file), 'bold')}: {size}, estimated {eta} of training", "", "next:"]
+    lines += [
+        f"  {command:{width}}{console.paint(gloss, 'dim')}"
+        for command, gloss in zip(commands, glosses, strict=True)
+    ]
+    lines += ["", "then, in Python:", f"  pipeline('fill-mask', {checkpoint!r}, trust_remote_code=True)"]
+    return "\n".join(lines)
+
+
+def _check_file(file: Path) -> None:
+    if os.path.lexists(file):
+        message, hint = (
+            "the file exists, and init overwrites nothing",
+            "name another file: neobert-launch init FILE",
+        )
+        raise _usage("occupied-file", message, hint, file)
+    if file.suffix.lower() not in YAML_SUFFIXES:
+        raise _usage("unusable-path", "init writes YAML", f"name the file {file.stem}.yaml", file)
+
+
+def _starter(request: Request, *, asks: bool) -> Starter:
+    text, dataset = request.text, request.dataset
+    if text is not None and dataset is not None:
+        raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")
+    if text is None and dataset is None:
+        if not asks:
+            hint = f"add --text FILE or --dataset NAME; --dataset {BUILTIN} needs no text of your own"
+            raise _usage(
+                "usage", "neither --text nor --dataset is given, and standard input is not a terminal", hint
+            )
+        text, dataset = _ask_text()
+    if text is not None:
+        _check_text(text)
+    default_device: Device = "gpu" if NVIDIA_DEVICE.exists() else "cpu"
+    device = request.device or _choose("device", DEVICES, default_device, asks=asks)
+    sizes = {
+        name: f"{size.num_hidden_layers} x {size.hidden_size}, {size.gloss}" for name, size in SIZES.items()
+    }
+    default_size: SizeName = "tiny" if device == "cpu" else "small"
+    size = request.size or _choose("size", sizes, default_size, asks=asks)
+    return Starter(
+        text=_relative(text, request.file) if text is not None else "",
+        dataset=dataset or "",
+        size=size,
+        device=device,
+        num_bytes=None if text is None else _num_bytes(text),
+        stem=request.file.stem,
+    )
+
+
+def _check_text(text: Path) -> None:
+    if not text.exists():
+        raise _usage(
+            "unusable-path", "no such file or folder", "set --text to a file or folder of text", text
+        )
+
+
+def _relative(text: Path, file: Path) -> str:
+    """Return the path as a run file takes it: relative to the file, unless it was given from the root."""
+    return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
+
+
+def _num_bytes(text: Path) -> int:
+    if not text.is_dir():
+        return text.stat().st_size
+    sizes = (os.path.join(folder, name) for folder, _, names in os.walk(text) for name in names)
+    return sum(os.path.getsize(path) for path in sizes if os.path.exists(path))
+
+
+def _ask_text() -> tuple[Path | None, str | None]:
+    """Ask until the answer is a path that exists or a data set."""
+    question = f"text (file, folder, or hub:NAME) [{BUILTIN}]: "
+
+    def read(answer: str) -> tuple[Path | None, str | None] | None:
+        if not answer or answer == BUILTIN:
+            return None, BUILTIN
+        if answer.startswith("hub:"):
+            return None, answer.removeprefix("hub:")
+        path = Path(os.path.expanduser(answer))
+        return (path, None) if path.exists() else None
+
+    return _ask(question, read, lambda answer: f"{answer}: no such file or folder")
+
+
+def _choose(name: str, choices: dict[T, str], default: T, *, asks: bool) -> T:
+    if not asks:
+        return default
+    console.tell(f"{name}:")
+    for choice, gloss in choices.items():
+        console.tell(f"  {choice:6} {gloss}")
+
+    def read(answer: str) -> T | None:
+        return next((choice for choice in choices if choice == (answer or default)), None)
+
+    return _ask(f"{name} [{default}]: ", read, lambda _: f"write {', '.join(choices)}")
+
+
+def _ask(question: str, read: Callable[[str], Answer | None], complain: Callable[[str], str]) -> Answer:
+    while True:
+        print(question, end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise _usage(
+                "usage", "the answers ended before the last question", "pass --text, --size and --device"
+            )
+        value = read(line.strip())
+        if value is not None:
+            return value
+        console.tell(f"  {printable(complain(line.strip()))}")
+
+
+def _usage(code: str, message: str, hint: str, place: Path | str = "") -> ProjectError:
+    return ProjectError(code, message, hint, str(place), EXIT_USAGE)

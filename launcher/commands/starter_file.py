@@ -1,0 +1,142 @@
+"""Content of the run file that `init` writes: sizes, values by device, comments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from neobert.config.migrated_files import yaml_text
+
+Device = Literal["cpu", "gpu"]
+SizeName = Literal["tiny", "small", "base"]
+BYTES_PER_TOKEN = 4
+"""Of English text in WordPiece; only comments depend on it."""
+VOCABULARY_BY_TEXT = ((4e6, 4096), (40e6, 8192), (400e6, 16384))
+BERT_VOCABULARY = 30522
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Shape of a model, with the row length and learning rate that fit it."""
+
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    max_seq_length: int
+    lr: str
+    gloss: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Length of a first run: steps, and microbatches of rows per step."""
+
+    max_steps: int
+    rows: int
+    accumulation: int = 1
+
+
+SIZES: dict[SizeName, Size] = {
+    "tiny": Size(192, 4, 6, 768, 128, "2e-3", "to try out the whole path"),
+    "small": Size(384, 12, 6, 1536, 256, "1e-3", "width of MiniLM"),
+    "base": Size(768, 12, 12, 3072, 512, "6e-4", "shape of BERT-base"),
+}
+PACES: dict[tuple[Device, SizeName], Pace] = {
+    ("cpu", "tiny"): Pace(800, 8),
+    ("cpu", "small"): Pace(1000, 8),
+    ("cpu", "base"): Pace(1000, 2),
+    ("gpu", "tiny"): Pace(2000, 128),
+    ("gpu", "small"): Pace(5000, 64),
+    ("gpu", "base"): Pace(20000, 32, 4),
+}
+DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU"}
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """Answers from which the file is written.
+
+    Attributes:
+        text: path as it is written to the file; empty for a data set.
+        dataset: name of a data set; empty for a path.
+        num_bytes: size of the text; None if unknown.
+        stem: name of the file without its suffix, which names the run directory.
+    """
+
+    text: str
+    dataset: str
+    size: SizeName
+    device: Device
+    num_bytes: int | None
+    stem: str
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the size of the tokenizer: small texts have too few occurrences of rare words."""
+        if self.num_bytes is None:
+            return BERT_VOCABULARY
+        return next((size for limit, size in VOCABULARY_BY_TEXT if self.num_bytes < limit), BERT_VOCABULARY)
+
+
+def content_of(starter: Starter, file: str) -> str:
+    """Return the text of a run file with a comment on every value that a user may change first."""
+    size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
+    cadence = max(1, pace.max_steps // 8)
+    source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
+    rows: list[tuple[str, str]] = [
+        (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
+        ("", ""),
+        ("model:", f"{starter.size}: {size.gloss}"),
+        (f"  hidden_size: {size.hidden_size}", "width; a multiple of num_attention_heads"),
+        (f"  num_hidden_layers: {size.num_hidden_layers}", ""),
+        (f"  num_attention_heads: {size.num_attention_heads}", ""),
+        (f"  intermediate_size: {size.intermediate_size}", ""),
+        ("", ""),
+        ("tokenizer:", "one is trained on the text first; or set path: FOLDER (a tokenizer.json)"),
+        (f"  vocab_size: {starter.vocab_size}", ""),
+        ("", ""),
+        ("dataset:", ""),
+        (f"  {source}", _source_comment(starter)),
+        (f"  max_seq_length: {size.max_seq_length}", "tokens; longer documents are split"),
+        ("  validation_split: 0.05", "of the documents, for eval/loss"),
+        ("", ""),
+        ("optimizer:", ""),
+        (f"  lr: {size.lr}", "peak; warm-up and decay are the profile's"),
+        ("", ""),
+        ("trainer:", ""),
+        (f"  {_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),
+        (f"  max_steps: {pace.max_steps}", _steps_comment(starter, size, pace)),
+        (f"  per_device_train_batch_size: {pace.rows}", "rows of max_seq_length tokens"),
+        (f"  gradient_accumulation_steps: {pace.accumulation}", "microbatches per step"),
+        (f"  save_steps: {cadence}", "a stopped run continues from the newest checkpoint"),
+        (f"  eval_steps: {cadence}", ""),
+        ("  logging_steps: 10", ""),
+    ]
+    head = f"# A {starter.size} encoder, pretrained on {DEVICES[starter.device]}.\n"
+    head += f"# {file} is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key.\n"
+    width = max(len(text) for text, comment in rows if comment and len(text) < 40) + 2
+    return head + "".join(_line(text, comment, width) for text, comment in rows)
+
+
+def _line(text: str, comment: str, width: int) -> str:
+    return (f"{text:{width}}# {comment}" if comment else text) + "\n"
+
+
+def _entry(name: str, value: str) -> str:
+    return f"{name}: {yaml_text(value)}"
+
+
+def _source_comment(starter: Starter) -> str:
+    if not starter.text:
+        return "or path: a file or folder of text"
+    return "a file or folder of .txt, .jsonl, .csv, .parquet; relative to this file"
+
+
+def _steps_comment(starter: Starter, size: Size, pace: Pace) -> str:
+    if starter.num_bytes is None:
+        return "optimizer steps"
+    tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length
+    steps = math.ceil(starter.num_bytes / BYTES_PER_TOKEN / tokens_per_step)
+    return f"a pass over this text takes about {float(f'{steps:.2g}'):,.0f}"

@@ -1,0 +1,108 @@
+"""`init`: a run file that lints clean for every answer, written once, and never over another file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.commands.starter_file import SIZES, Starter, content_of
+from neobert.config.document import load_document
+from neobert.config.nodes import plain
+from profiles.registry import resolve_run
+
+DEVICES = ("cpu", "gpu")
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("text.txt")
+    path.write_text("A line of text.\n\n" * 1000)
+    return path
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_file_lints_clean(device: str, size: str, text: Path, command: Callable[..., Any]) -> None:
+    written = command("init", "--text", str(text), "--size", size, "--device", device)
+    assert written.code == 0
+    assert "neobert-launch train run.yaml" in written.out
+    linted = command("lint", "run.yaml", "--strict")
+    assert (linted.code, "0 fail" in linted.out) == (0, True), linted.out
+    run = resolve_run(None, ["run.yaml"])
+    assert run.config.model.hidden_size == SIZES[size].hidden_size  # type: ignore[index]
+    assert run.device == ("cpu" if device == "cpu" else "cuda")
+
+
+def test_a_data_set_takes_the_place_of_a_path(text: Path, command: Callable[..., Any]) -> None:
+    assert command("init", "--dataset", "builtin:python-docs", "--device", "cpu").code == 0
+    dataset = resolve_run(None, ["run.yaml"]).config.dataset
+    assert (dataset.name, dataset.path) == ("builtin:python-docs", None)
+    assert command("lint", "run.yaml", "--strict").code == 0
+
+
+def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any]) -> None:
+    assert command("init", "configs/new/mine.yml", "--text", "text.txt").code == 0
+    config = resolve_run(None, ["configs/new/mine.yml"]).config
+    assert Path(config.dataset.path or "").resolve() == text.resolve()
+    assert Path(config.trainer.output_dir).resolve() == Path("configs/new/runs/mine").resolve()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--text", "text.txt", "taken.yaml"], "overwrites nothing"),
+        (["--text", "text.txt", "dangling.yaml"], "overwrites nothing"),
+        (["--text", "missing.txt"], "no such file"),
+        (["--text", "text.txt", "run.toml"], "init writes YAML"),
+        (["--text", "text.txt", "--dataset", "x/y"], "both given"),
+        ([], "neither --text nor --dataset"),
+    ],
+)
+def test_a_refusal_writes_nothing(
+    arguments: list[str], problem: str, text: Path, command: Callable[..., Any]
+) -> None:
+    Path("taken.yaml").write_text("profile: cpu\n")
+    Path("dangling.yaml").symlink_to("nowhere.yaml")
+    before = sorted(os.listdir())
+    answer = command("init", *arguments)
+    assert (answer.code, problem in answer.err) == (2, True), answer.err
+    assert sorted(os.listdir()) == before
+    assert Path("taken.yaml").read_text() == "profile: cpu\n"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))
+def test_any_name_is_read_back_as_it_was(name: str) -> None:
+    starter = Starter(name, "", "tiny", "cpu", None, name)
+    source = content_of(starter, "run.yaml")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "run.yaml")
+        file.write_text(source, encoding="utf-8")
+        values = plain(load_document(file).root)
+    assert values["dataset"]["path"] == name
+    assert values["trainer"]["output_dir"] == f"runs/{name}"
+
+
+@pytest.mark.child
+def test_a_terminal_is_asked_for_what_is_missing(text: Path) -> None:
+    leader, follower = os.openpty()
+    answers = "nope.txt\ntext.txt\ncpu\nhuge\nsmall\n"
+    os.write(leader, answers.encode())
+    child = subprocess.run(
+        [sys.executable, "-m", "launcher", "init"], stdin=follower, capture_output=True, text=True, timeout=60
+    )
+    os.close(leader)
+    os.close(follower)
+    assert child.returncode == 0, child.stderr
+    assert "nope.txt: no such file or folder" in child.stderr
+    assert "write tiny, small, base" in child.stderr
+    assert resolve_run(None, ["run.yaml"]).config.model.hidden_size == 384
