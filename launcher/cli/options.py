@@ -228,6 +228,14 @@ SpeedrunDryRun = Annotated[
 
 # status, runs, data prepare, tokenizer train
 RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
+ComparedRuns = Annotated[
+    list[Path],
+    Argument(metavar="RUN", help="Two or more run directories."),
+]
+By = Annotated[
+    Literal["step", "tokens"] | None,
+    Option("--by", help="Compare at equal steps or tokens. Default: steps, if a step has as many tokens."),
+]
 RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]
 PreparedFolder = Annotated[
     Path | None,

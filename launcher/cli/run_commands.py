@@ -168,6 +168,16 @@ def _runs(folder: options.RunsFolder = Path("runs"), output_format: options.Form
     end(runs.run(folder, output_format))
 
 
+@runs_app.command("compare", epilog=f"Example: {PROGRAM} runs compare runs/a runs/b")
+def _compare(
+    run: options.ComparedRuns, by: options.By = None, output_format: options.Format = "text"
+) -> None:
+    """Compare runs: config keys that differ and where each was set, results, metrics at equal steps."""
+    from launcher.commands import compare
+
+    end(compare.run(run, by, output_format))
+
+
 @app.command(
     "validate-gpu",
     rich_help_panel="Measure",

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.discovery import find_runs
-from launcher.rundir.run_status import Best, RunStatus, look_at
+from launcher.rundir.run_status import RunStatus, look_at, show_best
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
-from launcher.terminal.values import UNKNOWN, show_age, show_count, show_number, to_json
+from launcher.terminal.values import show_age, show_count, show_number, to_json
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
-from neobert.tasks import known_metrics
 
 SCHEMA_VERSION = 1
 UNREADABLE = "unreadable"
@@ -102,19 +101,9 @@ def _row(status: RunStatus, name: str) -> dict[str, str]:
         show_number(status.evaluation.get(EVAL_LOSS)),
         show_count(status.tokens_per_second),
         show_age(status.heartbeat_age_s),
-        _best(status.best),
+        show_best(status.best),
     )
     return dict(zip(HEAD, values, strict=True))
-
-
-def _best(best: Best | None) -> str:
-    """Return the best value with its step, and the metric if it is not the loss."""
-    if best is None:
-        return UNKNOWN
-    metric = known_metrics()[best.metric]
-    value = f"{best.value:.1%}" if metric.is_share else show_number(best.value)
-    label = "" if best.metric == EVAL_LOSS else f"{metric.label} "
-    return f"{label}{value} @{show_count(best.step)}"
 
 
 def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[list[str], int]:

@@ -179,7 +179,7 @@ def last_beat(folder: Path, rank: int) -> Record:
 
 def read_metrics(path: Path) -> list[Record]:
     """Read all whole lines of a metrics file."""
-    return [record for line in _lines(path) if (record := metrics_of(line)) is not None]
+    return [record for line in iterate_lines(path) if (record := metrics_of(line)) is not None]
 
 
 def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
@@ -187,7 +187,7 @@ def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
 
     Of a file of any length, in constant memory: only lines that may be one of the two are parsed.
     """
-    naming = (line for line in _lines(path) if json.dumps(name).encode() in line)
+    naming = (line for line in iterate_lines(path) if json.dumps(name).encode() in line)
     first = next((record for line in naming if _has(record := metrics_of(line), name)), None)
     if first is None:
         return {}, {}
@@ -196,7 +196,8 @@ def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
     return first, last or first
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def iterate_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file; none if it cannot be read."""
     with suppress(OSError), open_regular(path) as file:
         yield from _bounded_lines(file)
 

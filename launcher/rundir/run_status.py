@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.directory import METRICS, is_alive
-from launcher.rundir.live_state import LOSS
+from launcher.rundir.live_state import EVAL_LOSS, LOSS
 from launcher.rundir.records import (
     Record,
     last_beat,
@@ -21,6 +21,7 @@ from launcher.rundir.records import (
     read_json,
     read_outcome,
 )
+from launcher.terminal.values import UNKNOWN, show_count, show_number
 from neobert.clock import boot_id, since_boot_s
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
@@ -168,6 +169,16 @@ def best_of(evaluations: Sequence[Record], metric: Metric, *, is_higher_better: 
         return None
     line = min(known, key=lambda line: (sign * line[metric.name], line["step"]))
     return Best(metric.name, line[metric.name], line["step"])
+
+
+def show_best(best: Best | None) -> str:
+    """Format the best value with its step, and with the metric if it is not the loss."""
+    if best is None:
+        return UNKNOWN
+    metric = known_metrics()[best.metric]
+    value = f"{best.value:.1%}" if metric.is_share else show_number(best.value)
+    label = "" if best.metric == EVAL_LOSS else f"{metric.label} "
+    return f"{label}{value} @{show_count(best.step)}"
 
 
 def _best(folder: Path, config: Record, history: History) -> Best | None:

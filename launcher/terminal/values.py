@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from neobert.config import Origin
@@ -81,5 +82,20 @@ def show_metric(name: str, value: float) -> str:
 
 
 def to_json(content: Any) -> str:
-    """Write any result as JSON in ASCII: every locale can print it, and no terminal or CI log acts on it."""
-    return json.dumps(content, indent=2).replace("##[", "#\\u0023[")
+    """Write any result as JSON in ASCII: every locale can print it, and no terminal or CI log acts on it.
+
+    JSON has no NaN and no infinity: both are written as null.
+    """
+    try:
+        text = json.dumps(content, indent=2, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(content), indent=2)
+    return text.replace("##[", "#\\u0023[")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

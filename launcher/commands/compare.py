@@ -1,0 +1,270 @@
+"""`runs compare`: config differences with their origins, and metrics side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from os.path import commonpath
+from pathlib import Path
+from typing import Any
+
+from launcher.commands.status import require_run
+from launcher.rundir.directory import METRICS
+from launcher.rundir.live_state import EVAL_LOSS, LOSS
+from launcher.rundir.records import Record, read_json
+from launcher.rundir.run_history import Axis, RunHistory, common_positions
+from launcher.rundir.run_status import RunStatus, look_at, selecting_metric, show_best
+from launcher.terminal import console
+from launcher.terminal.console import paint
+from launcher.terminal.fold import shown_length
+from launcher.terminal.table import columns
+from launcher.terminal.values import (
+    UNKNOWN,
+    origin_text,
+    show_count,
+    show_number,
+    show_value,
+    to_json,
+)
+from neobert.config import Origin
+from neobert.config.canonical import flatten
+from neobert.config.keys import without_effects
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.runfiles.run_dir import MANIFEST, RESOLVED
+from neobert.tasks import known_metrics
+
+SCHEMA_VERSION = 1
+PROVENANCE = "provenance.json"
+OUTPUT_DIR = "trainer.output_dir"
+CODE = "code_version"
+TASK = "task"
+MOST_ROWS = 10
+SAME_TOKENS = 0.01
+"""Runs whose tokens per step differ by more are compared at equal tokens."""
+MISSING = "(not a key there)"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A run with all that is compared: its name, state, flat config, origins and history."""
+
+    name: str
+    status: RunStatus
+    config: dict[str, Any]
+    origins: Record
+    metric: str
+    history: RunHistory
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Values of a metric at one position, for each run; `is_estimate` where they are interpolated."""
+
+    position: int
+    values: tuple[float | None, ...]
+    is_estimate: tuple[bool, ...]
+
+
+def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
+    """Print how the configs of runs differ and what came of it."""
+    if len(folders) < 2:
+        message, hint = "one run compares with nothing", "pass two or more run directories"
+        raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
+    for folder in folders:
+        require_run(folder)
+    statuses = [look_at(folder, datetime.now(UTC)) for folder in folders]
+    axis: Axis = by or ("step" if _have_same_tokens(statuses) else "tokens")
+    names = _names(folders)
+    runs = [_read(*each, axis) for each in zip(folders, names, statuses, strict=True)]
+    differing = differing_keys(runs)
+    tables = {name: table_of(runs, name) for name in _metrics(runs)}
+    if output_format == "json":
+        console.write(to_json(_as_json(runs, axis, differing, tables)))
+    else:
+        parts = [_config_text(runs, differing), _results_text(runs), *_tables_text(runs, axis, tables)]
+        if TASK in differing:
+            parts.append("the runs have different tasks: their losses do not compare")
+        console.write("\n\n".join(parts))
+    return EXIT_OK
+
+
+def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
+    resolved, manifest = read_json(folder / RESOLVED), read_json(folder / MANIFEST)
+    flat = without_effects(flatten(resolved), ("start",))
+    flat.pop(OUTPUT_DIR, None)
+    if isinstance(manifest.get(CODE), str):
+        flat[CODE] = manifest[CODE]
+    selecting = selecting_metric(resolved)
+    metric = EVAL_LOSS if selecting is None else selecting[0].name
+    origins = read_json(folder / PROVENANCE)
+    return Compared(name, status, flat, origins, metric, RunHistory.read(folder / METRICS, axis))
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Return the paths without what they have in common."""
+    paths = [folder.absolute() for folder in folders]
+    common = commonpath([path.parent for path in paths])
+    return [printable(str(path.relative_to(common))) for path in paths]
+
+
+def _have_same_tokens(statuses: Sequence[RunStatus]) -> bool:
+    """Return whether a step has as many tokens in all runs, as far as they report them."""
+    rates = [each.tokens_total / each.step for each in statuses if each.tokens_total and each.step]
+    return not rates or max(rates) <= (1 + SAME_TOKENS) * min(rates)
+
+
+def differing_keys(runs: Sequence[Compared]) -> list[str]:
+    """Return the keys that do not have one value in all runs."""
+    keys = sorted({key for each in runs for key in each.config})
+    return [
+        key
+        for key in keys
+        if any(each.config.get(key, _NONE) != runs[0].config.get(key, _NONE) for each in runs)
+    ]
+
+
+_NONE = object()
+
+
+def _metrics(runs: Sequence[Compared]) -> list[str]:
+    """Return the training loss, the evaluation loss, and the metrics that select checkpoints."""
+    return list(dict.fromkeys([LOSS, EVAL_LOSS, *(each.metric for each in runs)]))
+
+
+def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
+    """Return a metric of all runs at equal positions; training losses are means since the row above."""
+    last = min(each.history.last for each in runs)
+    grid = common_positions([each.history.metric(EVAL_LOSS) for each in runs], last, MOST_ROWS)
+    rows = []
+    for before, position in zip([0, *grid], grid, strict=False):
+        if name == LOSS:
+            found = [(each.history.metric(name).mean(before, position), False) for each in runs]
+        else:
+            found = [each.history.metric(name).at(position) for each in runs]
+        values, estimates = zip(*found, strict=True)
+        if any(value is not None for value in values):
+            rows.append(Row(position, values, estimates))
+    return rows
+
+
+def _origin(each: Compared, key: str) -> str:
+    """Return where a value was set, in short: the file's name and line."""
+    content = each.origins.get(key)
+    if key == CODE or not isinstance(content, dict):
+        return UNKNOWN if key != CODE else MANIFEST
+    kind, file, line = (content.get(name) for name in ("kind", "file", "line"))
+    origin = Origin(kind if kind in ("default", "override") else "file", Path(str(file)).name, _count(line))
+    return printable(origin_text(origin))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _value(each: Compared, key: str) -> str:
+    return printable(show_value(each.config[key])) if key in each.config else MISSING
+
+
+def _config_text(runs: Sequence[Compared], differing: Sequence[str]) -> str:
+    """Write a table where the terminal has room for it, else a block for each key."""
+    head = paint(f"config: {len(differing)} of {len(runs[0].config)} keys differ", "bold")
+    if not differing:
+        return head
+    cells = [[key, *(f"{_value(each, key)} ({_origin(each, key)})" for each in runs)] for key in differing]
+    rows = [["", *(each.name for each in runs)], *cells]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    if not console.width() or sum(widths) + 2 * len(widths) <= console.width():
+        return f"{head}\n{columns(rows, indent='  ')}"
+    blocks = [
+        (key, [[each.name, _value(each, key), _origin(each, key)] for each in runs]) for key in differing
+    ]
+    return "\n".join([head, *(f"  {key}\n{columns(block, indent='    ')}" for key, block in blocks)])
+
+
+def _results_text(runs: Sequence[Compared]) -> str:
+    names = list(dict.fromkeys(name for each in runs for name in each.status.evaluation))
+    shown = [name for name in names if name in (EVAL_LOSS, *(each.metric for each in runs))]
+    labels = [_label(name) for name in shown]
+    rows = [["", "state", "step", "tokens", "tokens/s", "loss", *labels, "best"]]
+    for each in runs:
+        status = each.status
+        values = [_shown(name, status.evaluation.get(name)) for name in shown]
+        rows.append(
+            [
+                each.name,
+                status.state,
+                show_count(status.step),
+                show_count(status.tokens_total),
+                show_count(status.tokens_per_second),
+                show_number(status.loss),
+                *values,
+                show_best(status.best),
+            ]
+        )
+    return f"{paint('results', 'bold')}\n{columns(rows, indent='  ')}"
+
+
+def _tables_text(runs: Sequence[Compared], axis: Axis, tables: dict[str, list[Row]]) -> Iterator[str]:
+    for name, rows in tables.items():
+        if not rows:
+            continue
+        note = ", mean since the row above" if name == LOSS else ""
+        head = paint(f"{_label(name)} at equal {'steps' if axis == 'step' else 'tokens'}{note}", "bold")
+        by_two = ["difference"] if len(runs) == 2 else []
+        shown = [[axis, *(each.name for each in runs), *by_two], *(_cells(name, row) for row in rows)]
+        yield f"{head}\n{_right_aligned(shown)}"
+    if any(any(row.is_estimate) for rows in tables.values() for row in rows):
+        yield "~ interpolated between two evaluations"
+
+
+def _cells(name: str, row: Row) -> list[str]:
+    values = [
+        f"{'~' if is_estimate else ''}{_shown(name, value)}"
+        for value, is_estimate in zip(row.values, row.is_estimate, strict=True)
+    ]
+    first, *others = row.values
+    difference = []
+    if len(others) == 1:
+        is_known = first is not None and others[0] is not None
+        difference = [f"{others[0] - first:+.4f}" if is_known else UNKNOWN]  # type: ignore[operator]
+    return [show_count(row.position), *values, *difference]
+
+
+def _right_aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(shown_length(row[index]) for row in rows) for index in range(len(rows[0]))]
+    lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def _label(name: str) -> str:
+    if name == LOSS:
+        return "training loss"
+    return "eval loss" if name == EVAL_LOSS else name.removeprefix("eval/")
+
+
+def _shown(name: str, value: float | None) -> str:
+    metric = known_metrics().get(name)
+    if value is None:
+        return UNKNOWN
+    return f"{value:.2%}" if metric is not None and metric.is_share else f"{value:.4f}"
+
+
+def _as_json(
+    runs: Sequence[Compared], axis: Axis, differing: Sequence[str], tables: dict[str, list[Row]]
+) -> dict[str, Any]:
+    config = {
+        key: [
+            {"is_set": key in each.config, "value": each.config.get(key), "origin": each.origins.get(key)}
+            for each in runs
+        ]
+        for key in differing
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "runs": [asdict(each.status) for each in runs],
+        "config": config,
+        "by": axis,
+        "metrics": {name: [asdict(row) for row in rows] for name, rows in tables.items()},
+    }

@@ -1,0 +1,110 @@
+"""History of a run's metrics, thinned to a bounded number of lines, and its values at equal positions."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from launcher.rundir.live_state import LOSS
+from launcher.rundir.records import Record, iterate_lines, metrics_of
+
+Axis = Literal["step", "tokens"]
+TOKENS = "train/tokens_total"
+PARSED_BYTES = 16 * 2**20
+"""Training lines are parsed up to this size of the file (about 20,000), and from there on every n-th."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values of one metric by position, ascending."""
+
+    positions: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+
+    def add(self, position: int, value: float) -> None:
+        """Add a value, unless the position does not rise."""
+        if not self.positions or position > self.positions[-1]:
+            self.positions.append(position)
+            self.values.append(value)
+
+    def mean(self, after: int, upto: int) -> float | None:
+        """Return the mean of the values in (after, upto]; None without any."""
+        values = self.values[bisect_right(self.positions, after) : bisect_right(self.positions, upto)]
+        return sum(values) / len(values) if values else None
+
+    def at(self, position: int) -> tuple[float | None, bool]:
+        """Return the value at a position, and whether it is interpolated; None outside the series."""
+        index = bisect_right(self.positions, position)
+        if index and self.positions[index - 1] == position:
+            return self.values[index - 1], False
+        if not 0 < index < len(self.positions):
+            return None, False
+        left, right = self.positions[index - 1], self.positions[index]
+        share = (position - left) / (right - left)
+        return self.values[index - 1] * (1 - share) + self.values[index] * share, True
+
+
+@dataclass(frozen=True, slots=True)
+class RunHistory:
+    """Metrics of a run by step, or by tokens.
+
+    Attributes:
+        last: last position with a training loss or an evaluation.
+    """
+
+    series: dict[str, Series]
+    last: int
+
+    @classmethod
+    def read(cls, path: Path, axis: Axis) -> RunHistory:
+        """Read all evaluations and a sample of the training losses, in bounded memory."""
+        series: dict[str, Series] = {}
+        last = tokens = 0
+        for record in _sampled(path):
+            tokens = record.get(TOKENS, tokens)
+            position = record["step"] if axis == "step" else tokens
+            for name, value in record.items():
+                if name == LOSS or name.startswith("eval/"):
+                    series.setdefault(name, Series()).add(position, value)
+                    last = max(last, position)
+        return cls(series, last)
+
+    def metric(self, name: str) -> Series:
+        """Return the series of a metric; an empty one if it was not reported."""
+        return self.series.get(name, Series())
+
+
+def _sampled(path: Path) -> list[Record]:
+    every = 1 + _size_of(path) // PARSED_BYTES
+    lines = (
+        metrics_of(line)
+        for number, line in enumerate(iterate_lines(path))
+        if number % every == 0 or b'"eval/' in line
+    )
+    return [record for record in lines if record and "step" in record]
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def common_positions(histories: Sequence[Series], last: int, most: int) -> list[int]:
+    """Return up to `most` positions, at most `last`, at which runs compare.
+
+    Those that all series share; without two of them, those of the series with the fewest; without any value,
+    equal parts.
+    """
+    positions = [{each for each in series.positions if 0 < each <= last} for series in histories]
+    shared = sorted(set.intersection(*positions)) if positions else []
+    if len(shared) < 2:
+        shared = sorted(min(positions, key=lambda each: len(each)) if positions else ())
+    if not shared:
+        shared = sorted({max(1, last * part // most) for part in range(1, most + 1)}) if last else []
+    every = -(-len(shared) // most) if shared else 1
+    return shared[::-1][::every][::-1]
