@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from launcher.cli import config_commands, run_commands  # noqa: F401  register their commands
+from launcher.cli import config_commands, run_commands, use_commands  # noqa: F401  register commands
 from launcher.cli.arguments import spell_out_json
 from launcher.cli.groups import PROGRAM, app
 from launcher.process.termination import TerminatedError, unwind_when_terminated

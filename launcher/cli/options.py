@@ -249,3 +249,57 @@ PreparedFolder = Annotated[
 TokenizerFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Output folder; must be empty or new.")
 ]
+
+# encode
+ModelFolder = Annotated[
+    Path,
+    Argument(metavar="FOLDER", help="Exported folder, checkpoint, or run directory (its newest checkpoint)."),
+]
+TextsPath = Annotated[
+    Path,
+    Argument(
+        metavar="TEXTS",
+        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, or a folder with a data set.",
+    ),
+]
+EmbeddingsFile = Annotated[
+    Path, Option("--output", "-o", metavar="FILE", help="Output file, .npy or .parquet; rows in input order.")
+]
+Column = Annotated[
+    str | None, Option("--column", metavar="NAME", help="Column of the text [text, sentence or content].")
+]
+Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a folder with a data set.")]
+Pooling = Annotated[
+    Literal["avg", "cls", "max"] | None,
+    Option("--pooling", help="Pooling of token vectors. Default: as the folder declares it."),
+]
+Normalize = Annotated[
+    bool | None,
+    Option("--normalize/--no-normalize", help="Scale to length 1. Default: as the folder declares it."),
+]
+MaxLength = Annotated[
+    int | None,
+    Option(
+        "--max-length",
+        metavar="N",
+        min=3,
+        help="Longest text in tokens; longer ones are truncated and counted.",
+    ),
+]
+InferenceType = Annotated[
+    Literal["bf16", "fp32"] | None,
+    Option("--dtype", help="Compute type. Default: bf16 on a GPU, fp32 on the CPU."),
+]
+Processes = Annotated[
+    int | None,
+    Option("--processes", metavar="N", min=1, help="Processes that share the texts. Default: one per GPU."),
+]
+TextsPerShard = Annotated[
+    int,
+    Option(
+        "--texts-per-shard",
+        metavar="N",
+        min=1,
+        help="Texts between two saves; a killed job loses at most these.",
+    ),
+]

@@ -49,7 +49,7 @@ def _check_new(output: Path, content: str) -> None:
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
     hint = _hint(resolved.config.dataset.num_proc)
-    _deliver(ask(module, to_dict(resolved.config), arguments, hint=hint), output_format)
+    deliver_report(ask(module, to_dict(resolved.config), arguments, hint=hint), output_format)
     return EXIT_OK
 
 
@@ -61,7 +61,8 @@ def _hint(num_proc: int) -> str:
     return f"see the output above; if memory ran out, {less}"
 
 
-def _deliver(report: dict[str, Any], output_format: str) -> None:
+def deliver_report(report: dict[str, Any], output_format: str) -> None:
+    """Print the report of a child process: as JSON, or one line per value."""
     if output_format == "json":
         console.write(to_json(report))
     else:

@@ -149,8 +149,16 @@ class MaskedLMObjective(Objective):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode rows of what `encode` returned: [M, D] to [M, V]."""
+        return self.decode(self.final_states(hidden))
+
+    def final_states(self, hidden: Tensor) -> Tensor:
+        """Return the model's last hidden states [M, D] for rows of what `encode` returned."""
+        return hidden
+
+    def decode(self, states: Tensor) -> Tensor:
+        """Decode last hidden states: [M, D] to [M, V]."""
         # Not through the decoder's forward: it may be in parts, and the loss around it has them gathered.
-        return F.linear(hidden, self.model.decoder.weight, self.model.decoder.bias)
+        return F.linear(states, self.model.decoder.weight, self.model.decoder.bias)
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:

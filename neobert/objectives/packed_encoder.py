@@ -69,7 +69,7 @@ class KernelObjective(MaskedLMObjective):
         hidden, labels = self._targets(hidden, labels, num_rows)
         decoder = self.model.decoder
         return linear_cross_entropy(
-            self._normed(hidden), decoder.weight, decoder.bias, labels, z_loss=self.z_loss
+            self.final_states(hidden), decoder.weight, decoder.bias, labels, z_loss=self.z_loss
         )
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
@@ -99,13 +99,10 @@ class KernelObjective(MaskedLMObjective):
         x = self.look_up(input_ids).to(COMPUTE)
         return self.blocks.start(x, config.norm_eps), rotary, segments
 
-    def _normed(self, hidden: Tensor) -> Tensor:
+    def final_states(self, hidden: Tensor) -> Tensor:
+        """Norm rows of the residual stream [M, D]."""
         norm = self.model.model.layer_norm
         return rms_norm(hidden, norm.weight, self.model.config.norm_eps)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Norm rows of the residual stream and decode them: [M, D] to [M, V]."""
-        return super().logits(self._normed(hidden))
 
 
 def fused_step(

@@ -1,0 +1,11 @@
+"""`python -m neobert.encoding REQUEST.json`: prints the report as JSON, and progress to standard error."""
+
+from __future__ import annotations
+
+import sys
+
+from neobert.encoding.job import Request, run
+from neobert.json_program import serve
+
+if __name__ == "__main__":
+    sys.exit(serve(lambda content: run(Request(**content)), sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""Pooling, normalisation and length limit that a model folder declares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.runfiles.checkpoint.folders import LATEST, find
+from neobert.runfiles.run_dir import CHECKPOINTS
+
+CODE = "encode-folder"
+POOLINGS = {"mean": "avg", "cls": "cls", "max": "max"}
+"""Names of sentence-transformers, and those of `config.pooling`."""
+KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """Settings of embeddings. None: not declared."""
+
+    pooling: str | None
+    normalizes: bool
+    max_length: int | None
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder with config.json: the one that is named, or the newest checkpoint of a run directory.
+
+    Raises `ProjectError`.
+    """
+    if (path / "config.json").is_file():
+        return path
+    if (path / CHECKPOINTS).is_dir() and (found := find(path / CHECKPOINTS, LATEST)) is not None:
+        return found[0]
+    raise ProjectError(
+        CODE,
+        "is not a model folder: it has no config.json",
+        "give an exported folder, a checkpoint folder or a run directory",
+        str(path),
+        EXIT_USAGE,
+    )
+
+
+def read_declared(folder: Path) -> Declared:
+    """Read config.json and, where they exist, the files of sentence-transformers.
+
+    Raises `ProjectError` for two declarations that differ, and for modules that change an embedding in other
+    ways than pooling and normalisation.
+    """
+    own = read_json(folder / "config.json").get("pooling")
+    modules = _modules(folder)
+    pooled = _pooling(folder, modules)
+    if own is not None and pooled is not None and own != pooled:
+        raise ProjectError(
+            CODE,
+            f"config.json declares pooling {printable(str(own))}, and its Pooling module {pooled}",
+            "make them equal",
+            str(folder),
+        )
+    limits = read_json(folder / "sentence_bert_config.json", may_lack=True)
+    length = limits.get("max_seq_length")
+    return Declared(
+        pooling=pooled or (None if own is None else str(own)),
+        normalizes="Normalize" in modules,
+        max_length=length if isinstance(length, int) and length > 0 else None,
+    )
+
+
+def _modules(folder: Path) -> dict[str, str]:
+    """Return the folder of each module of sentence-transformers, by the name of its class."""
+    listed = read_json(folder / "modules.json", may_lack=True, is_list=True)
+    modules: dict[str, str] = {}
+    for module in listed:
+        name = str(module.get("type", "")).rpartition(".")[2]
+        if name not in KNOWN_MODULES:
+            raise ProjectError(
+                CODE,
+                f"modules.json has a module {printable(name)}, which this command cannot run",
+                f"supported modules: {', '.join(KNOWN_MODULES)}; use sentence-transformers for others",
+                str(folder / "modules.json"),
+            )
+        modules[name] = str(module.get("path", ""))
+    return modules
+
+
+def _pooling(folder: Path, modules: Mapping[str, str]) -> str | None:
+    if "Pooling" not in modules:
+        return None
+    place = modules["Pooling"]
+    if Path(place).name != place:
+        raise ProjectError(
+            CODE, "modules.json names a folder outside of its own", place=str(folder / "modules.json")
+        )
+    settings = read_json(folder / place / "config.json")
+    named = settings.get("pooling_mode")
+    names = [named] if isinstance(named, str) else named if isinstance(named, list) else _older(settings)
+    if len(names) == 1 and names[0] in POOLINGS:
+        return POOLINGS[names[0]]
+    raise ProjectError(
+        CODE,
+        f"declares pooling {printable(', '.join(map(str, names)) or 'none')}",
+        f"one of {', '.join(POOLINGS)} is supported",
+        str(folder / place / "config.json"),
+    )
+
+
+def _older(settings: Mapping[str, Any]) -> list[str]:
+    """Return the poolings that are true in the keys of releases before 6."""
+    prefix = "pooling_mode_"
+    spelled = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    chosen = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]
+    return [spelled.get(name, name) for name in chosen]
+
+
+def read_json(path: Path, *, may_lack: bool = False, is_list: bool = False) -> Any:
+    """Read a JSON object, or a list of objects. Raises `ProjectError` for anything else."""
+    if may_lack and not path.is_file():
+        return [] if is_list else {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProjectError(CODE, f"cannot be read: {printable(str(error))}", place=str(path)) from error
+    is_right = (
+        isinstance(content, list) and all(isinstance(each, dict) for each in content)
+        if is_list
+        else isinstance(content, dict)
+    )
+    if not is_right:
+        raise ProjectError(
+            CODE, f"is not a JSON {'list of objects' if is_list else 'object'}", place=str(path)
+        )
+    return content

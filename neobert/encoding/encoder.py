@@ -1,0 +1,156 @@
+"""Texts to embeddings, packed.
+
+Shapes: N texts, T tokens of a run, K texts in it, D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from neobert.encoding.declared import CODE, POOLINGS, model_folder, read_declared
+from neobert.encoding.model import DTYPES, InferenceModel, load_model
+from neobert.encoding.runs import Tokens, cut_into_runs, pack
+from neobert.encoding.tokens import TextCounts, TextTokenizer
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.model.heads import pool
+
+Embeddings = NDArray[np.float32]
+
+TEXTS_PER_CHUNK = 4096
+"""Texts that are tokenized, and sorted by length, together."""
+TOKENS_PER_RUN = {"cuda": 32_768, "cpu": 4_096}
+
+
+class Encoder:
+    """Encodes texts with a model folder.
+
+    ```python
+    encoder = Encoder.load("runs/demo", pooling="avg")
+    embeddings = encoder.encode(["a text", "another"])  # float32 [2, D]
+    ```
+
+    Attributes:
+        counts: texts and tokens so far, and how many texts were truncated.
+    """
+
+    def __init__(
+        self,
+        model: InferenceModel,
+        tokenizer: TextTokenizer,
+        pooling: str,
+        *,
+        normalizes: bool = False,
+        tokens_per_run: int | None = None,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pooling = pooling
+        self.normalizes = normalizes
+        self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
+        self.counts = TextCounts()
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_length: int | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        tokens_per_run: int | None = None,
+    ) -> Encoder:
+        """Load an exported folder, a checkpoint, or the newest checkpoint of a run directory.
+
+        Args:
+            pooling: "avg", "cls" or "max"; None: as the folder declares it.
+            normalize: scale embeddings to length 1; None: as the folder declares it.
+            max_length: longest text in tokens, markers included; None: as declared, else as the model takes.
+            device: None: the first GPU, else the CPU.
+            dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
+            tokens_per_run: tokens that are encoded at once.
+
+        Raises `ProjectError`, also where the folder declares no pooling and none is given.
+        """
+        path = model_folder(Path(folder))
+        declared = read_declared(path)
+        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        model = load_model(path, where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")])
+        if max_length is not None and max_length > model.max_length:
+            message = f"max_length {max_length} exceeds the {model.max_length} positions of the model"
+            raise ProjectError(CODE, message, f"set it to {model.max_length} or less", str(path), EXIT_USAGE)
+        length = max_length or min(declared.max_length or model.max_length, model.max_length)
+        return cls(
+            model,
+            TextTokenizer.load(path, length, model.num_rows),
+            _one_pooling(pooling or declared.pooling, path),
+            normalizes=declared.normalizes if normalize is None else normalize,
+            tokens_per_run=tokens_per_run,
+        )
+
+    def encode(self, texts: Sequence[str]) -> Embeddings:
+        """Return the embeddings [N, D] of texts, fp32, in their order."""
+        embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
+        waiting: tuple[NDArray[np.int64], Tensor] | None = None
+        done = 0
+        for sequences in self._tokenized(texts):
+            started = self._start(sequences)
+            # A chunk is read back while the device computes the next one.
+            if waiting is not None:
+                embeddings[waiting[0]] = waiting[1].cpu().numpy()
+            waiting = (started[0] + done, started[1])
+            done += len(sequences)
+        if waiting is not None:
+            embeddings[waiting[0]] = waiting[1].cpu().numpy()
+        return embeddings
+
+    def _tokenized(self, texts: Sequence[str]) -> Iterator[list[Tokens]]:
+        """Yield the tokens of each chunk; a thread tokenizes the next one meanwhile."""
+        chunks = [texts[start : start + TEXTS_PER_CHUNK] for start in range(0, len(texts), TEXTS_PER_CHUNK)]
+        with ThreadPoolExecutor(1) as thread:
+            ahead = [thread.submit(self.tokenizer.tokenize, chunk) for chunk in chunks[:1]]
+            for following in [*chunks[1:], None]:
+                if not ahead:
+                    return
+                sequences, counts = ahead.pop().result()
+                if following is not None:
+                    ahead.append(thread.submit(self.tokenizer.tokenize, following))
+                self.counts.add(counts)
+                yield sequences
+
+    def _start(self, sequences: Sequence[Tokens]) -> tuple[NDArray[np.int64], Tensor]:
+        """Queue the work of a chunk; return the order of its embeddings and these, on the device."""
+        order: list[NDArray[np.int64]] = []
+        parts: list[Tensor] = []
+        for indices in cut_into_runs([len(each) for each in sequences], self.tokens_per_run):
+            order.append(indices)
+            parts.append(self._embed([sequences[index] for index in indices]))
+        return np.concatenate(order), torch.cat(parts)
+
+    @torch.inference_mode()
+    def _embed(self, sequences: Sequence[Tokens]) -> Tensor:
+        """Embed the texts of one run: fp32 [K, D]."""
+        run = pack(sequences, self.tokenizer.bundle.pad_id, self.model.multiple).to(self.model.device)
+        hidden = self.model.hidden(run).to(torch.float32)
+        pooled = pool(hidden, None, self.pooling, run.cu_seqlens)[: len(sequences)]
+        return F.normalize(pooled, dim=-1) if self.normalizes else pooled
+
+
+def _one_pooling(pooling: str | None, folder: Path) -> str:
+    choices = tuple(POOLINGS.values())
+    if pooling in choices:
+        return str(pooling)
+    message = (
+        "declares no pooling" if pooling is None else f"pooling {pooling} is none of {', '.join(choices)}"
+    )
+    hint = f"give --pooling with one of {', '.join(choices)}: the one that the model was trained with"
+    raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

@@ -1,0 +1,182 @@
+"""A job that encodes texts to a file, resumable, with one process per GPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neobert.data.sources.file_digests import digest_of_ends
+from neobert.encoding.declared import model_folder
+from neobert.encoding.encoder import Encoder
+from neobert.encoding.shards import NPY, PARQUET, Shards
+from neobert.encoding.texts import Texts, open_texts, whole_digest
+from neobert.encoding.tokens import TextCounts
+from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Arguments of a job. None: as the folder declares it, or as the device prefers it.
+
+    Attributes:
+        output: .npy or .parquet file.
+        split: split of a data set.
+        processes: None: one per GPU, or one.
+        texts_per_shard: texts that a killed job encodes again at most, per process.
+    """
+
+    folder: str
+    texts: str
+    output: str
+    column: str | None = None
+    split: str = "train"
+    pooling: str | None = None
+    normalize: bool | None = None
+    max_length: int | None = None
+    dtype: str | None = None
+    tokens_per_run: int | None = None
+    processes: int | None = None
+    texts_per_shard: int = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Result of one process.
+
+    Attributes:
+        num_shards: shards of the whole job.
+        tokens: tokens that this process encoded, without those of earlier sessions.
+    """
+
+    num_shards: int
+    hidden_size: int
+    settings: dict[str, Any]
+    tokens: int
+    seconds: float
+
+
+def run(request: Request) -> dict[str, Any]:
+    """Encode what is missing, write the output and return a report. Raises `ProjectError`."""
+    output = Path(request.output)
+    if output.suffix not in (NPY, PARQUET):
+        message, hint = (
+            f"--output ends in {output.suffix or 'nothing'}",
+            f"name a file with {NPY} or {PARQUET}",
+        )
+        raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
+    texts = open_texts(Path(request.texts), request.column, request.split)
+    shards = Shards(output)
+    shards.begin(_identity(request, texts))
+    size = request.processes or max(1, torch.cuda.device_count())
+    shares = _shares(request, size)
+    first = shares[0]
+    if not first.num_shards:
+        raise ProjectError("encode-texts", "holds no texts", "give another file", request.texts, EXIT_USAGE)
+    counts = shards.counts(first.num_shards)
+    shards.merge(first.num_shards, first.hidden_size)
+    seconds = max(share.seconds for share in shares)
+    return {
+        "output": str(output),
+        "embeddings": [counts.texts, first.hidden_size],
+        **asdict(counts),
+        **first.settings,
+        "processes": size,
+        "seconds": round(seconds, 3),
+        "tokens_per_s": round(sum(share.tokens for share in shares) / seconds) if seconds else None,
+    }
+
+
+def _identity(request: Request, texts: Texts) -> dict[str, Any]:
+    """Describe all that the embeddings depend on."""
+    folder = model_folder(Path(request.folder))
+    declared = ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json")
+    settings = asdict(request)
+    for name in ("folder", "texts", "output", "processes"):
+        del settings[name]
+    return {
+        "texts": texts.identity(),
+        "weights": [[file.name, file.stat().st_size, digest_of_ends(file)] for file in _weights(folder)],
+        "model files": [whole_digest(folder / name) for name in declared if (folder / name).is_file()],
+        **settings,
+    }
+
+
+def _weights(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors"))
+
+
+def _shares(request: Request, size: int) -> list[Share]:
+    if size == 1:
+        return [encode_share(request, 0, 1)]
+    try:
+        with ProcessPoolExecutor(size, multiprocessing.get_context("spawn")) as ranks:
+            return list(ranks.map(encode_share, [request] * size, range(size), [size] * size))
+    except BrokenProcessPool as error:
+        message = "a process was killed, probably because memory ran out"
+        hint = "lower --processes or --max-length; the same command continues the job"
+        raise ProjectError("encode-killed", message, hint, exit_code=EXIT_TRAINING_FAILED) from error
+
+
+def encode_share(request: Request, rank: int, size: int) -> Share:
+    """Encode the missing ones of the shards rank, rank + size, ..."""
+    shards, device = Shards(Path(request.output)), _device(rank, size)
+    encoder = Encoder.load(
+        request.folder,
+        pooling=request.pooling,
+        normalize=request.normalize,
+        max_length=request.max_length,
+        device=device,
+        dtype=request.dtype,
+        tokens_per_run=request.tokens_per_run,
+    )
+    texts = open_texts(Path(request.texts), request.column, request.split)
+    started_s, number, done = time.perf_counter(), -1, TextCounts()
+    for number, group in enumerate(_groups(texts, request.texts_per_shard)):
+        if number % size != rank or shards.has(number):
+            continue
+        encoder.counts = TextCounts()
+        embeddings = encoder.encode(group)
+        shards.write(number, embeddings, encoder.counts)
+        done.add(encoder.counts)
+        seconds = time.perf_counter() - started_s
+        _report_progress(number, done.texts / seconds, done.tokens / seconds)
+    settings = {
+        "pooling": encoder.pooling,
+        "normalized": encoder.normalizes,
+        "max_length": encoder.tokenizer.max_length,
+        "device": str(encoder.model.device),
+        "kernels": encoder.model.kernels,
+    }
+    seconds = time.perf_counter() - started_s
+    return Share(number + 1, encoder.model.hidden_size, settings, done.tokens, seconds)
+
+
+def _device(rank: int, size: int) -> str:
+    if torch.cuda.is_available():
+        return f"cuda:{rank % torch.cuda.device_count()}"
+    torch.set_num_threads(max(1, torch.get_num_threads() // size))
+    return "cpu"
+
+
+def _groups(texts: Texts, size: int) -> Iterator[list[str]]:
+    reader = iter(texts)
+    while group := list(islice(reader, size)):
+        yield group
+
+
+def _report_progress(number: int, texts_per_s: float, tokens_per_s: float) -> None:
+    print(
+        f"shard {number + 1}: {texts_per_s:,.0f} texts/s, {tokens_per_s:,.0f} tokens/s",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,241 @@
+"""A model for inference over packed runs, on the kernels that a training step would use.
+
+Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForMaskedLM
+
+from neobert.config.schema import (
+    DataCollatorConfig,
+    DatasetConfig,
+    ModelConfig,
+    RunConfig,
+    TrainerConfig,
+)
+from neobert.encoding.declared import CODE, read_json
+from neobert.encoding.runs import Run
+from neobert.errors import ProjectError
+from neobert.export.layouts import DECODER, StateDict, join_gates
+from neobert.export.weights import own_weights, read_weights
+from neobert.families.hf.build import PARTS
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.objectives.masked_lm import MaskedLMObjective
+from neobert.objectives.packed_encoder import KernelObjective
+from neobert.objectives.step_kernels import resolve_step_kernels
+from neobert.plurals import listed
+from neobert.printable import printable
+
+ENCODER = "model."
+KERNEL_MULTIPLE = 128
+"""Tokens of which runs on a GPU are a multiple: shapes then repeat."""
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+class InferenceModel(ABC):
+    """An encoder and its masked-language-model head. Nothing here keeps a gradient.
+
+    Attributes:
+        device: where runs have to be.
+        hidden_size: D.
+        max_length: longest sequence in tokens.
+        kernels: kernels of blocks and attention, for reports.
+        multiple: the length of a run has to be a multiple of this.
+    """
+
+    device: torch.device
+    hidden_size: int
+    max_length: int
+    num_rows: int
+    kernels: str
+    multiple: int = 1
+
+    @abstractmethod
+    def hidden(self, run: Run) -> Tensor:
+        """Return the final hidden states [T, D] of a run on the device; those of filler mean nothing."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Decode final hidden states: [M, D] to [M, V]."""
+
+
+class PackedModel(InferenceModel):
+    """A NeoBERT over packed runs."""
+
+    def __init__(self, model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> None:
+        settings = model.config
+        self.device, self.hidden_size = device, settings.hidden_size
+        self.max_length, self.num_rows = settings.max_position_embeddings, settings.vocab_size
+        kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
+        settings.attn_backend = kernels.model_attention
+        self.multiple = KERNEL_MULTIPLE if device.type == "cuda" else 1
+        model = model.to(device).eval()
+        self._objective: MaskedLMObjective = (
+            KernelObjective(model, kernels, capacity=KERNEL_MULTIPLE)
+            if kernels.replace_blocks
+            else MaskedLMObjective(model, masked_logits_only=True)
+        )
+        self.kernels = f"{kernels.name}, attention {kernels.attention}"
+        self._dtype = dtype
+
+    @torch.inference_mode()
+    def hidden(self, run: Run) -> Tensor:
+        """Return the final hidden states [T, D]."""
+        inputs = {
+            "input_ids": run.input_ids,
+            "position_ids": run.position_ids,
+            "cu_seqlens": run.cu_seqlens,
+            "max_seqlen": run.longest,
+        }
+        with _computing_in(self._dtype, self.device):
+            return self._objective.final_states(self._objective.encode(inputs))
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Decode final hidden states: [M, D] to [M, V]."""
+        with _computing_in(self._dtype, self.device):
+            return self._objective.decode(hidden)
+
+
+class PaddedModel(InferenceModel):
+    """An encoder of transformers, or a NeoBERT without rotary positions, over padded rows."""
+
+    def __init__(
+        self, model: Any, head: Any, max_length: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.device, self.hidden_size = device, model.config.hidden_size
+        self.max_length, self.num_rows = max_length, model.config.vocab_size
+        self.kernels = f"torch, attention {model.config._attn_implementation}, padded rows"
+        self._base: nn.Module = model.to(device).eval().base_model
+        self._head, self._dtype = head, dtype
+
+    @torch.inference_mode()
+    def hidden(self, run: Run) -> Tensor:
+        """Return the final hidden states [T, D]; rows are padded to the longest sequence of the run."""
+        lengths = [*run.lengths, *([rest] if (rest := len(run.input_ids) - run.num_tokens) else [])]
+        rows = pad_sequence(list(run.input_ids.split(lengths)), batch_first=True)
+        sizes = torch.tensor(lengths, device=self.device)
+        is_real = torch.arange(rows.shape[1], device=self.device)[None] < sizes[:, None]
+        with _computing_in(self._dtype, self.device):
+            encoded = self._base(input_ids=rows, attention_mask=is_real.to(torch.int64))
+        states: Tensor = encoded.last_hidden_state
+        return states[is_real]
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Decode final hidden states: [M, D] to [M, V]."""
+        with _computing_in(self._dtype, self.device):
+            logits: Tensor = self._head(hidden)
+        return logits
+
+
+def _computing_in(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+
+
+def load_model(
+    folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool = False
+) -> InferenceModel:
+    """Load a checkpoint of this project, or a BERT or ModernBERT of transformers. No code of it is run.
+
+    Without `needs_decoder` weights of heads are left out. Raises `ProjectError` where weights are missing.
+    """
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind == NeoBERTConfig.model_type:
+        model = load_neobert(folder, needs_decoder=needs_decoder)
+        if model.config.rope:
+            return PackedModel(model, device, dtype)
+        return PaddedModel(model, model.decoder, model.config.max_position_embeddings, device, dtype)
+    if kind not in PARTS:
+        known = ", ".join([NeoBERTConfig.model_type, *PARTS])
+        message = f"model_type is {printable(str(kind))}, which is none of {known}"
+        raise ProjectError(CODE, message, "give a folder of one of these", str(folder))
+    return _load_transformers(folder, str(kind), device, dtype, needs_decoder=needs_decoder)
+
+
+def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
+    """Load a NeoBERT strictly, in fp32. Without `needs_decoder` its decoder is the embedding."""
+    state = join_gates(read_weights(folder))
+    if not any(name.startswith(ENCODER) for name in state):
+        state = {ENCODER + name: tensor for name, tensor in state.items()}  # the encoder, saved alone
+    try:
+        settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, TypeError) as error:
+        message = f"config.json describes no NeoBERT: {printable(str(error))}"
+        raise ProjectError(CODE, message, "give a folder of this project", str(folder)) from error
+    is_tied = bool(settings.tie_word_embeddings)
+    kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
+    if not needs_decoder:
+        settings.tie_word_embeddings = True
+    with torch.device("meta"):
+        model = NeoBERTLMHead(settings)
+    _assign(model, {name: each.float() for name, each in state.items() if name.startswith(kept)}, folder)
+    return model
+
+
+def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
+    wanted = own_weights(model)
+    missing = sorted(wanted.keys() - state.keys())
+    other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
+    if missing or other:
+        hint = "the checkpoint has no decoder: give one of a pretraining run" if DECODER in missing else ""
+        message = f"weights are missing or of another shape: {listed([*missing, *other])}"
+        raise ProjectError("EXP005", message, hint or "take a complete checkpoint", str(folder))
+    model.load_state_dict(state, strict=False, assign=True)
+    model.tie_weights()
+
+
+def _load_transformers(
+    folder: Path, kind: str, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
+) -> PaddedModel:
+    try:
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            folder,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        message = f"the weights cannot be loaded: {printable(str(error))}"
+        raise ProjectError("EXP005", message, "give a folder with model.safetensors", str(folder)) from error
+    base = f"{model.base_model_prefix}."
+    missing = sorted(name for name in report["missing_keys"] if needs_decoder or name.startswith(base))
+    if missing:
+        message = f"the checkpoint lacks weights of the model: {listed(missing)}"
+        raise ProjectError("EXP005", message, "take a complete checkpoint", str(folder))
+    limit = int(model.config.max_position_embeddings)
+    return PaddedModel(model, PARTS[kind].head(model), limit, device, dtype)
+
+
+def run_config(settings: NeoBERTConfig, dtype: torch.dtype) -> RunConfig:
+    """Describe a packed step of this model, from which its kernels are chosen."""
+    section = ModelConfig(
+        hidden_size=settings.hidden_size,
+        num_hidden_layers=settings.num_hidden_layers,
+        num_attention_heads=settings.num_attention_heads,
+        intermediate_size=settings.intermediate_size,
+        max_position_embeddings=settings.max_position_embeddings,
+        rope=settings.rope,
+        rms_norm=settings.rms_norm,
+        hidden_act=cast("Literal['swiglu', 'gelu']", settings.hidden_act),
+    )
+    return RunConfig(
+        model=section,
+        dataset=DatasetConfig(max_seq_length=settings.max_position_embeddings),
+        datacollator=DataCollatorConfig(pack_sequences=True),
+        trainer=TrainerConfig(
+            mixed_precision="bf16" if dtype == torch.bfloat16 else "no",
+            gradient_checkpointing=False,
+            torch_compile=False,
+        ),
+    )

@@ -1,0 +1,82 @@
+"""Packed runs of token sequences.
+
+Shapes: T tokens of a run, K sequences in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Tokens = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Token sequences in one flat run, without padding between them.
+
+    Attributes:
+        input_ids: int64 [T]; the tokens after the last sequence are filler.
+        position_ids: int64 [T], from 0 in each sequence.
+        cu_seqlens: int32 [K + 1] bounds of the sequences; one more where there is filler.
+        lengths: tokens of each of the K sequences.
+    """
+
+    input_ids: Tensor
+    position_ids: Tensor
+    cu_seqlens: Tensor
+    lengths: tuple[int, ...]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the sequences, without filler."""
+        return sum(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        """Bound of the segments, filler included."""
+        return max(*self.lengths, len(self.input_ids) - self.num_tokens)
+
+    def to(self, device: torch.device) -> Run:
+        """Copy to a device; from pinned memory, the host does not wait for the copy."""
+        if device.type == "cpu":
+            return self
+        ids, positions, bounds = (
+            each.pin_memory().to(device, non_blocking=True)
+            for each in (self.input_ids, self.position_ids, self.cu_seqlens)
+        )
+        return Run(ids, positions, bounds, self.lengths)
+
+
+def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of the sequences of each run, longest sequences first.
+
+    A run holds at most tokens_per_run tokens, or one sequence that is longer. Sequences of similar length are
+    together, so that a bound on the length fits all of them, and the first run needs the most memory.
+    """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    start, total = 0, 0
+    for place, index in enumerate(order):
+        if place > start and total + sizes[index] > tokens_per_run:
+            yield order[start:place]
+            start, total = place, 0
+        total += int(sizes[index])
+    if start < len(order):
+        yield order[start:]
+
+
+def pack(sequences: Sequence[Tokens], filler_id: int = 0, multiple: int = 1) -> Run:
+    """Join sequences, none of them empty, to a run whose length is a multiple of `multiple`."""
+    lengths = tuple(map(len, sequences))
+    total = sum(lengths)
+    filler = -total % multiple
+    bounds = np.cumsum([0, *lengths, *([filler] if filler else [])]).astype(np.int32)
+    ids = np.concatenate([*sequences, np.full(filler, filler_id, np.int64)])
+    positions = np.concatenate([np.arange(length) for length in (*lengths, filler)])
+    return Run(torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(bounds), lengths)

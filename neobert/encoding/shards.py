@@ -1,0 +1,112 @@
+"""Embeddings on disk: shards while a job runs, one file at its end.
+
+OUTPUT.parts/manifest.json   what is encoded and how; another job does not continue these shards
+OUTPUT.parts/00000.npy       embeddings of the first texts, written in one step
+OUTPUT.parts/00000.json      their counts, written before them
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neobert.atomic_write import write_atomically
+from neobert.encoding.encoder import Embeddings
+from neobert.encoding.tokens import TextCounts
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plurals import listed
+
+MANIFEST = "manifest.json"
+NPY, PARQUET = ".npy", ".parquet"
+
+
+class Shards:
+    """The shards of one output file. Several processes may write different ones."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folder = output.with_name(f"{output.name}.parts")
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Create the folder, or continue the shards of the same job.
+
+        Raises `ProjectError` for shards of another job.
+        """
+        content = json.dumps(identity, indent=1, sort_keys=True)
+        manifest = self.folder / MANIFEST
+        if manifest.is_file():
+            earlier = json.loads(manifest.read_text(encoding="utf-8"))
+            changed = [
+                name for name, value in json.loads(content).items() if earlier.get(name, None) != value
+            ]
+            if changed:
+                raise ProjectError(
+                    "encode-parts",
+                    f"these shards are of another job: {listed(sorted(changed))} changed",
+                    "remove the folder, or name another output",
+                    str(self.folder),
+                    EXIT_USAGE,
+                )
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(manifest, content.encode())
+
+    def has(self, number: int) -> bool:
+        """Return whether a shard is complete."""
+        return self._file(number, NPY).is_file()
+
+    def write(self, number: int, embeddings: Embeddings, counts: TextCounts) -> None:
+        """Write a shard. Raises OSError."""
+        write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
+        buffer = io.BytesIO()
+        np.save(buffer, embeddings, allow_pickle=False)
+        write_atomically(self._file(number, NPY), buffer.getvalue())
+
+    def counts(self, num_shards: int) -> TextCounts:
+        """Add up the counts of all shards."""
+        total = TextCounts()
+        for number in range(num_shards):
+            total.add(TextCounts(**json.loads(self._file(number, ".json").read_text(encoding="utf-8"))))
+        return total
+
+    def merge(self, num_shards: int, hidden_size: int) -> None:
+        """Write the output in one step, and remove the shards."""
+        partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
+        try:
+            writes = _write_npy if self.output.suffix == NPY else _write_parquet
+            writes(partial, [self._file(number, NPY) for number in range(num_shards)], hidden_size)
+            partial.replace(self.output)
+        finally:
+            partial.unlink(missing_ok=True)
+        shutil.rmtree(self.folder)
+
+    def _file(self, number: int, suffix: str) -> Path:
+        return self.folder / f"{number:05d}{suffix}"
+
+
+def _write_npy(path: Path, files: Sequence[Path], hidden_size: int) -> None:
+    total = sum(len(np.load(file, mmap_mode="r")) for file in files)
+    with path.open("xb") as output:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (total, hidden_size)}
+        np.lib.format.write_array_header_1_0(output, header)
+        for file in files:
+            output.write(np.load(file, mmap_mode="r").tobytes())
+
+
+def _write_parquet(path: Path, files: Sequence[Path], hidden_size: int) -> None:
+    """Write a column `embedding` of lists of fixed size, one row group per shard."""
+    schema = pa.schema([("embedding", pa.list_(pa.float32(), hidden_size))])
+    with pq.ParquetWriter(path, schema) as writer:
+        for file in files:
+            values = pa.array(np.load(file).reshape(-1))
+            writer.write_table(pa.table([pa.FixedSizeListArray.from_arrays(values, hidden_size)], schema))

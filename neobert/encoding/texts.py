@@ -1,0 +1,95 @@
+"""Texts to encode: the lines of a text file, a column of a table, or the rows of a data set."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.sources.lines import line_pieces, whole_lines
+from neobert.data.sources.local_files import READABLE
+from neobert.data.sources.rows import CANDIDATES, TEXT, Field, RowFormat
+from neobert.data.sources.text_files import TEXT as TEXT_KIND
+from neobert.data.sources.text_files import kind_of, opened, read_rows
+from neobert.data.sources.unreadable import unopened
+from neobert.errors import EXIT_USAGE, ProjectError
+
+COLUMN_OPTION = "--column"
+
+
+class Texts(Protocol):
+    """Texts in a fixed order."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Read them from the beginning."""
+
+    def identity(self) -> Any:
+        """Describe the content as JSON: equal means the same texts."""
+
+
+def open_texts(path: Path, column: str | None, split: str) -> Texts:
+    """Open a file, or one split of a folder of files or of a saved data set. Raises `ProjectError`."""
+    if path.is_dir():
+        return _DataSet(path, column, split)
+    if not path.is_file():
+        raise ProjectError("encode-texts", "does not exist", "give a file or a folder", str(path), EXIT_USAGE)
+    kind = kind_of(path)
+    if kind is None:
+        message = f"is not one of {READABLE}"
+        raise ProjectError("encode-texts", message, "convert it to .txt or .jsonl", str(path), EXIT_USAGE)
+    return _Lines(path) if kind == TEXT_KIND else _Table(path, column)
+
+
+class _Lines:
+    """Each line is a text, also an empty one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __iter__(self) -> Iterator[str]:
+        with opened(self._path) as handle:
+            for _, line in whole_lines(line_pieces(handle, self._path), self._path):
+                yield line.rstrip("\r\n")
+
+    def identity(self) -> Any:
+        return whole_digest(self._path)
+
+
+class _Table:
+    """One column. A quote in a TSV file is a character."""
+
+    def __init__(self, path: Path, column: str | None) -> None:
+        self._path, self._column = path, column
+
+    def __iter__(self) -> Iterator[str]:
+        field = Field(TEXT, COLUMN_OPTION, self._column, CANDIDATES)
+        return (row[TEXT] for row in read_rows(self._path, RowFormat((field,), tsv_quotes=False)))
+
+    def identity(self) -> Any:
+        return [whole_digest(self._path), self._column]
+
+
+class _DataSet:
+    """The rows of one split, as training reads them."""
+
+    def __init__(self, path: Path, column: str | None, split: str) -> None:
+        config = DatasetConfig(path=str(path), text_column=column, train_split=split)
+        self._source = open_corpus(config, describe=whole_digest).train
+
+    def __iter__(self) -> Iterator[str]:
+        return (row[TEXT] for row in self._source.open())
+
+    def identity(self) -> Any:
+        return [self._source.identity(), self._source.column]
+
+
+def whole_digest(path: Path) -> list[Any]:
+    """Return size and digest of a file. Raises DAT001 where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return [path.stat().st_size, hashlib.file_digest(file, "blake2b").hexdigest()[:32]]
+    except OSError as error:
+        raise unopened(path, error) from error

@@ -1,0 +1,71 @@
+"""Texts to the token sequences of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.encoding import NUM_MARKERS, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.encoding.runs import Tokens
+
+
+@dataclass(slots=True)
+class TextCounts:
+    """Texts that were tokenized, markers included in their tokens.
+
+    Attributes:
+        truncated: texts that were longer than the limit.
+        tokens_lost: tokens that truncation removed.
+        empty: texts without tokens, whose embedding is that of the markers alone.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    truncated: int = 0
+    tokens_lost: int = 0
+    empty: int = 0
+
+    def add(self, other: TextCounts) -> None:
+        """Add the counts of other texts."""
+        for name, value in asdict(other).items():
+            setattr(self, name, getattr(self, name) + value)
+
+
+class TextTokenizer:
+    """Tokenizes texts as `start text end`, truncated to `max_length` tokens.
+
+    `num_rows` are those of the model's embedding: a text that spells out an inert token, which the model may
+    have no row for, gets the unknown token there.
+    """
+
+    def __init__(self, bundle: TokenizerBundle, max_length: int, num_rows: int) -> None:
+        self.bundle = bundle
+        self.max_length = max_length
+        self._segments: SegmentEncoder = segment_encoder(bundle, max_length, 1, "truncate")
+        self._num_rows = num_rows
+        self._unknown_id = bundle.tokenizer.unk_token_id
+
+    @classmethod
+    def load(cls, folder: Path, max_length: int, num_rows: int) -> TextTokenizer:
+        """Load the tokenizer of a model folder. Raises `ProjectError` as `load_tokenizer`."""
+        return cls(load_tokenizer(TokenizerConfig(path=str(folder))), max_length, num_rows)
+
+    def tokenize(self, texts: Iterable[str]) -> tuple[list[Tokens], TextCounts]:
+        """Return the tokens of each text, and what became of the texts."""
+        counts, room = TextCounts(), self.max_length - NUM_MARKERS
+        sequences: list[Tokens] = []
+        for ids in self._segments.token_ids(texts):
+            kept = np.asarray(ids[:room], dtype=np.int64)
+            if len(kept) and kept.max() >= self._num_rows and self._unknown_id is not None:
+                kept = np.where(kept < self._num_rows, kept, self._unknown_id)
+            sequences.append(np.concatenate([[self._segments.start_id], kept, [self._segments.end_id]]))
+            counts.truncated += len(ids) > room
+            counts.tokens_lost += max(0, len(ids) - room)
+            counts.empty += not len(ids)
+        counts.texts, counts.tokens = len(sequences), sum(map(len, sequences))
+        return sequences, counts

@@ -1,0 +1,144 @@
+"""The encoder against the model's own forward, one padded text at a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.encoding import Encoder, encoder, runs
+from neobert.errors import ProjectError
+from tests.encoding.conftest import WORDS
+
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join), min_size=1, max_size=24)
+SOME = ["the model", "a b c the text reads", "", "text " * 40, "b"]
+
+
+def differences(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.abs(found - wanted).max())
+
+
+@given(texts=TEXTS, tokens_per_run=st.integers(1, 200), pooling=st.sampled_from(["avg", "cls", "max"]))
+def test_packed_equals_one_padded_text_at_a_time(model_folder, one_by_one, texts, tokens_per_run, pooling):
+    found = Encoder.load(model_folder, pooling=pooling, tokens_per_run=tokens_per_run).encode(texts)
+    assert found.dtype == np.float32
+    assert differences(found, one_by_one(model_folder, texts, pooling)) < 1e-5
+
+
+def test_chunks_keep_the_order(model_folder, one_by_one, monkeypatch):
+    monkeypatch.setattr(encoder, "TEXTS_PER_CHUNK", 3)
+    texts = [f"{'the ' * (number % 7)} model" for number in range(20)]
+    assert differences(Encoder.load(model_folder).encode(texts), one_by_one(model_folder, texts)) < 1e-5
+
+
+def test_filler_changes_nothing(model_folder, one_by_one):
+    loaded = Encoder.load(model_folder)
+    loaded.model.multiple = 64
+    assert differences(loaded.encode(SOME), one_by_one(model_folder, SOME)) < 1e-5
+
+
+@pytest.mark.parametrize("merged", ["bounds", "positions"])
+def test_a_run_with_a_wrong_bound_is_caught(model_folder, one_by_one, monkeypatch, merged):
+    """Negative control: texts that see each other, or positions that go on, change embeddings."""
+    right = runs.pack
+
+    def wrong(*arguments):
+        run = right(*arguments)
+        bounds = run.cu_seqlens.clone()
+        if merged == "bounds":
+            bounds[1:-1] -= 1
+            return runs.Run(run.input_ids, run.position_ids, bounds, run.lengths)
+        return runs.Run(run.input_ids, run.position_ids * 2, bounds, run.lengths)
+
+    monkeypatch.setattr(encoder, "pack", wrong)
+    assert differences(Encoder.load(model_folder).encode(SOME), one_by_one(model_folder, SOME)) > 1e-3
+
+
+def test_truncation_is_counted(model_folder, one_by_one):
+    loaded = Encoder.load(model_folder, max_length=8)
+    found = loaded.encode(SOME)
+    assert differences(found, one_by_one(model_folder, SOME, max_length=8)) < 1e-5
+    assert (loaded.counts.texts, loaded.counts.truncated, loaded.counts.tokens_lost) == (5, 1, 34)
+    assert loaded.counts.empty == 1
+
+
+def test_embeddings_are_normalized_on_request(model_folder):
+    plain, scaled = (Encoder.load(model_folder, normalize=each).encode(SOME) for each in (False, True))
+    assert np.allclose(scaled, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_no_texts_are_no_embeddings(model_folder):
+    assert Encoder.load(model_folder).encode([]).shape == (0, 32)
+
+
+def rewritten(folder: Path, **changes: object) -> Path:
+    config = json.loads((folder / "config.json").read_text())
+    config = {name: value for name, value in (config | changes).items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_a_folder_without_a_pooling_is_refused(model_folder):
+    with pytest.raises(ProjectError, match=r"declares no pooling"):
+        Encoder.load(rewritten(model_folder, pooling=None))
+
+
+def with_modules(folder: Path, *names: str, **pooling: object) -> Path:
+    modules = [{"idx": number, "name": str(number), "path": f"{number}_{name}", "type": f"x.{name}"}
+               for number, name in enumerate(names)]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16}')
+    return folder
+
+
+@pytest.mark.parametrize(
+    "pooling", [{"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, {"pooling_mode": "mean"}]
+)
+def test_modules_of_sentence_transformers_are_read(model_folder, pooling):
+    folder = with_modules(
+        rewritten(model_folder, pooling=None), "Transformer", "Pooling", "Normalize", **pooling
+    )
+    loaded = Encoder.load(folder)
+    assert (loaded.pooling, loaded.normalizes, loaded.tokenizer.max_length) == ("avg", True, 16)
+
+
+@pytest.mark.parametrize(
+    ("names", "pooling", "message"),
+    [
+        (("Transformer", "Pooling", "Dense"), {"pooling_mode": "mean"}, "a module Dense"),
+        (("Transformer", "Pooling"), {"pooling_mode": "cls"}, "declares pooling avg, and its Pooling"),
+        (("Transformer", "Pooling"), {"pooling_mode_weightedmean_tokens": True}, "pooling weightedmean"),
+        (("Transformer", "Pooling"), {}, "pooling none"),
+    ],
+)
+def test_declarations_that_would_change_an_embedding_are_refused(model_folder, names, pooling, message):
+    with pytest.raises(ProjectError, match=message):
+        Encoder.load(with_modules(model_folder, *names, **pooling))
+
+
+def test_weights_that_are_missing_are_refused(model_folder):
+    with pytest.raises(ProjectError, match=r"missing or of another shape.*transformer_encoder.2"):
+        Encoder.load(rewritten(model_folder, num_hidden_layers=3))
+
+
+def test_an_encoder_of_transformers_is_padded(tmp_path, tokenizer_dir, one_by_one):
+    from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_dir)
+    config = ModernBertConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+        max_position_embeddings=32, pad_token_id=tokenizer.pad_token_id, reference_compile=False,
+    )  # fmt: skip
+    folder = tmp_path / "modernbert"
+    ModernBertForMaskedLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    found = Encoder.load(folder, pooling="avg").encode(SOME)
+    assert differences(found, one_by_one(folder, SOME)) < 1e-5
+    assert torch.get_num_threads() == 1
