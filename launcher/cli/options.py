@@ -227,6 +227,7 @@ SpeedrunDryRun = Annotated[
 ]
 
 # status, runs, data prepare, tokenizer train
+RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
 RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
 ComparedRuns = Annotated[
     list[Path],

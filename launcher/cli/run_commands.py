@@ -160,6 +160,18 @@ def _status(run: options.RunDirectories, output_format: options.Format = "text")
     end(status.run(run, output_format))
 
 
+@app.command("watch", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} watch runs/demo")
+def _watch(run: options.RunDirectory) -> None:
+    """Show a run live: losses, throughput, memory, checkpoints and alerts.
+
+    Redraws once a second until the run ends; q or Ctrl-C quits, and the run continues. Prints once where the
+    output is not a terminal.
+    """
+    from launcher.commands import watch
+
+    end(watch.run(run))
+
+
 @runs_app.command("list", epilog=f"Example: {PROGRAM} runs /scratch/me/runs --json")
 def _runs(folder: options.RunsFolder = Path("runs"), output_format: options.Format = "text") -> None:
     """List the runs below a folder: state, step, losses, throughput, last sign of life, best evaluation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -138,4 +139,5 @@ def _cell(name: str, text: str, width: int) -> str:
 
 def _shortened(text: str, width: int) -> str:
     """Shorten a name at its beginning: runs of a sweep differ at the end."""
-    return text if len(text) <= width else f"…{text[-(width - 1) :]}"
+    mark = "…" if console.shows_blocks(sys.stdout) else "~"
+    return text if len(text) <= width else f"{mark}{text[-(width - 1) :]}"

@@ -13,6 +13,9 @@ from launcher.rundir.records import Record, iterate_lines, metrics_of
 
 Axis = Literal["step", "tokens"]
 TOKENS = "train/tokens_total"
+PACE = "train/tokens_per_sec"
+KEPT = (LOSS, PACE)
+EVALUATION = "eval/"
 PARSED_BYTES = 16 * 2**20
 """Training lines are parsed up to this size of the file (about 20,000), and from there on every n-th."""
 
@@ -47,30 +50,41 @@ class Series:
         return self.values[index - 1] * (1 - share) + self.values[index] * share, True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunHistory:
     """Metrics of a run by step, or by tokens.
 
     Attributes:
-        last: last position with a training loss or an evaluation.
+        last: last position with a value.
     """
 
-    series: dict[str, Series]
-    last: int
+    series: dict[str, Series] = field(default_factory=dict)
+    last: int = 0
 
     @classmethod
     def read(cls, path: Path, axis: Axis) -> RunHistory:
         """Read all evaluations and a sample of the training losses, in bounded memory."""
-        series: dict[str, Series] = {}
-        last = tokens = 0
+        history, tokens = cls(), 0
         for record in _sampled(path):
             tokens = record.get(TOKENS, tokens)
-            position = record["step"] if axis == "step" else tokens
-            for name, value in record.items():
-                if name == LOSS or name.startswith("eval/"):
-                    series.setdefault(name, Series()).add(position, value)
-                    last = max(last, position)
-        return cls(series, last)
+            history.add(record, record["step"] if axis == "step" else tokens)
+        return history
+
+    def add(self, record: Record, position: int) -> None:
+        """Add a line of metrics at a position."""
+        for name, value in record.items():
+            if name in KEPT or name.startswith(EVALUATION):
+                self.series.setdefault(name, Series()).add(position, value)
+                self.last = max(self.last, position)
+
+    def evaluations(self) -> list[Record]:
+        """Return the evaluations in order, one record each, as lines of metrics have them."""
+        found: dict[int, Record] = {}
+        for name, series in self.series.items():
+            if name.startswith(EVALUATION):
+                for position, value in zip(series.positions, series.values, strict=True):
+                    found.setdefault(position, {"step": position})[name] = value
+        return [found[position] for position in sorted(found)]
 
     def metric(self, name: str) -> Series:
         """Return the series of a metric; an empty one if it was not reported."""

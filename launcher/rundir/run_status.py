@@ -108,14 +108,14 @@ class History:
         )
 
 
-def look_at(folder: Path, now: datetime) -> RunStatus:
-    """Read the newest complete records of a run directory."""
+def look_at(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
+    """Read the newest complete records of a run directory; the history only if it is not given."""
     beat, outcome = last_beat(folder, 0), read_outcome(folder)
     has_ended = (folder / OUTCOME).exists()
     manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
     alive = False if has_ended else is_alive(manifest)
     at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
-    history = History.of(folder / METRICS)
+    history = history or History.of(folder / METRICS)
     newest = history.evaluations[-1] if history.evaluations else {}
     return RunStatus(
         run=str(folder),

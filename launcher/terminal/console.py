@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import re
@@ -106,6 +107,14 @@ def width(stream: TextIO | None = None) -> int:
 def is_terminal(stream: TextIO) -> bool:
     """Return whether live views and colors may go to this stream."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def shows_blocks(stream: TextIO) -> bool:
+    """Return whether a stream's encoding has block characters and the ellipsis."""
+    try:
+        return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
+    except LookupError:
+        return False
 
 
 def has_colour(stream: TextIO) -> bool:

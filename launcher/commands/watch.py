@@ -1,0 +1,53 @@
+"""`watch`: a run on a terminal, redrawn once a second until it ends."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from launcher.commands.status import require_run
+from launcher.report.run_view import Terminal, page
+from launcher.rundir.run_reader import RunReader
+from launcher.terminal import console
+from launcher.terminal.screen import full_screen
+from neobert.errors import EXIT_OK
+
+REDRAW_S = 1.0
+PIPE_SIZE = 100, 60
+QUIT = "q"
+
+
+def run(folder: Path) -> int:
+    """Show a run until it ends or somebody quits; print it once if it has ended, or without a terminal."""
+    require_run(folder)
+    reader = RunReader(folder)
+    snapshot = reader.read()
+    if console.is_terminal(sys.stdout) and not snapshot.is_over:
+        try:
+            if not _follow(reader):
+                return EXIT_OK
+        except KeyboardInterrupt:
+            return EXIT_OK
+        snapshot = reader.read()
+    console.write("\n".join(page(snapshot, _terminal())))
+    return EXIT_OK
+
+
+def _follow(reader: RunReader) -> bool:
+    """Redraw until the run ends; False if somebody quits before that."""
+    with full_screen() as screen:
+        while True:
+            snapshot = reader.read()
+            if snapshot.is_over:
+                return True
+            terminal = _terminal()
+            lines = page(snapshot, terminal)[: terminal.height - 1]
+            screen.draw([*lines, console.paint("q quits; the run continues", "dim")])
+            if QUIT in screen.key(REDRAW_S):
+                return False
+
+
+def _terminal() -> Terminal:
+    columns, rows = shutil.get_terminal_size() if console.is_terminal(sys.stdout) else PIPE_SIZE
+    return Terminal(columns, rows, is_unicode=console.shows_blocks(sys.stdout))

@@ -1,0 +1,277 @@
+"""A run as a page of text for a terminal: curves, position, memory, alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from launcher.rundir.live_state import EVAL_LOSS, LOSS
+from launcher.rundir.records import Record
+from launcher.rundir.run_history import PACE, Series
+from launcher.rundir.run_reader import RankView, Snapshot
+from launcher.rundir.run_status import selecting_metric, show_best
+from launcher.terminal.console import paint
+from launcher.terminal.fold import fold
+from launcher.terminal.sparkline import bucketed, spark
+from launcher.terminal.values import (
+    UNKNOWN,
+    show_age,
+    show_count,
+    show_duration,
+    show_mib,
+    show_number,
+)
+from neobert.plurals import counted
+from neobert.printable import printable
+from neobert.tasks import known_metrics
+
+LABEL_WIDTH, VALUE_WIDTH = 10, 10
+MISSED_BEATS = 3
+COLOURS = {
+    "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
+    "preempted": "yellow", "interrupted": "yellow", "silent": "yellow",
+}  # fmt: skip
+MOST_RANKS = 8
+BETWEEN = "  "
+ELLIPSIS = "…"
+ALERT_ROWS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """Size of a terminal in characters, and whether it shows block characters."""
+
+    width: int
+    height: int
+    is_unicode: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A curve with its label and the format of its values."""
+
+    label: str
+    show: Callable[[float], str]
+    series: Series
+
+
+def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
+    """Return the lines of the page, none wider than the terminal and no more than it has rows."""
+    top = [*_head(snapshot, terminal), ""]
+    below = ["", *_facts(snapshot, terminal.width), "", *_ranks(snapshot, terminal)]
+    alerts = _alerts(snapshot)
+    room = terminal.height - len(top) - len(below) - (ALERT_ROWS if alerts else 0)
+    charts = _charts(snapshot)
+    heights = _heights(len(charts), room)
+    drawn = [
+        line
+        for chart, height in zip(charts, heights, strict=True)
+        for line in _drawn(chart, height, terminal, snapshot.history.last)
+    ]
+    lines = [*top, *drawn, *below]
+    left = terminal.height - len(lines) - 1
+    if alerts and left > 0:
+        lines += ["", *_shortened_list(alerts, left, terminal.width)]
+    mark = ELLIPSIS if terminal.is_unicode else "~"
+    return [line.replace(ELLIPSIS, mark) for line in lines[: terminal.height]]
+
+
+def _heights(number: int, room: int) -> list[int]:
+    """Share the rows: the loss, which comes first, gets the most."""
+    if not number:
+        return []
+    spare = max(0, min(room, 12) - number)
+    first, second = spare - spare // 3, spare // 3
+    return [1 + first, *([1 + second] if number > 1 else []), *[1] * (number - 2)]
+
+
+def _head(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
+    status = snapshot.status
+    state = status.state if status.state != "running" else f"running: {status.phase}"
+    if status.state == "died":
+        state = status.phase
+    colour = COLOURS.get(status.state, "yellow")
+    state = printable(state)
+    name = _cut(printable(status.run), terminal.width - len(state) - 2)
+    gap = " " * (terminal.width - len(name) - len(state))
+    yield f"{paint(name, 'bold')}{gap}{paint(state, colour, 'bold')}"
+    yield _progress(snapshot, terminal)
+
+
+def _progress(snapshot: Snapshot, terminal: Terminal) -> str:
+    status = snapshot.status
+    most = status.max_steps
+    share = min(1.0, status.step / most) if most else 0.0
+    fields = [f"step {status.step:,}/{most:,}" if most else f"step {status.step:,}", f"{share:.0%}"]
+    fields += [f"elapsed {show_duration(_elapsed_s(snapshot))}"]
+    if status.eta_s is not None:
+        fields.append(f"ETA {show_duration(status.eta_s)}")
+    text = BETWEEN.join(fields if most else [fields[0], *fields[2:]])
+    room = terminal.width - len(text) - 2
+    if room < 8:
+        return _cut(text, terminal.width)
+    full, empty = ("█", "░") if terminal.is_unicode else ("#", ".")
+    filled = round(share * room)
+    return f"{paint(full * filled, 'cyan')}{paint(empty * (room - filled), 'dim')}  {text}"
+
+
+def _elapsed_s(snapshot: Snapshot) -> float | None:
+    """Return the time since the launch, of a run that has ended to its last heartbeat."""
+    if snapshot.started is None:
+        return None
+    end = datetime.now(UTC)
+    if snapshot.status.is_alive is False:
+        try:
+            end = datetime.fromisoformat(str(snapshot.beat["ts_utc"]))
+        except (KeyError, ValueError):
+            return None
+    try:
+        return max(0.0, (end - snapshot.started).total_seconds())
+    except TypeError:
+        return None
+
+
+def _charts(snapshot: Snapshot) -> list[Chart]:
+    """Return the curves: training loss, throughput, and the evaluations that matter to this run."""
+    history = snapshot.history
+    names = [EVAL_LOSS]
+    if (selecting := selecting_metric(snapshot.config)) is not None:
+        names.append(selecting[0].name)
+    names += [name for name in snapshot.status.evaluation if known_metrics()[name].is_share]
+    charts = [
+        Chart("loss", show_number, history.metric(LOSS)),
+        Chart("tokens/s", show_count, history.metric(PACE)),
+    ]
+    for name in list(dict.fromkeys(names))[:3]:
+        series = history.metric(name)
+        if series.values:
+            metric = known_metrics()[name]
+            label = "eval loss" if name == EVAL_LOSS else metric.label
+            charts.append(Chart(label, "{:.1%}".format if metric.is_share else show_number, series))
+    return charts
+
+
+def _last(series: Series) -> float | None:
+    return series.values[-1] if series.values else None
+
+
+def _drawn(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator[str]:
+    """Draw a curve over the steps so far, with label and value to its left and its range to its right."""
+    width = max(1, terminal.width - LABEL_WIDTH - VALUE_WIDTH - 22)
+    series = chart.series
+    values = bucketed(series.positions, series.values, width, 0, last)
+    rows = spark(values, height, is_unicode=terminal.is_unicode)
+    newest = chart.show(series.values[-1]) if series.values else UNKNOWN
+    text = f"{chart.label:<{LABEL_WIDTH}}{newest:>{VALUE_WIDTH - 2}}  "
+    spread = f"{chart.show(min(series.values))} to {chart.show(max(series.values))}" if series.values else ""
+    for number, row in enumerate(rows):
+        is_last = number == len(rows) - 1
+        left = text if is_last else " " * len(text)
+        right = f"  {spread}" if is_last else ""
+        yield _cut(left, terminal.width) + paint(row.ljust(width), "cyan") + right
+
+
+def _facts(snapshot: Snapshot, width: int) -> list[str]:
+    beat, status = snapshot.beat, snapshot.status
+    wait_ms, rate = beat.get("data_wait_ms"), _last(snapshot.history.metric(PACE))
+    mfu = beat.get("mfu")
+    fields = [
+        f"learning rate {show_number(beat.get('learning_rate'), 3)}",
+        f"gradient norm {show_number(beat.get('grad_norm'), 3)}",
+        f"data wait {UNKNOWN if wait_ms is None else f'{wait_ms:.1f} ms'}",
+        f"MFU {UNKNOWN if mfu is None else f'{mfu:.1%}'}",
+    ]
+    saved = beat.get("last_checkpoint_step")
+    minutes = status.minutes_at_risk
+    since = "" if minutes is None else f", {show_duration(60 * minutes)} {_ago(snapshot)}"
+    checkpoint = "none yet" if saved is None else f"step {saved:,}{since}"
+    more = [
+        f"checkpoint {checkpoint}",
+        f"best {show_best(status.best)}",
+        f"tokens {show_count(status.tokens_total)}",
+        *([] if rate is None or not status.restarts else [f"restarts {status.restarts}"]),
+    ]
+    return [_cut(printable(BETWEEN.join(each)), width) for each in (fields, more)]
+
+
+def _ago(snapshot: Snapshot) -> str:
+    return "before the end" if snapshot.status.is_alive is False and snapshot.is_over else "ago"
+
+
+def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
+    """Yield a line for each rank; of many, those that are behind or silent, and a summary."""
+    shown = sorted(snapshot.ranks.items(), key=_behind)
+    most = max(1, min(MOST_RANKS, terminal.height - 16))
+    listed = sorted(shown if len(shown) <= most else shown[: most - 1])
+    for rank, view in listed:
+        yield _cut(printable(f"rank {rank:<3} {_rank_text(view)}"), terminal.width)
+    if len(shown) > most:
+        memories = [each for _, view in shown if (each := _memory(view.beat)) is not None]
+        spread = f", memory {show_mib(min(memories))} to {show_mib(max(memories))}" if memories else ""
+        yield _cut(f"{counted(len(shown) - len(listed), 'more rank')}{spread}", terminal.width)
+
+
+def _behind(item: tuple[int, RankView]) -> tuple[float, float, int]:
+    rank, view = item
+    return view.beat.get("step") or 0, -(view.age_s or 0.0), rank
+
+
+def _rank_text(view: RankView) -> str:
+    beat = view.beat
+    step = beat.get("step")
+    total = beat.get("gpu_mem_total_mib")
+    memory = _memory(beat)
+    share = f" of {show_mib(total)} ({memory / total:.0%})" if memory is not None and total else ""
+    place = "" if beat.get("gpu_mem_reserved_mib") is not None else " (process)"
+    text = "" if memory is None else f"memory {show_mib(memory)}{share or place}"
+    age = "no heartbeat" if view.age_s is None else f"heartbeat {show_age(view.age_s)} ago"
+    fields = [
+        f"{beat.get('phase', UNKNOWN):<10}",
+        f"step {UNKNOWN if step is None else f'{step:,}'}",
+        text,
+        age,
+    ]
+    return BETWEEN.join(field for field in fields if field)
+
+
+def _memory(beat: Record) -> float | None:
+    reserved = beat.get("gpu_mem_reserved_mib")
+    found: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
+    return found
+
+
+def _alerts(snapshot: Snapshot) -> list[str]:
+    """Return restarts, warnings of the trainer, and ranks without heartbeats, the most urgent first."""
+    alerts = [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
+    for entry in reversed(snapshot.restarts):
+        time = str(entry.get("ts_utc", ""))[11:16]
+        alerts.append(f"{time} restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}")
+    messages = snapshot.beat.get("warning_messages") or {}
+    counts = snapshot.beat.get("warnings") or {}
+    for name, message in messages.items():
+        times = counts.get(name, 1)
+        alerts.append(f"{message}{f' ({times:g} times)' if times > 1 else ''}")
+    return [printable(alert) for alert in alerts]
+
+
+def _silent(snapshot: Snapshot) -> Iterator[tuple[int, float]]:
+    if snapshot.status.state not in ("running", "silent"):
+        return
+    section = snapshot.config.get("watchdog")
+    interval = section.get("heartbeat_interval_s") if isinstance(section, dict) else None
+    limit_s = MISSED_BEATS * (interval if isinstance(interval, int | float) else 10.0)
+    for rank, view in snapshot.ranks.items():
+        if view.age_s is not None and view.age_s > limit_s:
+            yield rank, view.age_s
+
+
+def _shortened_list(alerts: Sequence[str], room: int, width: int) -> list[str]:
+    shown = [line for alert in alerts for line in fold(f"! {alert}", width).splitlines()]
+    if len(shown) > room:
+        shown = [*shown[: room - 1], "! and more: see logs/ and manifest.json in the run directory"]
+    return [paint(_cut(line, width), "yellow") for line in shown]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: max(0, width - 1)]}{ELLIPSIS}"

@@ -1,0 +1,145 @@
+"""Incremental reader of a run directory: what is shown of a run, once a second, at little cost."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from launcher.rundir.directory import METRICS
+from launcher.rundir.records import MetricsTail, Record, last_beat, list_in, read_json, stamp
+from launcher.rundir.run_history import RunHistory
+from launcher.rundir.run_status import History, RunStatus, age_of, look_at
+from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
+
+BEAT_FILE = re.compile(r"heartbeat_rank(\d{1,6})\.jsonl")
+MOST_RANKS = 1024
+RANKS_EVERY_S = 10.0
+OUTCOME_STANDS_S = 10.0
+"""Between a failure and the restart, the outcome of the failed session is there for a moment."""
+
+
+@dataclass(slots=True)
+class RankView:
+    """Newest heartbeat of a rank, and its age in seconds."""
+
+    beat: Record
+    age_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """State of a run at a moment.
+
+    Attributes:
+        ranks: by number.
+        history: training losses, throughput and evaluations by step.
+        restarts: of the latest launch, each with why, step, kind and from.
+        config: resolved config.
+        started: start of the latest launch.
+        is_over: whether nothing more will happen in this launch.
+    """
+
+    status: RunStatus
+    ranks: dict[int, RankView]
+    history: RunHistory
+    restarts: list[Record]
+    config: Record
+    started: datetime | None
+    is_over: bool
+
+    @property
+    def beat(self) -> Record:
+        """Newest heartbeat of rank 0."""
+        return self.ranks[0].beat if 0 in self.ranks else {}
+
+
+@dataclass(slots=True)
+class RunReader:
+    """Reads a run directory a little at a time."""
+
+    folder: Path
+    history: RunHistory = field(init=False)
+    _tail: MetricsTail = field(init=False)
+    _evaluations: list[Record] = field(init=False)
+    _ranks: dict[int, RankView] = field(default_factory=dict, init=False)
+    _stamps: dict[int, tuple[int, int] | None] = field(default_factory=dict, init=False)
+    _listed_at_s: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        path = self.folder / METRICS
+        self._tail = MetricsTail(path)
+        self._tail.skip_existing()  # before the rest is read: a line in between is read twice and counts once
+        self.history = RunHistory.read(path, "step")
+        self._evaluations = self.history.evaluations()
+        self._tail.after_step = self.history.last or -1
+
+    def read(self) -> Snapshot:
+        """Read what is new."""
+        now = datetime.now(UTC)
+        self._read_metrics()
+        self._read_ranks(now)
+        config, manifest = read_json(self.folder / RESOLVED), read_json(self.folder / MANIFEST)
+        return Snapshot(
+            status=look_at(self.folder, now, History(evaluations=self._evaluations)),
+            ranks=self._ranks,
+            history=self.history,
+            restarts=[entry for entry in list_in(manifest, "restarts") if isinstance(entry, dict)],
+            config=config,
+            started=_time_of(manifest.get("started_utc")),
+            is_over=self._is_over(manifest),
+        )
+
+    def _read_metrics(self) -> None:
+        for row in self._tail.read_new():
+            self.history.add(row, row["step"])
+            if any(name.startswith("eval/") for name in row):
+                self._evaluations.append(row)
+
+    def _read_ranks(self, now: datetime) -> None:
+        """Read the heartbeats that were written since; list the files now and then."""
+        now_s = time.monotonic()
+        if self._listed_at_s is None or now_s - self._listed_at_s > RANKS_EVERY_S or not self._ranks:
+            self._listed_at_s = now_s
+            for rank in _ranks_in(self.folder):
+                self._ranks.setdefault(rank, RankView({}, None))
+        for rank, view in self._ranks.items():
+            newest = stamp(self.folder / f"heartbeat_rank{rank}.jsonl")
+            if newest != self._stamps.get(rank) or newest is None:
+                self._stamps[rank] = newest
+                view.beat = last_beat(self.folder, rank)
+            view.age_s = age_of(view.beat, now)
+
+    def _is_over(self, manifest: Record) -> bool:
+        """Return whether the outcome is final: the launcher may still restart a session that failed."""
+        try:
+            age_s = time.time() - (self.folder / OUTCOME).stat().st_mtime
+        except OSError:
+            return False
+        return age_s > OUTCOME_STANDS_S or not _exists(manifest.get("launcher_pid"))
+
+
+def _exists(pid: Any) -> bool:
+    return isinstance(pid, int) and 0 < pid < 2**22 and psutil.pid_exists(pid)
+
+
+def _ranks_in(folder: Path) -> list[int]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted(int(match[1]) for name in names if (match := BEAT_FILE.fullmatch(name)))[:MOST_RANKS]
+
+
+def _time_of(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None

@@ -1,0 +1,252 @@
+"""The live view of a run: what it shows, on terminals of any size, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import termios
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.report.run_view import Terminal, page
+from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
+from launcher.terminal.fold import shown_length
+from launcher.terminal.sparkline import bucketed, spark
+
+WIDE = Terminal(120, 40, is_unicode=True)
+CONFIG = {
+    "task": "classification",
+    "trainer": {"metric_for_best_model": "eval/mcc"},
+    "watchdog": {"heartbeat_interval_s": 10.0},
+}
+ROW = {"train/loss": 2.0, "train/tokens_per_sec": 12345.0}
+SCORES = {"eval/loss": 1.5, "eval/accuracy": 0.75, "eval/mcc": 0.5}
+
+
+def beat(step: int = 10, *, age_s: float = 0.0, **more: Any) -> dict[str, Any]:
+    written = datetime.now(UTC) - timedelta(seconds=age_s)
+    return {
+        "ts_utc": written.isoformat(), "seq": step, "phase": "train", "step": step, "max_steps": 40,
+        "loss": 2.0,
+        "tokens_total": 5000, "eta_s": 90.0, "work_at_risk_min": 0.5, "last_checkpoint_step": 8, "mfu": 0.412,
+        "gpu_mem_reserved_mib": 12_800, "gpu_mem_total_mib": 143_156, "data_wait_ms": 1.25, **more,
+    }  # fmt: skip
+
+
+def append(path: Path, *rows: Any) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs" / "a"
+    folder.mkdir(parents=True)
+    (folder / "resolved.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    restart = {"ts_utc": "2026-01-01T10:20:00+00:00", "why": "rank 0 was killed", "from": "checkpoint 8"}
+    manifest = {
+        "hostname": "elsewhere", "started_utc": (datetime.now(UTC) - timedelta(hours=2)).isoformat(),
+        "restarts": [restart],
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    append(
+        folder / "heartbeat_rank0.jsonl",
+        beat(warnings={"slow_tokens": 2}, warning_messages={"slow_tokens": "slow"}),
+    )
+    append(folder / "metrics.jsonl", {"step": 0, **SCORES}, *({"step": step} | ROW for step in range(1, 10)))
+    append(folder / "metrics.jsonl", {"step": 10, **ROW, "train/loss": 1.25, **SCORES, "eval/mcc": 0.625})
+    return folder
+
+
+def shown(folder: Path, terminal: Terminal = WIDE) -> str:
+    return "\n".join(page(RunReader(folder).read(), terminal))
+
+
+def test_the_page_shows_what_a_person_asks(run_dir: Path) -> None:
+    text = shown(run_dir)
+    for words in (
+        "running: train", "step 10/40", "25%", "elapsed 2 h 00 min", "ETA 2 min", "1.25", "12.3k", "0.625",
+        "75.0%", "MFU 41.2%", "data wait 1.2 ms", "checkpoint step 8, 30 s ago", "best mcc 0.625 @10",
+        "memory 12.5 GiB of 139.8 GiB (9%)", "! 10:20 restarted from checkpoint 8: rank 0 was killed",
+        "! slow (2 times)", "1.25 to 2",
+    ):  # fmt: skip
+        assert words in text, words
+    assert "no heartbeat for" not in text
+
+
+def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
+    append(run_dir / "heartbeat_rank3.jsonl", beat(9, age_s=31))
+    assert "! rank 3: no heartbeat for 31 s" in shown(run_dir)
+
+
+sizes = st.tuples(st.integers(1, 200), st.integers(1, 60), st.booleans())
+
+
+@pytest.fixture
+def big_run(run_dir: Path) -> RunReader:
+    for rank in range(1, 65):
+        append(run_dir / f"heartbeat_rank{rank}.jsonl", beat(10 - rank % 2, gpu_mem_reserved_mib=1000 + rank))
+    return RunReader(run_dir)
+
+
+@given(size=sizes)
+def test_the_page_fits_every_terminal(size: tuple[int, int, bool], big_run: RunReader) -> None:
+    width, height, is_unicode = size
+    lines = page(big_run.read(), Terminal(width, height, is_unicode=is_unicode))
+    assert len(lines) <= height
+    assert max(map(shown_length, lines)) <= max(width, 62)
+    assert is_unicode or all(line.isascii() for line in lines)
+
+
+def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader) -> None:
+    text = "\n".join(page(big_run.read(), Terminal(80, 24, is_unicode=True)))
+    assert "rank 1   train       step 9  memory 1001 MiB of 139.8 GiB (1%)" in text
+    assert "58 more ranks, memory 1001 MiB to 12.5 GiB" in text
+    assert "loss" in text
+
+
+@pytest.mark.parametrize("name", ["resolved.json", "manifest.json", "heartbeat_rank0.jsonl", "metrics.jsonl"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"step": null}', '{"started_utc": "2026-01-01"}', "\0\x1b[2J"]
+)
+def test_a_page_without_one_of_the_files(name: str, content: str, run_dir: Path) -> None:
+    (run_dir / name).write_text(content, encoding="utf-8")
+    assert "\x1b" not in shown(run_dir)
+    (run_dir / name).unlink()
+    shown(run_dir)
+
+
+def test_a_loss_of_nan_is_seen(run_dir: Path) -> None:
+    append(run_dir / "metrics.jsonl", {"step": 11, **ROW, "train/loss": float("nan")})
+    assert "nan" in shown(run_dir)
+
+
+def test_only_what_is_new_is_read(run_dir: Path) -> None:
+    reader = RunReader(run_dir)
+    assert reader.read().history.last == 10
+    append(run_dir / "metrics.jsonl", {"step": 12, **ROW, **SCORES})
+    append(run_dir / "heartbeat_rank0.jsonl", beat(12, phase="eval"))
+    snapshot = reader.read()
+    assert (snapshot.history.last, snapshot.status.step, snapshot.status.phase) == (12, 12, "eval")
+    assert snapshot.status.evaluation_step == 12
+    again = [{"step": step, **ROW} for step in range(1, 14)]
+    (run_dir / "new").write_text("".join(json.dumps(row) + "\n" for row in again), encoding="utf-8")
+    (run_dir / "new").replace(run_dir / "metrics.jsonl")  # the trainer cuts the file back as it resumes
+    assert reader.read().history.metric("train/loss").positions == [*range(1, 11), 12, 13]
+
+
+def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir: Path) -> None:
+    reader = RunReader(run_dir)
+    assert not reader.read().is_over
+    manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+    (run_dir / "outcome.json").write_text('{"status": "failed"}', encoding="utf-8")
+    assert reader.read().is_over
+    (run_dir / "manifest.json").write_text(
+        json.dumps(manifest | {"launcher_pid": os.getpid()}), encoding="utf-8"
+    )
+    assert not reader.read().is_over
+    earlier = time.time() - OUTCOME_STANDS_S - 1
+    os.utime(run_dir / "outcome.json", (earlier, earlier))
+    assert reader.read().is_over
+
+
+def test_a_pipe_gets_one_page(run_dir: Path, command: Callable[..., Any]) -> None:
+    answer = command("watch", run_dir)
+    assert (answer.code, answer.err) == (0, "")
+    assert "running: train" in answer.out
+    assert "\x1b" not in answer.out
+    assert command("watch", run_dir.parent).code == 2
+
+
+class Shell:
+    """A command on a terminal of its own."""
+
+    def __init__(self, start: Callable[..., Any], *arguments: Any) -> None:
+        self.ours, self.theirs = pty.openpty()
+        termios.tcsetwinsize(self.theirs, (24, 80))
+        self.before = termios.tcgetattr(self.theirs)
+        streams = {"stdin": self.theirs, "stdout": self.theirs, "stderr": self.theirs}
+        self.child = start(*arguments, **streams, start_new_session=True)
+        self.text = ""
+
+    def wait_for(self, words: str) -> None:
+        deadline = time.monotonic() + 60
+        while words not in self.text:
+            assert time.monotonic() < deadline, self.text
+            if select.select([self.ours], [], [], 0.1)[0]:
+                self.text += os.read(self.ours, 65536).decode(errors="replace")
+
+    def ended(self) -> int:
+        self.wait_for("\x1b[?1049l")
+        code: int = self.child.wait(timeout=60)
+        assert termios.tcgetattr(self.theirs) == self.before
+        return code
+
+
+@pytest.fixture
+def shell(start_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Shell]]:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    opened: list[Shell] = []
+
+    def start(*arguments: Any) -> Shell:
+        opened.append(Shell(start_child, *arguments))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        os.close(each.ours)
+        os.close(each.theirs)
+
+
+@pytest.mark.child
+@pytest.mark.parametrize("how", ["q", "interrupt", "terminate", "outcome"])
+def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
+    how: str, run_dir: Path, shell: Callable[..., Shell]
+) -> None:
+    watching = shell("watch", run_dir)
+    watching.wait_for("q quits")
+    append(run_dir / "metrics.jsonl", {"step": 12, **ROW, "train/loss": 0.0625})
+    watching.wait_for("0.0625")
+    if how == "q":
+        os.write(watching.ours, b"q")
+    elif how == "interrupt":
+        os.kill(watching.child.pid, signal.SIGINT)
+    elif how == "terminate":
+        os.kill(watching.child.pid, signal.SIGTERM)
+    else:
+        (run_dir / "outcome.json").write_text('{"status": "finished"}', encoding="utf-8")
+    assert watching.ended() == (143 if how == "terminate" else 0)
+    if how == "outcome":  # the last page stays on the terminal
+        watching.wait_for("finished")
+
+
+@given(st.lists(st.none() | st.floats(), max_size=60), st.integers(1, 5), st.booleans())
+def test_a_curve_has_one_column_per_value(values: list[float | None], height: int, is_unicode: bool) -> None:
+    rows = spark(values, height, is_unicode=is_unicode)
+    assert [len(row) for row in rows] == [len(values)] * height
+    bottom = rows[-1]
+    has_any = any(value is not None and abs(value) < float("inf") for value in values)
+    assert [mark == " " for mark in bottom] == [value is None or not has_any for value in values]
+
+
+@given(st.lists(st.integers(0, 100), unique=True, min_size=1).map(sorted), st.integers(1, 30))
+def test_every_value_is_in_a_column_and_the_mean_is_kept(positions: list[int], width: int) -> None:
+    columns = bucketed(positions, [7.0] * len(positions), width, 0, 100)
+    assert len(columns) == width
+    assert {value for value in columns if value is not None} == {7.0}
+
+
+def test_a_rising_line_rises() -> None:
+    rows = spark([float(value) for value in range(16)], 2, is_unicode=True)
+    assert rows == ["        ▁▂▃▄▅▆▇█", "▁▂▃▄▅▆▇█" + "█" * 8]
