@@ -17,9 +17,10 @@ from launcher.lint import yaml_edits
 from neobert.config import ConfigError, ConfigIssue, all_keys, sections
 from neobert.config.document import LINE_BREAK, load_document
 from neobert.config.key_suggestions import keys_named, suggest_key
-from neobert.config.migrated_files import in_our_words, is_legal, yaml_text
+from neobert.config.migrated_files import advice_for_entry, in_our_words, is_legal, yaml_text
 from neobert.config.migrated_keys import advice_for_key
 from neobert.config.nodes import Node, find, plain
+from neobert.config.translations import BETAS, OPTIMIZER, translation_of
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from profiles.registry import resolve_run
@@ -94,8 +95,9 @@ def _told(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Itera
 
 
 def _next(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:
-    candidates = (issue for issue in issues if issue.file == str(path) and _key(issue) not in refused)
-    return next(candidates, None)
+    """Return the next problem to try: first a section that has a value, as keys may have to move there."""
+    candidates = [issue for issue in issues if issue.file == str(path) and _key(issue) not in refused]
+    return min(candidates, key=lambda issue: issue.path != "optimizer", default=None)
 
 
 def _safe(source: str, issue: ConfigIssue, path: Path, before: Issues) -> Iterator[tuple[Change, Issues]]:
@@ -114,7 +116,9 @@ def _safe(source: str, issue: ConfigIssue, path: Path, before: Issues) -> Iterat
 
 def _changes(source: str, issue: ConfigIssue, path: Path) -> Iterator[Change]:
     """Yield what may be written in place of the text at the problem's place; nothing if no fix is safe."""
-    if issue.code == "CFG003":
+    if issue.code == "CFG003" and issue.path == "optimizer":
+        yield from _opened_section(source, path)
+    elif issue.code == "CFG003":
         yield from _respelt(source, issue)
     elif issue.code in ("CFG001", "CFG007"):
         document = _at(path, source, load_document)
@@ -124,7 +128,8 @@ def _changes(source: str, issue: ConfigIssue, path: Path) -> Iterator[Change]:
         if isinstance(node.value, dict):
             yield from _renamed_section(source, issue, node, document.root)
         else:
-            yield from _removed(source, issue, path)
+            yield from _removed(source, issue, node, path)
+            yield from _joined_betas(source, issue, document.root, path)
             yield from _written_elsewhere(source, issue, node, document.root, path)
 
 
@@ -163,13 +168,45 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
         yield Change("".join(lines), f"{issue.path} -> {name}", section=name)
 
 
-def _removed(source: str, issue: ConfigIssue, path: Path) -> Iterator[Change]:
+def _opened_section(source: str, path: Path) -> Iterator[Change]:
+    """Write `optimizer: NAME` as a section with that name, so that other keys have a place in it."""
+    node = find(_at(path, source, load_document).root, ("optimizer",))
+    named = None if node is None else OPTIMIZER(node.value)
+    if node is None or named is None or not _is_yaml(path):
+        return
+    section, _, key = named.key.partition(".")
+    lines = yaml_edits.open_section(_with_line_ends(source), node.key.line - 1, key, named.value)
+    if lines is not None:
+        yield Change("".join(lines), f"{section} -> {named.key}: {named.value}")
+
+
+def _joined_betas(source: str, issue: ConfigIssue, root: Node, path: Path) -> Iterator[Change]:
+    """Write both betas as one list, in place of the line of the one and instead of the line of the other."""
+    section, _, name = issue.path.rpartition(".")
+    if name not in BETAS or not _is_yaml(path) or find(root, ("optimizer", "betas")) is not None:
+        return
+    nodes = {each: find(root, tuple(f"{section}.{each}".lstrip(".").split("."))) for each in BETAS}
+    betas = [BETAS[each] if node is None else plain(node) for each, node in nodes.items()]
+    others = [node.key.line - 1 for each, node in nodes.items() if node is not None and each != name]
+    lines: yaml_edits.Lines | None = _with_line_ends(source)
+    number = issue.line - 1
+    for other in others:
+        lines = lines and yaml_edits.remove(lines, other)
+        number -= other < number
+    lines = lines and yaml_edits.move(lines, number, "optimizer.betas", yaml_text(betas))
+    if lines:
+        both = " and ".join(each for each, node in nodes.items() if node is not None)
+        yield Change("".join(lines), f"{both} -> optimizer.betas: {yaml_text(betas)}")
+
+
+def _removed(source: str, issue: ConfigIssue, node: Node, path: Path) -> Iterator[Change]:
     """Remove a key that has no effect here: the advice begins with its removal."""
-    if not advice_for_key(tuple(issue.path.split("."))).startswith(NO_EFFECT) or not _is_yaml(path):
+    advice = advice_for_entry(tuple(issue.path.split(".")), plain(node))
+    if not advice.startswith(NO_EFFECT) or not _is_yaml(path):
         return
     lines = yaml_edits.remove(_with_line_ends(source), issue.line - 1)
     if lines is not None:
-        yield Change("".join(lines), f"removed {issue.path}")
+        yield Change("".join(lines), f"removed {issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
 
 
 def _written_elsewhere(
@@ -179,7 +216,8 @@ def _written_elsewhere(
     target, value = _counterpart(issue.path, node)
     if not target or find(root, tuple(target.split("."))) is not None:
         return
-    text = "" if value == node.value and type(value) is type(node.value) else yaml_text(value)
+    is_same = value == plain(node) and type(value) is type(plain(node))
+    text = "" if is_same else yaml_text(value)
     told = f": {text}" if text else ""
     if issue.path.rpartition(".")[0] == target.rpartition(".")[0]:
         changed = _renamed_in_place(source, issue, node, target.rpartition(".")[2], text)
@@ -193,8 +231,10 @@ def _written_elsewhere(
 
 def _counterpart(key: str, node: Node) -> tuple[str, Any]:
     """Return the one key that takes the value, in the same unit, and the value; empty without one."""
-    target, fixed_value = _target(key)
     name, value = key.rpartition(".")[2], plain(node)
+    if known := translation_of(name, value):
+        return (known.key, known.value) if is_legal(known.key, known.value) else ("", None)
+    target, fixed_value = _target(key)
     if target not in all_keys() or (SHARE in name and SHARE not in target):
         return "", None
     translated = value if isinstance(value, list) else in_our_words(target, value)

@@ -23,7 +23,7 @@ MAX_LINE = 1000
 
 def remove(lines: Lines, number: int) -> Lines | None:
     """Remove the line of a key; its section as well if the key was the only one in it."""
-    if _key_line(lines, number) is None:
+    if _key_line(lines, number) is None and not _is_empty_key(lines, number):
         return None
     gone = {number}
     section = _section_above(lines, number)
@@ -33,25 +33,45 @@ def remove(lines: Lines, number: int) -> Lines | None:
 
 
 def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
-    """Move the key of a line to `SECTION.KEY`; a section that is missing is added at the end.
+    """Move the key of a line to the end of its section, or of the file for a key without one.
+
+    A section that is missing is added at the end of the file.
 
     Args:
         value: text in place of the old value; None keeps the old one.
     """
     found, rest = _key_line(lines, number), remove(lines, number)
     section, _, key = target.rpartition(".")
-    if found is None or rest is None or not section:
+    if found is None or rest is None:
         return None
     end = "\r\n" if lines[number].endswith("\r\n") else "\n"
     text = f"{key}: {value or found['value'].rstrip()}{found['comment'] or ''}{end}"
-    header = _header_of(rest, section)
+    header = _header_of(rest, section) if section else None
     if header is None:
-        closing = [end] if rest and rest[-1] and not rest[-1].endswith("\n") else []
-        return [*rest, *closing, f"{section}:{end}", INDENT + text]
+        added = [f"{section}:{end}", INDENT + text] if section else [text]
+        return [*_closed(rest, end), *added]
     children = _children(rest, header)
     if not children:
         return None
-    return [*rest[: header + 1], " " * _indent(rest[children[0]]) + text, *rest[header + 1 :]]
+    last = children[-1] + 1
+    return [*_closed(rest[:last], end), " " * _indent(rest[children[0]]) + text, *rest[last:]]
+
+
+def open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
+    """Turn `SECTION: OLD` into a section whose only key has the value; the comment stays with the section."""
+    found = _key_line(lines, number)
+    if found is None or found["indent"]:
+        return None
+    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
+    header = f"{found['key']}:{found['comment'] or ''}{end}"
+    return [*lines[:number], header, f"{INDENT}{key}: {value}{end}", *lines[number + 1 :]]
+
+
+def _closed(lines: Lines, end: str) -> Lines:
+    """Return the lines with an end of line after the last."""
+    if not lines or lines[-1].endswith("\n") or not lines[-1]:
+        return lines
+    return [*lines[:-1], lines[-1] + end]
 
 
 def rename_section(lines: Lines, number: int, name: str) -> Lines | None:
@@ -72,6 +92,14 @@ def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
     following = next((line for line in lines[number + 1 :] if line.strip()), "")
     is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")
     return None if found is None or is_continued else found
+
+
+def _is_empty_key(lines: Lines, number: int) -> bool:
+    """Return whether a line is a key without a value, or with `null`, and no lines below it."""
+    line = lines[number].lstrip(" ")
+    following = next((each for each in lines[number + 1 :] if _is_content(each)), "")
+    is_opening = _indent(following) > _indent(lines[number]) or following.lstrip().startswith("- ")
+    return _match(SECTION_LINE, line) is not None and not is_opening
 
 
 def _indent(line: str) -> int:

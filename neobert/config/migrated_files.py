@@ -20,6 +20,7 @@ from neobert.config.keys import all_keys, sections
 from neobert.config.migrated_keys import BATCH, advice_for_key
 from neobert.config.nodes import Node, Path, Scalar, find, join, walk
 from neobert.config.schema import RunConfig
+from neobert.config.translations import no_effect_of, translation_of
 
 TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"
@@ -85,6 +86,12 @@ def _is_own(path: Path) -> bool:
 def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
     for path, node in _leaves(root):
         if _is_own(path):
+            continue
+        if node.value is not None and no_effect_of(str(path[-1]), node.value):
+            continue
+        if translated := translation_of(str(path[-1]), node.value):
+            if not isinstance(translated.value, list):
+                yield tuple(translated.key.split(".")), replace(node, value=translated.value)
             continue
         for target in _targets(path):
             yield tuple(target.split(".")), _translated_value(target, node)
@@ -164,6 +171,17 @@ def is_legal(target: str, value: Any) -> bool:
     return True
 
 
+def advice_for_entry(path: Path, value: Any) -> str:
+    """Return what to write for an entry of another trainer, with the value; empty if nothing is known."""
+    if value is None and not advice_for_key(path) and join(path).rpartition(".")[2] not in _names():
+        return ""
+    if reason := no_effect_of(str(path[-1]), value):
+        return f"remove the line; {reason}"
+    if (translated := translation_of(str(path[-1]), value)) and is_legal(translated.key, translated.value):
+        return f"write {translated.key}: {yaml_text(translated.value)}"
+    return with_value(advice_for_key(path), value)
+
+
 def with_value(advice: str, value: object) -> str:
     """Add the value to `write KEY`, or the choices if the value has no counterpart."""
     written = PLAIN.fullmatch(advice)
@@ -185,8 +203,10 @@ def _value_text(target: str, value: Any) -> str:
     return f": {' or '.join(choices)}" if choices else ""
 
 
-def yaml_text(value: Scalar) -> str:
-    """Write a scalar as YAML does; text that could be read as something else in quotes."""
+def yaml_text(value: Any) -> str:
+    """Write a value on one line, as YAML; text that could be read as something else in quotes."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(yaml_text, value))}]"
     if (
         isinstance(value, str)
         and re.fullmatch(r"[A-Za-z_/][\w./-]*", value)

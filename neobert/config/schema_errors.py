@@ -20,7 +20,7 @@ from neobert.config.annotations import (
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, type_text
-from neobert.config.migrated_files import with_value
+from neobert.config.migrated_files import advice_for_entry
 from neobert.config.migrated_keys import advice_for_key, advice_for_value
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.schema import RunConfig
@@ -31,6 +31,8 @@ SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
 WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
 IN_QUOTES = "put the value in quotes: "
 LONGEST_SHOWN = 60
+MOST_LISTED = 12
+"""Keys of a section that a hint lists."""
 
 
 def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
@@ -49,10 +51,9 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
     if info is not None and info.tags:
         yield _of_another_type(path, info.tags, root, schema)
         return
-    advice = advice_for_key(path)
+    advice = advice_for_entry(path, plain(node))
     if advice:
-        hint = with_value(advice, node.value)
-        yield Flaw("CFG007", path, f"{join(path)} is not a key here", hint, node.key)
+        yield Flaw("CFG007", path, f"{join(path)} is not a key here", advice, node.key)
         return
     yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, root, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):
@@ -98,7 +99,7 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
     if not near and is_in_a_section and (advice := advice_for_near_name(name)):
         return advice
     if not near:
-        return f"the keys are {', '.join(names)}" if names else "remove it"
+        return f"the keys are {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else "remove the line"
     section, _, key = near.rpartition(".")
     return f"write {near} (section {section})" if section and key == name else f"did you mean {near}?"
 
@@ -156,6 +157,11 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
         return "write a key under it, or remove the line"
     if value is None:
         return _hint_null(describe_field(path, schema))
+    if is_section(bare) and isinstance(value, str):
+        choices = choices_of(annotation_at((*path, "name"), schema)) if "name" in hints_of(bare) else ()
+        return (
+            f"write {join((*path, 'name'))}: {' or '.join(choices)}" if choices else "write a section of keys"
+        )
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))
         return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"

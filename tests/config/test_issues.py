@@ -11,7 +11,7 @@ ONE_ISSUE = [
     ("model:\n  save_steps: 5\n", "CFG001", "model.save_steps", 2, 3, "is not a key", "section trainer"),
     ("max_steps: 5\n", "CFG001", "max_steps", 1, 1, "is not a key", "write trainer.max_steps"),
     ("trianer:\n  max_steps: 5\n", "CFG001", "trianer", 1, 1, "is not a key", "did you mean trainer?"),
-    ("qqqqq: 5\n", "CFG001", "qqqqq", 1, 1, "is not a key", "the keys are profile, task"),
+    ("qqqqq: 5\n", "CFG001", "qqqqq", 1, 1, "is not a key", "remove the line"),
     ("seed: 1\nseed: 2\n", "CFG002", "seed", 2, 1, "set twice; first in line 1", "keep one"),
     ("trainer: {max_steps: 5, max_steps: 5}", "CFG002", "trainer.max_steps", 1, 25, "set twice", ""),
     ("trainer:\n  max_steps: often\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0", ""),

@@ -11,11 +11,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.lint.discovery import discover, left_out_because
 from launcher.lint.fixes import Edit, apply, fix_file
+from neobert.config import all_keys
 from neobert.config.migrated_keys import KEYS, NAMES
 from profiles import registry
 from profiles.inherit import load_layers
@@ -393,10 +395,17 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None
     "text",
     [
         "trainer:\n  save_every: 5\n  save_steps: 6\n",
-        "trainer:\n  eval_strategy: steps\n",
+        "trainer:\n  eval_strategy: epoch\n",
         "optimizer:\n  muon_config: {ns_steps: 5}\n",
-        "scheduler:\n  warmup_ratio: 0.1\n",
-        "scheduler:\n  decay_ratio: 0.1\n",
+        "scheduler:\n  warmup_ratio: 10\n",
+        "evals_per_epoch: 4\n",
+        "optimizer: adamw_bnb_8bit\nlearning_rate: 1e-3\n",
+        "adam_beta1: 0.9\noptimizer: {betas: [0.9, 0.98]}\n",
+        "report_to: all\n",
+        "optim: adafactor\n",
+        "tokenizer_name: mine\n",
+        "val_set_size: -1\n",
+        "datasets:\n  - {path: a}\n",
         "trainer:\n  bf16: false\n",
         "trainer:\n  fp16: true\n",
         "model:\n  name: bert\n",
@@ -443,11 +452,11 @@ trainer:            # the loop
   # half precision
   mixed_precision: bf16
   save_steps: 10
-  report_to: wandb
 optimizer:
-  lr: 1e-3  # peak
   # Adam
   eps: 1e-8
+  lr: 1e-3  # peak
+trackers: [wandb]
 dataset:
   long_documents: truncate
 """,
@@ -475,10 +484,74 @@ def test_fix_moves_keys_to_their_counterparts(text: str, end: str, tmp_path: Pat
 
 def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -> None:
     partly = command("lint", "--fix", run_file(next(iter(MIGRATED))))
-    assert partly.code == 1, "what is left is linted again"
-    assert "fixed 6 of 7 problems in keys and values; the rest need a decision" in partly.err
-    none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: wandb}\n"))
+    assert "fixed 7 of 7 problems in keys and values\n" in partly.err
+    none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: all}\n"))
+    assert none.code == 1, "what is left is linted again"
     assert "fixed 0 of 1 problem in keys and values; the rest need a decision" in none.err
+
+
+HF_TRAINER = {
+    "per_device_train_batch_size: 16": "trainer.per_device_train_batch_size: 16",
+    "learning_rate: 5e-4  # peak": "optimizer.lr: 5e-4",
+    "adam_beta1: 0.8": "optimizer.betas: [0.8, 0.98]",
+    "adam_beta2: 0.98": "",
+    "num_train_epochs: 3": "trainer.max_epochs: 3",
+    "max_steps: -1": "removed",
+    "warmup_ratio: 0.06": "scheduler.warmup_percent: 6",
+    "lr_scheduler_type: linear": "scheduler.name: linear",
+    "fp16: false": "removed",
+    "bf16: true": "trainer.mixed_precision: bf16",
+    "save_strategy: steps": "removed",
+    "save_steps: 500": "trainer.save_steps: 500",
+    'eval_strategy: "no"': "trainer.eval_steps: 0",
+    "max_grad_norm: 0.5": "trainer.gradient_clipping: 0.5",
+    "optim: adamw_torch_fused": "optimizer.name: adamw",
+    "report_to: [wandb, tensorboard]": "trackers: [wandb, tensorboard]",
+    "load_best_model_at_end: true": "removed",
+    "metric_for_best_model: eval_accuracy": "trainer.metric_for_best_model: eval/accuracy",
+    "use_liger_kernel: false": "removed",
+    "train_file: text.txt": "dataset.path: text.txt",
+    "validation_split_percentage: 5": "dataset.validation_split: 0.05",
+    "gradient_checkpointing:": "removed",
+}
+AXOLOTL = {
+    "optimizer: adamw_torch  # fused": "optimizer.name: adamw",
+    "learning_rate: 0.0002": "optimizer.lr: 0.0002",
+    "weight_decay: 0.0": "optimizer.weight_decay: 0.0",
+    "sequence_len: 256": "dataset.max_seq_length: 256",
+    "sample_packing: true": "datacollator.pack_sequences: true",
+    "pad_to_sequence_len: true": "removed",
+    "val_set_size: 0.05": "dataset.validation_split: 0.05",
+    "micro_batch_size: 2": "trainer.per_device_train_batch_size: 2",
+    "num_epochs: 1.5": "trainer.max_epochs: 1.5",
+    "bf16: auto": "trainer.mixed_precision: bf16",
+    "fp16:": "removed",
+    "wandb_project: mine": "wandb.project: mine",
+    "early_stopping_patience:": "removed",
+    "special_tokens:": "removed",
+    "load_in_8bit: false": "removed",
+}
+
+
+@pytest.mark.parametrize("entries", [HF_TRAINER, AXOLOTL], ids=["transformers", "axolotl"])
+def test_fix_migrates_the_files_of_other_trainers(entries: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("\n".join(["profile: gpu", *entries]))
+    fixed = fix_file(path)
+    assert len(fixed.done) == fixed.num_problems, "every problem has its line in the report"
+    values = yaml.safe_load(path.read_text())
+    sections = {section: keys for section, keys in values.items() if isinstance(keys, dict)}
+    flat = {f"{section}.{key}" for section, keys in sections.items() for key in keys}
+    assert flat <= set(all_keys())
+    for entry, meant in entries.items():
+        name, _, text = meant.partition(": ")
+        if meant == "removed":
+            assert any(f"removed {entry.partition(':')[0]}: " in line for line in fixed.done), entry
+        elif meant:
+            section, _, key = name.rpartition(".")
+            found = values[section][key] if section else values[key]
+            assert found == yaml.safe_load(text), entry
+    assert fix_file(path).done == ()
 
 
 KEYS_OF_OTHERS = sorted({name.rpartition(".")[2] for name in (*NAMES, *KEYS)})
