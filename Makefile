@@ -58,7 +58,7 @@ test-wheel: ## Build the wheel, install it into a clean environment, train a lit
 	build/wheel/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
 	mkdir build/wheel/empty && cd build/wheel/empty && ../bin/neobert-launch --help > help.txt \
 	  && ../bin/neobert-launch plan --profile h200-prod && ../bin/neobert-launch lint $(CURDIR)/examples/real-text.yaml \
-	  && ../bin/neobert-launch train --profile cpu-demo $(BRIEFLY)
+	  && ../bin/neobert-launch train --profile cpu-demo $(BRIEFLY) && ../bin/neobert-launch report run
 
 mutation: setup-dev ## Edit each comparison of rules and probes: the share of edits that a test notices
 	$(BIN)/python -m tests.mutation

@@ -238,6 +238,12 @@ By = Annotated[
     Option("--by", help="Compare at equal steps or tokens. Default: steps, if a step has as many tokens."),
 ]
 RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]
+ComparedRun = Annotated[
+    Path | None, Option("--compare", metavar="RUN", help="Second run, drawn in the same charts.")
+]
+ReportFile = Annotated[
+    Path | None, Option("--output", "-o", metavar="FILE", help="HTML file. Default: RUN/report.html.")
+]
 PreparedFolder = Annotated[
     Path | None,
     Option(

@@ -191,6 +191,26 @@ def _compare(
 
 
 @app.command(
+    "report",
+    rich_help_panel="Watch",
+    epilog=f"Example: {PROGRAM} report runs/demo --compare runs/other",
+)
+def _report(
+    run: options.RunDirectory,
+    compare: options.ComparedRun = None,
+    output: options.ReportFile = None,
+) -> None:
+    """Write a run's report as one HTML file.
+
+    Charts over steps, tokens or time; checkpoints, restarts and evaluations; preflight findings; the config
+    with origins; the machine. The file loads nothing and opens anywhere.
+    """
+    from launcher.commands import report
+
+    end(report.run(run, compare, output))
+
+
+@app.command(
     "validate-gpu",
     rich_help_panel="Measure",
     cls=ConfigCommand,

@@ -54,7 +54,7 @@ def test_a_receipt_is_a_file_or_its_folder() -> None:
     [
         "", "init", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
         "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
-        "tokenizer train", "bench", "encode", "bench speed", "bench speedrun",
+        "tokenizer train", "report", "bench", "encode", "bench speed", "bench speedrun",
     ],
 )  # fmt: skip
 def test_every_command_has_help(words: str, flag: str) -> None:
@@ -67,7 +67,7 @@ def test_every_command_has_help(words: str, flag: str) -> None:
     "words",
     [
         ["lint"], ["rule"], ["explain"], ["plan"], ["preflight"], ["train"], ["status"], ["data", "prepare"],
-        ["bench"], ["bench", "speedrun"],
+        ["bench"], ["bench", "speedrun"], ["report"],
     ],
 )  # fmt: skip
 def test_help_has_an_example(words: list[str]) -> None:

@@ -1,0 +1,28 @@
+"""`report`: a run, or two, as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.commands.status import require_run
+from launcher.htmlreport.page import write_page
+from launcher.htmlreport.run_record import read_run
+from launcher.io.files import require_writable, write_text
+from launcher.terminal import console
+from neobert.errors import EXIT_OK
+from neobert.printable import printable
+
+FILE = "report.html"
+
+
+def run(folder: Path, compare: Path | None, output: Path | None) -> int:
+    """Write the report and print its path."""
+    folders = [folder] if compare is None else [folder, compare]
+    for each in folders:
+        require_run(each)
+    path = output or folder / FILE
+    require_writable(path, "pass another file with --output")
+    console.announce(f"reading {', '.join(map(str, folders))}")
+    write_text(path, write_page([read_run(each) for each in folders]))
+    console.write(printable(str(path.absolute())))
+    return EXIT_OK

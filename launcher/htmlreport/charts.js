@@ -1,0 +1,229 @@
+"use strict";
+// Draws the charts of a report from the JSON in #data. All text is set with textContent: names are data.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const MARGIN = { left: 58, right: 14, top: 10, bottom: 38 };
+  const HEIGHT = 230, ROW = 26, COLOURS = 8;
+  const TIMES = [["s", 1, 120], ["min", 60, 7200], ["h", 3600, 172800], ["days", 86400, Infinity]];
+  const SIZES = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
+  let axis = "steps";
+  const charts = [];
+
+  const svg = (name, attributes, parent) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const key in attributes) node.setAttribute(key, attributes[key]);
+    if (parent) parent.append(node);
+    return node;
+  };
+  const html = (name, className, parent, text) => {
+    const node = document.createElement(name);
+    if (className) node.className = className;
+    if (text !== undefined) node.textContent = text;
+    if (parent) parent.append(node);
+    return node;
+  };
+  const trim = text => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+  const show = value => {
+    const size = Math.abs(value);
+    if (size === 0) return "0";
+    if (size < 1e-3) return value.toExponential(2).replace(/\.?0+e/, "e");
+    for (const [unit, letter] of SIZES) if (size >= unit) return trim((value / unit).toPrecision(4)) + letter;
+    return trim(value.toPrecision(4));
+  };
+  // Ticks of one axis share a form.
+  const showTick = (value, largest) => value && largest < 1e-2 ? value.toExponential(1).replace(".0e", "e") : show(value);
+  const withUnit = (value, unit) => unit === "%" ? trim((100 * value).toPrecision(4)) + " %" : show(value) + (unit ? " " + unit : "");
+
+  // Index of the last entry that is not above the value; -1 before the first.
+  const place = (sorted, value) => {
+    let low = 0, high = sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (sorted[middle] <= value) low = middle + 1; else high = middle;
+    }
+    return low - 1;
+  };
+  // Tokens or seconds at a step: interpolated between the rows of metrics that were kept.
+  const position = (run, step) => {
+    if (axis === "steps") return step;
+    const steps = run.clock.steps, values = run.clock[axis], index = place(steps, step);
+    if (index >= steps.length - 1) return values[steps.length - 1] || 0;
+    const before = index < 0 ? [0, 0] : [steps[index], values[index]];
+    const gap = steps[index + 1] - before[0];
+    return gap > 0 ? before[1] + (values[index + 1] - before[1]) * (step - before[0]) / gap : values[index + 1];
+  };
+  const nice = (low, high, count) => {
+    const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
+    const size = power * [1, 2, 5, 10].find(each => each * power >= raw * 0.999);
+    const ticks = [];
+    for (let index = Math.ceil(low / size - 1e-9); index * size <= high + size * 1e-9; index++) ticks.push(index * size);
+    return ticks;
+  };
+  const range = () => {
+    const ends = data.runs.map(run => position(run, run.last));
+    return [0, Math.max(...ends) || 1];
+  };
+  const unitOf = high => {
+    if (axis === "steps") return ["step", 1];
+    if (axis === "tokens") return ["tokens", 1];
+    const [name, seconds] = TIMES.find(each => high < each[2]);
+    return ["training time (" + name + ")", seconds];
+  };
+
+  const frame = (box, height, left) => {
+    box.replaceChildren();
+    const width = Math.max(260, box.clientWidth), [low, high] = range(), [label, unit] = unitOf(high);
+    const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" }, box);
+    const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
+    const x = value => left + (value - low) / (high - low) * (right - left);
+    for (const tick of nice(low / unit, high / unit, Math.max(2, (right - left) / 90))) {
+      svg("line", { class: "grid", x1: x(tick * unit), x2: x(tick * unit), y1: MARGIN.top, y2: bottom }, root);
+      svg("text", { class: "tick", x: x(tick * unit), y: bottom + 15, "text-anchor": "middle" }, root).textContent = show(tick);
+    }
+    svg("text", { class: "label", x: (left + right) / 2, y: height - 5, "text-anchor": "middle" }, root).textContent = label;
+    return { root, x, left, right, bottom, top: MARGIN.top };
+  };
+
+  const drawChart = chart => {
+    const area = frame(chart.box, HEIGHT, MARGIN.left);
+    const lines = chart.lines.filter(line => !line.hidden), values = lines.flatMap(line => line.values);
+    let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+    if (!values.length) [low, high] = [0, 1];
+    if (low >= 0 && low < 0.35 * high) low = 0;
+    const spread = high - low || Math.abs(high) || 1;
+    if (low !== 0) low -= 0.05 * spread;
+    high += 0.05 * spread;
+    const y = value => area.bottom - (value - low) / (high - low) * (area.bottom - area.top);
+    for (const tick of nice(low, high, 5)) {
+      svg("line", { class: "grid", x1: area.left, x2: area.right, y1: y(tick), y2: y(tick) }, area.root);
+      const text = chart.unit === "%" ? trim((100 * tick).toPrecision(4)) : showTick(tick, Math.max(Math.abs(low), high));
+      svg("text", { class: "tick", x: area.left - 6, y: y(tick) + 4, "text-anchor": "end" }, area.root).textContent = text;
+    }
+    for (const run of data.runs) for (const event of run.events) {
+      if (event.kind !== "failure" && event.kind !== "resume") continue;
+      const at = area.x(position(run, event.step));
+      svg("line", { class: "event " + event.kind, x1: at, x2: at, y1: area.top, y2: area.bottom }, area.root);
+    }
+    for (const line of lines) {
+      line.pixels = line.steps.map(step => area.x(position(line.run, step)));
+      const points = line.values.map((value, index) => line.pixels[index].toFixed(1) + "," + y(value).toFixed(1));
+      svg("polyline", { class: `line c${line.colour} d${line.dash}`, points: points.join(" ") }, area.root);
+      if (line.values.length > 40) continue;
+      for (const point of points) {
+        const [cx, cy] = point.split(",");
+        svg("circle", { class: `dot c${line.colour}`, cx, cy, r: 2.4 }, area.root);
+      }
+    }
+    const cursor = svg("line", { class: "cursor", y1: area.top, y2: area.bottom, visibility: "hidden" }, area.root);
+    area.root.addEventListener("pointermove", event => {
+      const at = event.clientX - area.root.getBoundingClientRect().left;
+      const hits = lines.map(line => {
+        const index = place(line.pixels, at), next = Math.min(index + 1, line.pixels.length - 1);
+        const nearest = index < 0 || Math.abs(line.pixels[next] - at) < Math.abs(line.pixels[index] - at) ? next : index;
+        return { line, index: nearest, at: line.pixels[nearest] };
+      });
+      if (!hits.length) return;
+      const nearest = hits.reduce((a, b) => Math.abs(b.at - at) < Math.abs(a.at - at) ? b : a);
+      cursor.setAttribute("x1", nearest.at); cursor.setAttribute("x2", nearest.at); cursor.setAttribute("visibility", "visible");
+      chart.tip.replaceChildren();
+      for (const hit of hits) {
+        const row = html("div", "", chart.tip);
+        swatch(hit.line, row);
+        html("span", "", row, hit.line.name);
+        html("b", "", row, withUnit(hit.line.values[hit.index], chart.unit));
+        html("span", "muted", row, "step " + hit.line.steps[hit.index].toLocaleString("en"));
+      }
+      chart.tip.hidden = false;
+      const room = chart.box.clientWidth - chart.tip.offsetWidth, after = nearest.at + 14;
+      chart.tip.style.left = Math.max(0, after <= room ? after : nearest.at - 14 - chart.tip.offsetWidth) + "px";
+    });
+    area.root.addEventListener("pointerleave", () => { chart.tip.hidden = true; cursor.setAttribute("visibility", "hidden"); });
+  };
+
+  const swatch = (line, parent) => {
+    const root = svg("svg", { width: 18, height: 8, class: "swatch", "aria-hidden": "true" }, parent);
+    svg("line", { class: `line c${line.colour} d${line.dash}`, x1: 0, x2: 18, y1: 4, y2: 4 }, root);
+  };
+
+  const addChart = (panel, parent) => {
+    const lines = [];
+    data.runs.forEach((run, index) => panel.lines.forEach(([label, name], number) => {
+      if (!Object.hasOwn(run.series, name)) return;
+      const series = run.series[name];
+      // Few lines have a colour each; of many, the second run has those of the first, dashed.
+      const place = panel.lines.length > 3 ? number % COLOURS : lines.length;
+      const named = data.runs.length > 1 ? (label ? label + ", " : "") + "AB"[index] : label || panel.title;
+      lines.push({ run, name: named, steps: series.steps, values: series.values, colour: place, dash: index, hidden: false });
+    }));
+    const card = html("section", "card", parent), head = html("h3", "", card, panel.title);
+    if (panel.unit) html("span", "muted", head, " " + panel.unit);
+    const legend = html("div", "legend", card), box = html("div", "plot", card);
+    const tip = html("div", "tip", card);
+    tip.hidden = true;
+    const chart = { box, tip, lines, unit: panel.unit, draw: () => drawChart(chart) };
+    if (lines.length > 1) for (const line of lines) {
+      const button = html("button", "", legend);
+      button.type = "button";
+      button.setAttribute("aria-pressed", "true");
+      swatch(line, button);
+      html("span", "", button, line.name);
+      button.addEventListener("click", () => {
+        line.hidden = !line.hidden;
+        button.setAttribute("aria-pressed", String(!line.hidden));
+        chart.draw();
+      });
+    }
+    charts.push(chart);
+  };
+
+  const SHAPES = {
+    checkpoint: (x, y) => `M${x} ${y - 7}V${y + 7}`,
+    evaluation: (x, y) => `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`,
+    failure: (x, y) => `M${x - 5} ${y - 5}L${x + 5} ${y + 5}M${x + 5} ${y - 5}L${x - 5} ${y + 5}`,
+    resume: (x, y) => `M${x} ${y - 6}L${x + 6} ${y + 5}H${x - 6}Z`,
+  };
+  const KINDS = [["evaluations", ["evaluation"]], ["checkpoints", ["checkpoint"]], ["restarts", ["failure", "resume"]]];
+  const addTimeline = parent => {
+    const card = html("section", "card wide", parent);
+    html("h3", "", card, "Time line");
+    const box = html("div", "plot", card), note = html("p", "muted note", card);
+    const rows = data.runs.flatMap((run, index) => KINDS.map(([name, kinds]) => ({ run, name: (data.runs.length > 1 ? "AB"[index] + " " : "") + name, kinds })));
+    const help = "Crosses and red lines in the charts: failures. Triangles and grey lines: the step from which a session resumed. Hover or tap a mark for its text.";
+    note.textContent = help;
+    const draw = () => {
+      const area = frame(box, MARGIN.top + MARGIN.bottom + ROW * rows.length, 100);
+      rows.forEach((row, index) => {
+        const y = MARGIN.top + ROW * (index + 0.5);
+        svg("line", { class: "grid", x1: area.left, x2: area.right, y1: y, y2: y }, area.root);
+        svg("text", { class: "tick", x: area.left - 8, y: y + 4, "text-anchor": "end" }, area.root).textContent = row.name;
+        for (const event of row.run.events.filter(each => row.kinds.includes(each.kind))) {
+          const mark = svg("path", { class: "mark " + event.kind, d: SHAPES[event.kind](area.x(position(row.run, event.step)), y) }, area.root);
+          svg("title", {}, mark).textContent = event.text;
+          mark.addEventListener("pointerenter", () => { note.textContent = event.text; });
+          mark.addEventListener("pointerleave", () => { note.textContent = help; });
+        }
+      });
+    };
+    charts.push({ draw });
+  };
+
+  const choose = (name, act) => {
+    const buttons = document.querySelectorAll(`[data-${name}]`);
+    for (const button of buttons) button.addEventListener("click", () => {
+      for (const each of buttons) each.setAttribute("aria-pressed", String(each === button));
+      act(button.dataset[name]);
+    });
+  };
+  const drawAll = () => { for (const chart of charts) chart.draw(); };
+  choose("axis", value => { axis = value; drawAll(); });
+  choose("theme", value => { document.documentElement.dataset.theme = value; });
+
+  const parent = document.getElementById("charts");
+  if (data.runs.some(run => run.events.length)) addTimeline(parent);
+  for (const panel of data.panels) addChart(panel, parent);
+  drawAll();
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth !== width) { width = window.innerWidth; drawAll(); }
+  });
+})();

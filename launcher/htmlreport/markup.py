@@ -1,0 +1,75 @@
+"""HTML of values and tables. Every value from a run directory passes through `text`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from launcher.htmlreport.decimation import is_number
+from launcher.rundir.records import Record, list_in
+from neobert.printable import printable
+
+STATUSES = ("pass", "warn", "fail", "unknown", "skip")
+
+
+def text(value: object) -> str:
+    """Return a value as text of a page: escaped, without control characters."""
+    return html.escape(printable(str(value)))
+
+
+def code(value: object) -> str:
+    """Return a value in the font of code."""
+    return f"<code>{text(value)}</code>"
+
+
+def muted(value: object) -> str:
+    """Return a value in the colour of side notes."""
+    return f'<span class="muted">{text(value)}</span>'
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of cells that are HTML already; empty without rows."""
+    names = [f' data-head="{head}"' if head else "" for head in heads]  # a narrow screen shows it in the cell
+    lines = [
+        "<tr>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, row, strict=True)) + "</tr>"
+        for row in rows
+    ]
+    if not lines:
+        return ""
+    head = "".join(f"<th>{head}</th>" for head in heads)
+    body = "\n".join(lines)
+    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    return f'<div class="scroll"><table class="stack">{inner}</table></div>'
+
+
+def folded(summary: str, content: str) -> str:
+    """Return content that opens on a click."""
+    return f"<details><summary>{summary}</summary>{content}</details>"
+
+
+def status(value: object) -> str:
+    """Return the status of a check in its colour."""
+    known = value if value in STATUSES else "unknown"
+    return f'<b class="{known}">{text(value)}</b>'
+
+
+def utc(stamp: object) -> str:
+    """Return an ISO 8601 time without its offset, which the head of the column names."""
+    shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
+    return f'<span class="time">{text(shown)}</span>'
+
+
+def number(value: object) -> float | None:
+    """Return a finite number; None for anything else."""
+    return float(value) if is_number(value) else None  # type: ignore[arg-type]
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return a mapping; empty for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def records(record: Record, name: str) -> list[Record]:
+    """Return the objects in the list of that name."""
+    return [each for each in list_in(record, name) if isinstance(each, dict)]

@@ -1,0 +1,124 @@
+"""Head of a report: name, status, messages and key figures of a run, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from launcher.htmlreport.markup import mapping, muted, number, records, table, text, utc
+from launcher.htmlreport.run_record import RunRecord
+from launcher.rundir.records import Record, list_in
+from launcher.terminal.values import show_count, show_duration, show_number
+
+LETTERS = "AB"
+SECONDS_PER_HOUR = 3600.0
+
+
+def heading(run: RunRecord) -> str:
+    """Return name, messages and key figures of a run."""
+    tiles = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in _tiles(run))
+    return f'{_title(run)}<dl class="tiles">{tiles}</dl>'
+
+
+def headings(runs: Sequence[RunRecord]) -> str:
+    """Return names and messages of several runs, and their key figures side by side."""
+    titles = "".join(_title(run, f"{letter}: ") for letter, run in zip(LETTERS, runs, strict=True))
+    tiles = [dict(_tiles(run)) for run in runs]
+    names = dict.fromkeys(name for each in tiles for name in each)
+    rows = ([text(name), *(text(each.get(name, "-")) for each in tiles)] for name in names)
+    return titles + table(["", *(text(run.name) for run in runs)], rows)
+
+
+def results(run: RunRecord) -> str:
+    """Return first, best and last value of each metric of the task."""
+    rows = []
+    for metric in run.metrics:
+        if (series := run.history.series.get(metric.name)) is None:
+            continue
+        best = (max if metric.is_higher_better else min)(series.values)
+        step = series.steps[series.values.index(best)]
+        first, top, last = (
+            f"{value:.2%}" if metric.is_share else show_number(value)
+            for value in (series.values[0], best, series.values[-1])
+        )
+        better = "higher is better" if metric.is_higher_better else "lower is better"
+        rows.append([text(metric.label), first, f"{top} (step {step:,})", last, muted(better)])
+    return table(["metric", "first", "best", "last", ""], rows)
+
+
+def launches(run: RunRecord) -> str:
+    """Return the launches with their outcomes, and the restarts within each."""
+    rows = []
+    for place, launch in enumerate(run.launches, 1):
+        outcome = run.outcome if place == len(run.launches) else mapping(launch.get("outcome"))
+        argv = " ".join(["neobert-launch", *map(str, list_in(launch, "argv")[1:])])
+        command = f"<code>{text(argv)}</code>"
+        rows.append([str(place), utc(launch.get("started_utc")), _outcome(dict(outcome)), command])
+        for restart in records(launch, "restarts"):
+            source = f"restart from {text(restart.get('from', ''))}"
+            rows.append(["", utc(restart.get("ts_utc")), source, text(restart.get("why", ""))])
+    return table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
+
+
+def _title(run: RunRecord, letter: str = "") -> str:
+    profile = run.last_launch.get("profile") or "no profile"
+    about = f"{profile}, config {str(run.last_launch.get('config_digest', ''))[:12] or 'unknown'}"
+    banners = "".join(f'<p class="banner {kind}">{text(message)}</p>' for kind, message in _messages(run))
+    return f'<h1>{letter}{text(run.name)}</h1><p class="muted">{text(about)}</p>{banners}'
+
+
+def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
+    history, max_steps = run.history, run.config.get("trainer.max_steps")
+    tokens = number(history.last.get("train/tokens_total"))
+    seconds = history.clock.step_seconds
+    yield "status", str(run.outcome.get("status") or _phase(run))
+    yield "step", f"{run.last_step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
+    yield "tokens", show_count(tokens)
+    yield "training loss", show_number(number(history.last.get("train/loss")))
+    if "eval/loss" in history.series:
+        yield "evaluation loss", show_number(history.series["eval/loss"].values[-1])
+    yield "mean throughput", f"{show_count(tokens / seconds)} tokens/s" if tokens and seconds else "-"
+    yield "training time", show_duration(history.clock.elapsed_s)
+    yield "restarts", str(len(run.restarts()))
+    yield "launches", str(len(run.launches))
+    yield "preflight", str(run.preflight.get("verdict") or "not recorded")
+    yield "cost", _cost(run)
+
+
+def _phase(run: RunRecord) -> str:
+    beat = run.ranks[0].last if run.ranks else {}
+    return f"no outcome, last phase: {beat.get('phase', 'unknown')}"
+
+
+def _cost(run: RunRecord) -> str:
+    """Return GPU-hours of the training time, and their price where one is set."""
+    if not list_in(run.facts, "gpus"):
+        return "no GPU"
+    hours = run.history.clock.elapsed_s / SECONDS_PER_HOUR * max(run.num_ranks, 1)
+    price = number(run.config.get("guard.price_per_gpu_hour"))
+    return f"{hours:,.1f} GPU-hours" + ("" if price is None else f" = {hours * price:,.2f}")
+
+
+def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
+    """Yield (kind, message): why the run ended, what the trainer warned of, what this report leaves out."""
+    outcome, history = run.outcome, run.history
+    if message := outcome.get("message"):
+        ended = f"{outcome.get('status', 'ended')} (exit {outcome.get('exit_code', '?')})"
+        yield "failure", f"{ended}: {message}"
+    if reason := run.last_launch.get("unguarded"):
+        yield "failure", f"launched although checks failed: {reason}"
+    for rank in run.ranks[:1]:
+        for warning in mapping(rank.last.get("warning_messages")).values():
+            yield "warning", str(warning)
+    if history.num_unreadable:
+        yield "warning", f"metrics.jsonl: {history.num_unreadable:,} damaged lines are not shown"
+    if not history.num_rows:
+        yield "warning", "metrics.jsonl has no metrics yet"
+    if run.num_ranks > len(run.ranks):
+        yield "warning", f"memory of the first {len(run.ranks)} of {run.num_ranks} ranks is shown"
+
+
+def _outcome(outcome: Record) -> str:
+    if not outcome:
+        return "no outcome written (killed, or still running)"
+    ended, step, code = (outcome.get(name, "?") for name in ("status", "step", "exit_code"))
+    return text(f"{ended} at step {step}, exit {code}")

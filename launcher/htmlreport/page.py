@@ -1,0 +1,102 @@
+"""The page: template, style, script and data in one file that loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from launcher.htmlreport.markup import folded, text
+from launcher.htmlreport.overview import LETTERS, heading, headings
+from launcher.htmlreport.panels import Panel, panels_of
+from launcher.htmlreport.run_record import RunRecord
+from launcher.htmlreport.sections import details, differences
+from neobert import __version__
+from neobert.printable import printable
+
+DIGITS = 6
+"""Significant digits of a plotted value: a chart has fewer than a thousand pixels."""
+
+
+def write_page(runs: Sequence[RunRecord]) -> str:
+    """Return the HTML of one run, or of two runs side by side."""
+    here = Path(__file__).parent
+    style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
+    names = " and ".join(run.name for run in runs)
+    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+        title=text(f"{names} - neobert-launch report"),
+        style=style,
+        style_hash=_hash(style),
+        script=script,
+        script_hash=_hash(script),
+        heading=heading(runs[0]) if len(runs) == 1 else headings(runs),
+        body=_body(runs),
+        footer=text(_footer(runs)),
+        data=_data_block(runs),
+    )
+
+
+def _body(runs: Sequence[RunRecord]) -> str:
+    if len(runs) == 1:
+        return details(runs[0])
+    named = {f"{letter}: {text(run.name)}": run for letter, run in zip(LETTERS, runs, strict=True)}
+    return differences(*runs) + "".join(folded(name, details(run)) for name, run in named.items())
+
+
+def _footer(runs: Sequence[RunRecord]) -> str:
+    written = datetime.now(UTC).isoformat(timespec="seconds")
+    rows = " + ".join(f"{run.history.num_rows:,}" for run in runs)
+    return (
+        f"Written by neobert-launch {__version__} at {written} from {rows} rows of metrics. Charts keep the "
+        "minimum and the maximum of each pixel. Training time is the measured time of steps and evaluations, "
+        "without the time between sessions. Cost counts that time."
+    )
+
+
+def _data_block(runs: Sequence[RunRecord]) -> str:
+    """Return the data of the charts as JSON that cannot end its element."""
+    panels = panels_of(runs)
+    content = {
+        "runs": [_run_data(run, panels) for run in runs],
+        "panels": [
+            {
+                "title": printable(panel.title),
+                "unit": panel.unit,
+                "lines": [[printable(label), name] for label, name in panel.lines],
+            }
+            for panel in panels
+        ],
+    }
+    plain = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _run_data(run: RunRecord, panels: Sequence[Panel]) -> dict[str, Any]:
+    clock, series = run.history.clock, run.series
+    names = [name for panel in panels for _, name in panel.lines if name in series]
+    return {
+        "name": printable(run.name),
+        "last": run.last_step,
+        "clock": {"steps": clock.steps, "tokens": clock.tokens, "time": clock.seconds},
+        "series": {
+            name: {"steps": series[name].steps, "values": [_short(value) for value in series[name].values]}
+            for name in names
+        },
+        "events": [
+            {"kind": event.kind, "step": event.step, "text": printable(event.text)} for event in run.events()
+        ],
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _hash(content: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,110 @@
+"""Panels of a report: which metrics share a chart, with title and unit.
+
+A task gets a chart for each metric of its `TaskSpec`; what a hook writes besides gets one under its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from launcher.htmlreport.decimation import Series
+from launcher.htmlreport.run_record import PER_RANK, RunRecord
+from neobert.config.corpora import CORPUS_SHARE
+from neobert.tasks import Metric
+
+PERCENT = "%"
+MAX_LINES = 8
+"""Colours of the page."""
+MAX_OTHER = 24
+PARTS = ("data_wait", "copy", "forward", "backward", "clip", "optimizer", "other")
+PAUSES = ("logging", "checkpoint", "evaluation")
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart.
+
+    Attributes:
+        unit: of the values; `%` shows shares in percent.
+        lines: label and name of each metric.
+    """
+
+    title: str
+    unit: str
+    lines: tuple[tuple[str, str], ...]
+
+
+def _single(title: str, unit: str, name: str) -> Panel:
+    return Panel(title, unit, (("", name),))
+
+
+def _times(parts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((part.replace("_", " "), f"time/{part}_ms") for part in parts)
+
+
+LOSS = Panel("Loss", "", (("training", "train/loss"), ("evaluation", "eval/loss")))
+OF_THE_LOOP = (
+    _single("Learning rate", "", "train/learning_rate"),
+    _single("Gradient norm", "", "train/grad_norm"),
+    _single("Throughput", "tokens/s", "train/tokens_per_sec"),
+    _single("MFU", PERCENT, "perf/mfu"),
+    Panel("Step time", "ms", _times(("step", "data_wait"))),
+)
+AFTER_MEMORY = (
+    Panel("Pauses between steps", "ms", _times(PAUSES)),
+    _single("Weight norm", "", "train/weight_norm"),
+    _single("Largest attention logit", "", "train/max_attention_logit"),
+)
+STEP_PARTS = Panel("Parts of a step", "ms", _times(PARTS))
+
+
+def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
+    """Return the panels that have data in one of the runs."""
+    series = {name: found for run in reversed(runs) for name, found in run.series.items()}
+    metrics = {metric.name: metric for run in runs for metric in run.metrics}
+    has_parts = "time/forward_ms" in series
+    panels = [
+        LOSS,
+        *_task_panels(metrics.values()),
+        *OF_THE_LOOP,
+        *([STEP_PARTS] if has_parts else []),
+        *_memory_panels(series),
+        *AFTER_MEMORY,
+        *_corpora_panels(series),
+    ]
+    panels = [found for panel in panels if (found := _with_data(panel, series)).lines]
+    shown = {name for panel in panels for _, name in panel.lines}
+    return [*panels, *_other_panels(series, shown)]
+
+
+def _with_data(panel: Panel, series: dict[str, Series]) -> Panel:
+    lines = [(label, name) for label, name in panel.lines if name in series]
+    return Panel(panel.title, panel.unit, tuple(lines[:MAX_LINES]))
+
+
+def _task_panels(metrics: Iterable[Metric]) -> Iterator[Panel]:
+    for metric in metrics:
+        if metric.name not in (name for _, name in LOSS.lines):
+            title = f"Evaluation: {metric.label}"
+            yield _single(title, PERCENT if metric.is_share else "", metric.name)
+
+
+def _memory_panels(series: dict[str, Series]) -> Iterator[Panel]:
+    titles = {"gpu": "GPU memory reserved, per rank", "host": "Host memory (RSS), per rank"}
+    for kind, title in titles.items():
+        prefix = PER_RANK[kind].format("")
+        ranks = sorted(int(name.removeprefix(prefix)) for name in series if name.startswith(prefix))
+        yield Panel(title, "GiB", tuple((f"rank {rank}", f"{prefix}{rank}") for rank in ranks))
+
+
+def _corpora_panels(series: dict[str, Series]) -> Iterator[Panel]:
+    names = [name for name in series if name.startswith(CORPUS_SHARE)]
+    lines = tuple((name.removeprefix(CORPUS_SHARE), name) for name in names)
+    yield Panel("Tokens of each corpus", PERCENT, lines)
+
+
+def _other_panels(series: dict[str, Series], shown: set[str]) -> list[Panel]:
+    """Return a chart for each further metric that changes."""
+    names = [name for name, found in series.items() if name not in shown and len(set(found.values)) > 1]
+    return [_single(name, "", name) for name in sorted(names)[:MAX_OTHER]]

@@ -1,0 +1,180 @@
+"""Metrics and heartbeats of a run, read for its report in memory that does not grow with their length."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import mul, sub
+from pathlib import Path
+
+from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column, is_number
+from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
+from launcher.rundir.directory import METRICS
+from launcher.rundir.records import BEAT_VALUES, Record, last_record, sound_values
+from neobert.runfiles.run_dir import CHECKPOINTS
+
+MAX_RANKS = 8
+"""A chart has eight colours."""
+EVALUATED, NEWEST = "eval/loss", ("step", "train/loss", "train/tokens_total")
+TOKENS, STEP_MS, EVALUATION_MS = "train/tokens_total", "time/step_ms", "time/evaluation_ms"
+GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"
+MIB_PER_GIB = 1024
+STARTING = "start"
+"""Phase of a session before its first step."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Tokens and training time by step: one entry per pixel.
+
+    Training time is the measured time of steps and evaluations. It leaves out what happens between sessions.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    step_seconds: float = 0.0
+    _elapsed_s: float = 0.0
+    _last_step: int = 0
+
+    def add(self, steps: list[int], rows: list[Record]) -> None:
+        """Add the rows of one pixel, in order."""
+        ends, times_ms = _times(steps, rows, STEP_MS)
+        if ends:
+            counts = map(sub, ends, [min(self._last_step, ends[0]), *ends[:-1]])
+            spent_s = sum(map(mul, times_ms, counts)) / 1000
+            self.step_seconds += spent_s
+            self._elapsed_s += spent_s
+            self._last_step = ends[-1]
+        self._elapsed_s += sum(_times(steps, rows, EVALUATION_MS)[1]) / 1000
+        tokens = next((row[TOKENS] for row in reversed(rows) if is_number(row.get(TOKENS))), None)
+        if tokens is not None or not self.steps:
+            self.steps.append(steps[-1])
+            self.tokens.append(tokens or 0)
+            self.seconds.append(round(self._elapsed_s, 3))
+
+    @property
+    def elapsed_s(self) -> float:
+        """Training time so far."""
+        return self._elapsed_s
+
+
+@dataclass(slots=True)
+class Rank:
+    """Heartbeats of one rank."""
+
+    rank: int
+    memory: dict[str, Series]
+    sessions: dict[int, str] = field(default_factory=dict)
+    checkpoints: set[int] = field(default_factory=set)
+    last: Record = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class History:
+    """Metrics of a run.
+
+    Attributes:
+        evaluations: steps with a row of an evaluation.
+        last: newest values of `NEWEST`.
+    """
+
+    series: dict[str, Series] = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+    evaluations: list[int] = field(default_factory=list)
+    last: Record = field(default_factory=dict)
+    num_rows: int = 0
+    num_unreadable: int = 0
+
+
+def read_history(folder: Path) -> History:
+    """Read metrics.jsonl once; memory does not grow with its length."""
+    history, path = History(), folder / METRICS
+    if not is_plain(path):
+        return history
+    pixels = Decimator(first_step(path), step_of(last_record(path)))
+    for rows, num_unreadable in batches(path):
+        history.num_rows += len(rows)
+        history.num_unreadable += num_unreadable
+        steps = [row["step"] for row in rows]
+        for pixel, start, stop in pixels.groups(steps):
+            pixels.add(pixel, steps[start:stop], rows[start:stop])
+            history.clock.add(steps[start:stop], rows[start:stop])
+        history.evaluations += [row["step"] for row in rows if EVALUATED in row]
+        history.last |= _newest(rows)
+    history.series = pixels.series()
+    return history
+
+
+def read_ranks(folder: Path) -> tuple[list[Rank], int]:
+    """Return heartbeats of the first ranks, and how many ranks there are."""
+    names = [path.stem.removeprefix("heartbeat_rank") for path in folder.glob("heartbeat_rank*.jsonl")]
+    ranks = sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 7)
+    return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
+
+
+def saved_steps(folder: Path) -> set[int]:
+    """Return the steps of the checkpoints that are on disk."""
+    with suppress(OSError):
+        names = [
+            entry.name for entry in os.scandir(folder / CHECKPOINTS) if entry.is_dir(follow_symlinks=False)
+        ]
+        return {int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 19}
+    return set()
+
+
+def _newest(rows: list[Record]) -> Record:
+    """Return the newest value of the few names that the head of the report shows."""
+    found = {name: next((row[name] for row in reversed(rows) if name in row), None) for name in NEWEST}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _read_rank(folder: Path, rank: int) -> Rank:
+    newest = folder / f"heartbeat_rank{rank}.jsonl"
+    paths = [path for path in (newest.with_name(f"{newest.name}.1"), newest) if is_plain(path)]
+    read = Rank(rank, {})
+    pixels = Decimator(
+        min((first_step(path) for path in paths), default=0),
+        max((step_of(last_record(path)) for path in paths), default=0),
+    )
+    for path in paths:
+        for rows, _ in batches(path):
+            for row in rows:
+                _note_events(read, row)
+            _add_memory(pixels, rows)
+            read.last = sound_values(rows[-1], BEAT_VALUES) if rows else read.last
+    read.memory = pixels.series()
+    return read
+
+
+def _note_events(read: Rank, row: Record) -> None:
+    if row.get("phase") == STARTING and row["step"] > 0:
+        read.sessions[row["step"]] = str(row.get("ts_utc", ""))
+    saved = row.get("last_checkpoint_step")
+    if type(saved) is int and 0 <= saved < 2**63:
+        read.checkpoints.add(saved)
+
+
+def _add_memory(pixels: Decimator, rows: list[Record]) -> None:
+    readings = [
+        {
+            "gpu": float(row[GPU_MEMORY]) if is_number(row.get(GPU_MEMORY)) else None,
+            "host": row[HOST_MEMORY] / MIB_PER_GIB if is_number(row.get(HOST_MEMORY)) else None,
+        }
+        for row in rows
+    ]
+    steps = [row["step"] for row in rows]
+    for pixel, start, stop in pixels.groups(steps):
+        pixels.add(pixel, steps[start:stop], readings[start:stop])
+
+
+def _times(steps: list[int], rows: list[Record], name: str) -> tuple[list[int], list[float]]:
+    """Return steps and milliseconds of the rows that have a sound time."""
+    values = column(rows, name)
+    if are_numbers(values) and min(values) >= 0:
+        return steps, values
+    sound = [
+        (step, value) for step, value in zip(steps, values, strict=True) if is_number(value) and value >= 0
+    ]
+    return [step for step, _ in sound], [value for _, value in sound]

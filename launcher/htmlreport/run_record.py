@@ -1,0 +1,144 @@
+"""Everything that a report shows of one run, gathered from its directory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.htmlreport.decimation import PIXELS, Series
+from launcher.htmlreport.jsonl import read_document
+from launcher.htmlreport.reader import History, Rank, read_history, read_ranks, saved_steps
+from launcher.rundir.records import Record, list_in
+from neobert.config.canonical import flatten
+from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
+from neobert.tasks import TASKS, Metric
+
+CHECKPOINT_NAME = re.compile(r"checkpoint (\d{1,18})")
+PER_RANK = {"gpu": "memory/gpu_rank{}", "host": "memory/host_rank{}"}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A mark on the time line. `kind`: checkpoint, evaluation, failure or resume."""
+
+    kind: str
+    step: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run. Documents that are missing or damaged are empty.
+
+    Attributes:
+        config: resolved values by dotted key.
+        launches: entries of the manifest, oldest first; each with its `outcome`, except that of the last.
+        num_ranks: ranks with a heartbeat; `ranks` holds the first of them only.
+    """
+
+    name: str
+    folder: Path
+    history: History
+    ranks: list[Rank]
+    num_ranks: int
+    config: Mapping[str, Any]
+    provenance: Record
+    launches: list[Record]
+    preflight: Record
+    facts: Record
+    outcome: Record
+    saved: set[int]
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """Metrics, and memory in GiB of each rank under a name of its own."""
+        of_ranks = {
+            PER_RANK[kind].format(rank.rank): series
+            for rank in self.ranks
+            for kind, series in rank.memory.items()
+        }
+        return self.history.series | of_ranks
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Metrics of the task; empty for a task that this version does not know."""
+        task = self.config.get("task")
+        return TASKS[task].metrics if isinstance(task, str) and task in TASKS else ()
+
+    @property
+    def last_step(self) -> int:
+        """Newest step in the metrics or in a heartbeat."""
+        steps = [self.history.last.get("step"), *(rank.last.get("step") for rank in self.ranks)]
+        return max((step for step in steps if isinstance(step, int)), default=0)
+
+    @property
+    def last_launch(self) -> Record:
+        """Entry of the newest launch."""
+        return self.launches[-1] if self.launches else {}
+
+    def events(self) -> list[Event]:
+        """Return the marks of the time line, in order of steps; at most one of a kind per pixel."""
+        marks = {(event.kind, event.step): event for event in self._events() if 0 <= event.step < 2**63}
+        return _one_per_pixel(sorted(marks.values(), key=lambda event: event.step), self.last_step)
+
+    def _events(self) -> Iterator[Event]:
+        for step in self.history.evaluations:
+            yield Event("evaluation", step, f"evaluation at step {step:,}")
+        for step in self.saved.union(*(rank.checkpoints for rank in self.ranks)):
+            kept = "on disk" if step in self.saved else "removed since"
+            yield Event("checkpoint", step, f"checkpoint {step:,} ({kept})")
+        for rank in self.ranks[:1]:
+            for step, when in rank.sessions.items():
+                yield Event("resume", step, f"resumed from step {step:,} at {when}")
+        for restart in self.restarts():
+            yield from _marks_of(restart)
+        failed_step = self.outcome.get("step")
+        if self.outcome.get("status") == "failed" and isinstance(failed_step, int):
+            yield Event("failure", failed_step, f"step {failed_step:,}: {self.outcome.get('message', '')}")
+
+    def restarts(self) -> list[Record]:
+        """Return the restarts of all launches, oldest first."""
+        listed = (restart for launch in self.launches for restart in list_in(launch, "restarts"))
+        return [restart for restart in listed if isinstance(restart, dict)]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run directory. Nothing in it is executed, and no link in it is followed."""
+    manifest = read_document(folder, MANIFEST)
+    earlier = [launch for launch in list_in(manifest, "earlier") if isinstance(launch, dict)]
+    ranks, num_ranks = read_ranks(folder)
+    return RunRecord(
+        name=folder.absolute().name,
+        folder=folder,
+        history=read_history(folder),
+        ranks=ranks,
+        num_ranks=num_ranks,
+        config=flatten(read_document(folder, RESOLVED)),
+        provenance=read_document(folder, "provenance.json"),
+        launches=[*earlier, manifest] if manifest else earlier,
+        preflight=read_document(folder, "preflight.json"),
+        facts=read_document(folder, "facts.json"),
+        outcome=read_document(folder, OUTCOME),
+        saved=saved_steps(folder),
+    )
+
+
+def _marks_of(restart: Record) -> Iterator[Event]:
+    step, why, source = restart.get("step"), str(restart.get("why", "")), str(restart.get("from", ""))
+    if isinstance(step, int):
+        yield Event("failure", step, f"step {step:,}: {why}; restarted from {source}")
+    if match := CHECKPOINT_NAME.fullmatch(source):
+        yield Event("resume", int(match[1]), f"restarted from {source} at {restart.get('ts_utc', '')}: {why}")
+
+
+def _one_per_pixel(events: Iterable[Event], last_step: int) -> list[Event]:
+    """Thin out marks that would cover each other. Failures and resumes are few and all stay."""
+    kept: dict[tuple[str, int], Event] = {}
+    for event in events:
+        is_rare = event.kind in ("failure", "resume")
+        pixel = event.step if is_rare else event.step * PIXELS // (last_step + 1)
+        kept[event.kind, pixel] = event
+    return list(kept.values())

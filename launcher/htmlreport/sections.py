@@ -1,0 +1,145 @@
+"""Sections of a report below its charts: preflight, config with origins, machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from launcher.htmlreport.markup import (
+    STATUSES,
+    code,
+    folded,
+    mapping,
+    muted,
+    number,
+    records,
+    status,
+    table,
+    text,
+)
+from launcher.htmlreport.overview import launches, results
+from launcher.htmlreport.run_record import RunRecord
+from launcher.rundir.records import Record, list_in
+from launcher.terminal.values import origin_text, show_mib, show_value
+from neobert.config import Origin
+
+ABSENT = "not set"
+CONCERNING = ("fail", "unknown", "warn")
+KINDS = ("override", "file", "profile")
+"""Origins of values that are not defaults, the closest to the run first."""
+
+
+def details(run: RunRecord) -> str:
+    """Return the sections of a run."""
+    sections = {
+        "Results": results(run),
+        "Preflight": preflight(run),
+        "Launches and restarts": launches(run),
+        "Config": config(run),
+        "Hardware and software": machine(run),
+    }
+    return "".join(f"<h2>{name}</h2>{content}" for name, content in sections.items() if content)
+
+
+def differences(first: RunRecord, second: RunRecord) -> str:
+    """Return the keys in which two runs differ, each with value and origin."""
+    rows = [
+        [code(key), _value_and_origin(first, key), _value_and_origin(second, key)]
+        for key in sorted({*first.config, *second.config})
+        if first.config.get(key, ABSENT) != second.config.get(key, ABSENT)
+    ]
+    shown = table(["key", text(first.name), text(second.name)], rows)
+    return f"<h2>Config differences</h2>{shown or '<p>The configs are equal.</p>'}"
+
+
+def preflight(run: RunRecord) -> str:
+    """Return the verdict, each finding with its hint, and the reasons of skipped checks."""
+    if "verdict" not in run.preflight:
+        return "<p>This run directory has no readable preflight.json.</p>"
+    checks, findings = records(run.preflight, "checks"), records(run.preflight, "findings")
+    counts = {each: sum(check.get("status") == each for check in checks) for each in STATUSES}
+    counted = ", ".join(f"{count} {each}" for each, count in counts.items() if count)
+    found = {finding.get("code") for finding in findings}
+    rows = [_finding(finding) for finding in findings]
+    rows += [
+        [status(check["status"]), _check(check), text(check.get("message", "")), ""]
+        for check in checks
+        if check.get("status") in CONCERNING and check.get("id") not in found
+    ]
+    skipped = [
+        [_check(check), text(check.get("message", ""))] for check in checks if check.get("status") == "skip"
+    ]
+    shown = table(["", "check", "finding", "hint"], rows) or "<p>No findings.</p>"
+    more = folded(f"{len(skipped)} skipped checks", table(["check", "reason"], skipped)) if skipped else ""
+    return f"<p>Verdict: {status(run.preflight['verdict'])} ({text(counted)})</p>{shown}{more}"
+
+
+def config(run: RunRecord) -> str:
+    """Return the values that are not defaults, with their origin, and all values on a click."""
+    rows = {
+        key: [code(key), code(show_value(value)), muted(_origin(run, key))]
+        for key, value in sorted(run.config.items())
+    }
+    kinds = {key: mapping(run.provenance.get(key)).get("kind") for key in rows}
+    chosen = [row for kind in KINDS for key, row in rows.items() if kinds[key] == kind]
+    heads = ["key", "value", "origin"]
+    everything = folded(f"All {len(rows)} keys, with defaults", table(heads, rows.values()))
+    return table(heads, chosen) + everything if rows else ""
+
+
+def machine(run: RunRecord) -> str:
+    """Return host, GPUs, code version and packages of the newest launch."""
+    return table(["", ""], ([text(name), text(value)] for name, value in _machine(run)))
+
+
+def _machine(run: RunRecord) -> Iterator[tuple[str, Any]]:
+    facts, launch = run.facts, run.last_launch
+    host, software = mapping(facts.get("host")), mapping(facts.get("software"))
+    if host:
+        memory = show_mib(number(host.get("ram_total_mib")))
+        yield "host", f"{host.get('hostname', '?')}: {host.get('cpu_count', '?')} cores, {memory} memory"
+    for gpu in records(facts, "gpus"):
+        memory = show_mib(number(gpu.get("memory_total_mib")))
+        driver = f"driver {gpu.get('driver_version', '?')}"
+        yield f"GPU {gpu.get('index', '?')}", f"{gpu.get('name', '?')}, {memory}, {driver}"
+    for name, value in (("code", launch.get("code_version")), ("Python", launch.get("python"))):
+        if value:
+            yield name, value
+    yield from sorted(mapping(launch.get("packages") or software.get("packages")).items())
+
+
+def _check(check: Record) -> str:
+    return f"<b>{text(check.get('id', ''))}</b> {text(check.get('name', ''))}"
+
+
+def _finding(finding: Record) -> list[str]:
+    waived = " (waived)" if finding.get("waived") is True else ""
+    place = ":".join(str(finding[name]) for name in ("file", "line", "column") if finding.get(name))
+    where = " at ".join(part for part in (str(finding.get("path") or ""), place) if part)
+    return [
+        status(finding.get("severity")) + waived,
+        f"<b>{text(finding.get('code', ''))}</b> {text(finding.get('name', ''))}",
+        text(finding.get("message", "")) + (f"<br>{muted(where)}" if where else ""),
+        text(finding.get("hint", "")),
+    ]
+
+
+def _value_and_origin(run: RunRecord, key: str) -> str:
+    if key not in run.config:
+        return ABSENT
+    return f"{code(show_value(run.config[key]))} {muted(_origin(run, key))}"
+
+
+def _origin(run: RunRecord, key: str) -> str:
+    """Return the file and line that set a key, or the argument."""
+    found = mapping(run.provenance.get(key))
+    kind, file, line = (found.get(name) for name in ("kind", "file", "line"))
+    if not isinstance(file, str) or not isinstance(line, int):
+        return "unknown"
+    overrides = list_in(run.last_launch, "overrides")
+    if kind == "override" and 0 < line <= len(overrides):
+        return f"command line: {overrides[line - 1]}"
+    if kind == "profile":
+        return f"profile {Path(file).stem}, line {line}"
+    return origin_text(Origin("file" if kind == "file" else "default", file, line))

@@ -1,0 +1,406 @@
+"""`report`: the page of a run, of damaged runs, and of runs that try to break out of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.htmlreport import decimation, jsonl
+from launcher.htmlreport.decimation import Decimator
+from launcher.htmlreport.page import write_page
+from launcher.htmlreport.panels import panels_of
+from launcher.htmlreport.reader import read_history
+from launcher.htmlreport.run_record import read_run
+from neobert.tasks import TASKS, Metric
+
+BREAKOUT = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>'
+CONTROLS = "a\x1b[31mb\x00c\u202ed\ud800"
+
+
+class Page(HTMLParser):
+    """Elements and attributes of a page, and the content of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: dict[str, list[str]] = {}
+        self.contents: dict[str, list[str]] = {"script": [], "style": []}
+        self.text = ""
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        for name, value in attrs:
+            self.attributes.setdefault(name, []).append(value or "")
+        self._open = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open in self.contents:
+            self.contents[self._open].append(data)
+        else:
+            self.text += data
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.contents["script"][0])
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run of 40 steps: evaluations, a restart from step 20, one finding, one GPU, two ranks."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_rows(folder, [row(step) for step in range(41)])
+    for rank in range(2):
+        beats = [beat(step, rank) for step in range(0, 41, 5)]
+        (folder / f"heartbeat_rank{rank}.jsonl").write_text(
+            "".join(f"{json.dumps(each)}\n" for each in beats)
+        )
+    write(
+        folder,
+        "resolved.json",
+        {"task": "classification", "trainer": {"max_steps": 40}, "guard": {"price_per_gpu_hour": 2}},
+    )
+    origin = {"kind": "override", "file": "<command line>", "line": 1, "column": 1}
+    write(folder, "provenance.json", {"trainer.max_steps": origin})
+    restart = {
+        "ts_utc": "2026-01-01T00:10:00+00:00",
+        "why": "rank 0 was killed",
+        "step": 26,
+        "from": "checkpoint 20",
+    }
+    launch = {
+        "argv": ["x", "train"],
+        "overrides": ["trainer.max_steps=40"],
+        "restarts": [restart],
+        "earlier": [],
+    }
+    write(folder, "manifest.json", {**launch, "profile": "a100-prod", "packages": {"torch": "2.11"}})
+    finding = {
+        "code": "CKP001",
+        "name": "no-save-cadence",
+        "severity": "warn",
+        "message": "no save",
+        "hint": "save",
+        "path": "trainer",
+    }
+    write(
+        folder,
+        "preflight.json",
+        {"verdict": "pass", "findings": [finding], "checks": [{"id": "CKP001", "status": "warn"}]},
+    )
+    write(folder, "facts.json", {"gpus": [{"index": 0, "name": "NVIDIA H200", "memory_total_mib": 143771}]})
+    write(
+        folder,
+        "outcome.json",
+        {"status": "failed", "exit_code": 93, "step": 40, "message": "loss spike at step 41"},
+    )
+    return folder  # fmt: skip
+
+
+def row(step: int) -> dict[str, Any]:
+    line: dict[str, Any] = {"step": step, "train/loss": 9 - step / 10, "train/tokens_total": 100 * step}
+    line |= {"time/step_ms": 90_000.0, "train/tokens_per_sec": 1.5, "perf/mfu": None}
+    return line | ({"eval/loss": 8.0, "eval/mcc": step / 100} if step % 20 == 0 else {})
+
+
+def beat(step: int, rank: int) -> dict[str, Any]:
+    reading = {
+        "gpu_mem_reserved_gib": 40.0 + rank,
+        "host_rss_mib": 2048,
+        "last_checkpoint_step": step // 10 * 10,
+    }
+    phase = "start" if step == 20 else "train"
+    return {"step": step, "phase": phase, "ts_utc": "2026-01-01T00:10:01+00:00", **reading}
+
+
+def write(folder: Path, name: str, content: Any) -> None:
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+
+def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
+    lines = "".join(f"{json.dumps(each)}\n" for each in rows)
+    (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
+
+
+def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> None:
+    answer = command("report", run_dir)
+    assert (answer.code, answer.err) == (0, "")
+    assert Path(answer.out.strip()) == run_dir / "report.html"
+    page = Page((run_dir / "report.html").read_text(encoding="utf-8"))
+    for shown in (
+        "failed (exit 93): loss spike at step 41", "40 of 40", "2.0 GPU-hours = 4.00", "CKP001",
+        "NVIDIA H200, 140.4 GiB", "no-save-cadence", "rank 0 was killed", "torch",
+        "command line: trainer.max_steps=40",
+    ):  # fmt: skip
+        assert shown in page.text, shown
+    (run,) = page.data["runs"]
+    titles = [panel["title"] for panel in page.data["panels"]]
+    assert titles[:2] == ["Loss", "Evaluation: mcc"]
+    assert {"Throughput", "Step time", "GPU memory reserved, per rank", "Host memory (RSS), per rank"} <= set(
+        titles
+    )
+    assert "MFU" not in titles
+    assert run["series"]["memory/gpu_rank1"]["values"][0] == 41.0
+    assert run["clock"]["tokens"][-1] == 4000
+    assert run["clock"]["time"][-1] == 40 * 90.0
+    marks = {(event["kind"], event["step"]) for event in run["events"]}
+    assert {("evaluation", 20), ("checkpoint", 10), ("resume", 20), ("failure", 26), ("failure", 40)} <= marks
+
+
+def test_nothing_is_loaded_and_only_the_own_script_may_run(
+    command: Callable[..., Any], run_dir: Path
+) -> None:
+    command("report", run_dir)
+    page = Page((run_dir / "report.html").read_text(encoding="utf-8"))
+    assert not {"src", "href", "style", "action"} & set(page.attributes)
+    assert not [name for name in page.attributes if name.startswith("on")]
+    (policy,) = [each for each in page.attributes["content"] if "default-src" in each]
+    assert policy.startswith("default-src 'none'; ")
+    for kind, content in (("script", page.contents["script"][1]), ("style", page.contents["style"][0])):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+
+
+def test_two_runs_share_the_charts(command: Callable[..., Any], run_dir: Path) -> None:
+    other = run_dir.with_name("other")
+    shutil.copytree(run_dir, other)
+    write(other, "resolved.json", {"task": "classification", "trainer": {"max_steps": 50}})
+    assert command("report", run_dir, "--compare", other, "--output", "both.html").code == 0
+    page = Page(Path("both.html").read_text(encoding="utf-8"))
+    assert [run["name"] for run in page.data["runs"]] == ["run", "other"]
+    assert "trainer.max_steps" in page.text
+    assert "guard.price_per_gpu_hour" in page.text  # set in one of them only
+    assert "not set" in page.text
+
+
+def test_a_task_brings_its_panels(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = Metric("eval/ndcg", is_higher_better=True, is_share=True)
+    spec = replace(TASKS["classification"], metrics=(*TASKS["classification"].metrics, added))
+    monkeypatch.setitem(TASKS, "classification", spec)
+    write_rows(
+        run_dir,
+        [{"step": step, "eval/loss": 1.0, "eval/ndcg": step / 9, "own/name": step} for step in range(9)],
+    )
+    panels = {panel.title: panel for panel in panels_of([read_run(run_dir)])}
+    assert panels["Evaluation: ndcg"].unit == "%"
+    assert "own/name" in panels
+
+
+@pytest.mark.parametrize("name", ["constructor", "__proto__", "toString"])
+def test_a_metric_may_have_any_name(run_dir: Path, name: str) -> None:
+    write_rows(run_dir, [{"step": step, name: step} for step in range(5)])
+    page = Page(write_page([read_run(run_dir)]))
+    assert page.data["runs"][0]["series"][name]["values"] == [0, 1, 2, 3, 4]
+
+
+def hostile(value: str) -> list[dict[str, Any]]:
+    return [{"step": step, value: step, "train/loss": 1.0} for step in range(9)]
+
+
+@pytest.mark.parametrize("value", [BREAKOUT, CONTROLS, "<!--<script>", "${title}", "a" * 10_000])
+def test_text_from_a_run_stays_text(run_dir: Path, value: str) -> None:
+    expected = Page(write_page([read_run(run_dir)]))
+    write_rows(run_dir, hostile(value))
+    for name in ("resolved", "provenance", "manifest", "preflight", "facts", "outcome"):
+        write(run_dir, f"{name}.json", poisoned(json.loads((run_dir / f"{name}.json").read_text()), value))
+    folder = run_dir.rename(
+        run_dir.with_name(value.replace("/", "").replace("\0", "")[:60].encode(errors="replace").decode())
+    )
+    text = write_page([read_run(folder), read_run(folder)])
+    page = Page(text)
+    assert {"script": page.elements.count("script"), "img": page.elements.count("img")} == {
+        "script": 2,
+        "img": 0,
+    }
+    assert page.contents["script"][1] == expected.contents["script"][1]
+    assert value in page.data["runs"][0]["series"]
+    assert not [name for name in page.attributes if name.startswith("on")]
+    assert not any(char in text for char in "\x00\x1b\u202e\ud800")
+
+
+def poisoned(content: Any, value: str) -> Any:
+    """Return the content with a value after every text, and as a further key and entry."""
+    if isinstance(content, dict):
+        return {**{name: poisoned(each, value) for name, each in content.items()}, value: value}
+    if isinstance(content, list):
+        return [*(poisoned(each, value) for each in content), value]
+    return f"{content}{value}" if isinstance(content, str) else content
+
+
+def test_values_that_are_not_numbers_leave_gaps(run_dir: Path) -> None:
+    lines = [
+        '{"step": 1, "train/loss": NaN}',
+        '{"step": 2, "train/loss": -Infinity}',
+        '{"step": 3, "train/loss": 2.5}',
+    ]
+    lines += [
+        f'{{"step": 4, "train/loss": 1{"0" * 400}}}',
+        '{"step": 5, "train/loss": true}',
+        '{"step": 6, "train/loss": "1"}',
+    ]
+    lines += [
+        "[1, 2",
+        "null",
+        "7",
+        f'{{"step": 9{"9" * 5000}}}',
+        '{"step": -1}',
+        "[" * 100_000,
+        '{"step": 10, "train/lo',
+    ]
+    (run_dir / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    history = read_history(run_dir)
+    assert history.series["train/loss"].values == [2.5]
+    page = Page(write_page([read_run(run_dir)]))
+    assert "damaged lines are not shown" in page.text
+    assert page.data["runs"][0]["series"]["train/loss"] == {"steps": [3], "values": [2.5]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"a": ' * 500 + "1" + "}" * 500, '{"findings": 1, "verdict": 2, "earlier": [1]}'],
+)
+def test_damaged_files_are_left_out(command: Callable[..., Any], run_dir: Path, content: str) -> None:
+    for path in run_dir.iterdir():
+        path.write_text(content, encoding="utf-8")
+    assert command("report", run_dir).code == 0
+
+
+def test_a_run_that_has_only_begun_has_a_page(command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    write(tmp_path / "run", "manifest.json", {})
+    answer = command("report", "run")
+    assert answer.code == 0
+    assert "metrics.jsonl has no metrics yet" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+def test_links_and_pipes_are_not_read(command: Callable[..., Any], run_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret.jsonl").write_text(
+        '{"step": 1, "secret/metric": 1}\n{"step": 2, "secret/metric": 2}\n'
+    )
+    for name, make in {
+        "metrics.jsonl": lambda path: path.symlink_to(tmp_path / "secret.jsonl"),
+        "heartbeat_rank0.jsonl": os.mkfifo,
+        "preflight.json": lambda path: path.symlink_to("/dev/zero"),
+        "facts.json": Path.mkdir,
+    }.items():
+        (run_dir / name).unlink()
+        make(run_dir / name)
+    assert command("report", run_dir).code == 0
+    assert "secret" not in (run_dir / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_not_a_run_is_refused(command: Callable[..., Any], tmp_path: Path) -> None:
+    answer = command("report", tmp_path)
+    assert (answer.code, "not a run directory" in answer.err) == (2, True)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named_before_the_run_is_read(
+    command: Callable[..., Any], run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.commands.report.read_run", lambda folder: pytest.fail("read"))
+    answer = command("report", run_dir, "--output", "absent/page.html")
+    assert (answer.code, "cannot be written" in answer.err) == (1, True)
+
+
+NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.integers(-5, 5), st.none(), st.just(float("nan")))
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), NUMBERS), max_size=200), st.integers(1, 40), st.integers(1, 9))
+def test_each_pixel_keeps_its_extremes(points: list[tuple[int, Any]], pixels: int, size: int) -> None:
+    last = max((step for step, _ in points), default=0)
+    decimator = Decimator(0, last, pixels)
+    for start in range(0, len(points), size):
+        rows = [
+            {"step": step, "x": value}
+            for step, value in sorted(points[start : start + size], key=lambda each: each[0])
+        ]
+        steps = [each["step"] for each in rows]
+        for pixel, first, stop in decimator.groups(steps):
+            decimator.add(pixel, steps[first:stop], rows[first:stop])
+    numbers = [(step, value) for step, value in points if decimation.is_number(value)]
+    series = decimator.series().get("x")
+    if series is None:
+        assert numbers == []
+        return
+    kept = list(zip(series.steps, series.values, strict=True))
+    assert set(kept) <= set(numbers)
+    assert series.steps == sorted(series.steps)
+    by_pixel: dict[int, list[float]] = {}
+    for step, value in numbers:
+        by_pixel.setdefault(step * pixels // (last + 1), []).append(value)
+    extremes = sorted(value for values in by_pixel.values() for value in {min(values), max(values)})
+    assert sorted({*series.values}) == sorted({*extremes})
+    assert len(kept) <= 2 * len(by_pixel)
+
+
+LINES = st.sampled_from(
+    ['{"step": 1}', '{"a": [1', "2]}", "", "null", '{"step": 2, "b": "x"}', "\xff", "1, 2", "NaN"]
+)
+
+
+@given(st.lists(LINES, min_size=1, max_size=6))
+def test_lines_parsed_together_are_the_lines_parsed_alone(lines: list[str]) -> None:
+    block = "\n".join(lines).encode("latin-1")
+    together = [each for each in jsonl._parse(block) if isinstance(each, dict) and "step" in each]
+    alone = [
+        each
+        for line in block.split(b"\n")
+        if isinstance(each := jsonl._parse_line(line), dict) and "step" in each
+    ]
+    assert together == alone
+
+
+def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
+    peaks = []
+    for num_rows in (8_000, 32_000):
+        write_rows(run_dir, [row(step) for step in range(num_rows)])
+        tracemalloc.start()
+        history = read_history(run_dir)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert history.num_rows == num_rows
+        assert len(history.series["train/loss"].steps) <= 2 * decimation.PIXELS
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+@pytest.mark.child
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_draws_the_charts(run_dir: Path, tmp_path: Path, width: int) -> None:
+    write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(41)])
+    (tmp_path / "page.html").write_text(write_page([read_run(run_dir), read_run(run_dir)]), encoding="utf-8")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+    ]
+    flags += [f"--user-data-dir={tmp_path / 'browser'}", f"--window-size={width},900", "--dump-dom"]
+    command = ["chromium", *flags, "--enable-logging=stderr", (tmp_path / "page.html").as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    page = Page(shown.stdout)
+    assert page.elements.count("polyline") >= 2 * 6
+    assert page.elements.count("img") == 0
+    assert "<title>broken" not in shown.stdout
+    assert "CONSOLE" not in shown.stderr
