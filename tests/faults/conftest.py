@@ -71,12 +71,15 @@ def memory_path(tmp_path):
 
 
 @pytest.fixture
-def launch(make_run, monkeypatch):
-    """Launch a run with a fault planted in each of its first sessions; return its directory and its end."""
+def launch(make_run, monkeypatch, warm_python):
+    """Launch a run with a fault planted in each of its first sessions; return its directory and its end.
+
+    Its ranks are forks of a warm interpreter, unless `is_warm` is false; torchrun is always itself.
+    """
     monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "tests.faults.planted")
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
-    def run(*faults, ranks=1, sections=None, **limits):
+    def run(*faults, ranks=1, sections=None, is_warm=True, **limits):
         limits = TIGHT | limits
         planned = {
             "trainer": STEPS,
@@ -88,8 +91,11 @@ def launch(make_run, monkeypatch):
         monkeypatch.setenv("PLANTED", json.dumps(faults))
         logs, topology = run_dir / "logs", Topology(nproc_per_node=ranks)
         logs.mkdir()
+        command = trainer_command(run_dir / "resolved.json", logs, topology)
+        if is_warm:
+            command[command.index(trainer_process.TRAINER_MODULE) - 2] = warm_python
         launch = Launch(
-            command=trainer_command(run_dir / "resolved.json", logs, topology),
+            command=command,
             folder=run_dir,
             topology=topology,
             limits=replace(WatchdogConfig(), **limits),

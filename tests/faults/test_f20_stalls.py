@@ -61,6 +61,6 @@ def test_held_interpreters_and_absent_data_are_ended(launch, exact):
 
 
 def test_without_a_fault_the_same_limits_end_nothing(launch):
-    run_dir, ending = launch()
+    run_dir, ending = launch(is_warm=False)  # with the imports of a process of its own
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 0)
     assert (run_dir / "logs" / "rank_0.stacks").read_bytes() == b""

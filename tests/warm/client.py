@@ -1,4 +1,4 @@
-"""Stand-in for the interpreter: sends its arguments to the server of warm interpreters, and ends as the fork.
+"""Stand-in for the interpreter: sends its arguments to the server of warm interpreters, stops and ends as the fork does.
 
 Tests write it into a file of its own, after a line with the interpreter and one with the server's socket.
 Options other than `-P`, `-u`, `-m`, `-c` and `-` are for a real interpreter, and are run by one.
@@ -39,7 +39,9 @@ def main() -> None:
     server.sendmsg([json.dumps(request).encode()], [rights] if files else [])
     pid = int(server.recv(32))
     forward_to(pid)
-    end_as(int(server.recv(32)))
+    while (end := server.recv(32)) == b"stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    end_as(int(end))
 
 
 early: list[int] = []

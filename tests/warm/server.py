@@ -4,7 +4,8 @@
 
 Importing takes up to eight seconds of a core; most children of tests compute for less than one. A client
 (`client.py`, which tests put in the place of `sys.executable`) sends its arguments, environment, folder and
-open files; the fork runs as that process would. The client ends as its fork ended, the fork with its client.
+open files; the fork runs as that process would. The client stops and ends as its fork does, the fork ends with
+its client.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ WARM = (
 )
 MAX_MESSAGE_BYTES = 1 << 20
 MAX_FILES = 64
+STOPPED = b"stopped"
 
 
 class Server:
@@ -55,6 +57,11 @@ class Server:
         self.selector.register(self.listener, selectors.EVENT_READ, self.accept)
         self.selector.register(os.pidfd_open(owner), selectors.EVENT_READ, self.close)
         self.pids: dict[socket.socket, int] = {}
+        signalled, wakeup = socket.socketpair()
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.detach())
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.selector.register(signalled, selectors.EVENT_READ, lambda: self.changed(signalled))
 
     def serve(self) -> None:
         while True:
@@ -88,6 +95,13 @@ class Server:
         self.selector.unregister(client)
         _kill(self.pids[client])
 
+    def changed(self, signalled: socket.socket) -> None:
+        """Have the clients of stopped forks stop, too."""
+        signalled.recv(4096)
+        for client, pid in self.pids.items():
+            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) and client in self.selector.get_map():
+                client.send(STOPPED)
+
     def ended(self, client: socket.socket, pidfd: int) -> None:
         self.selector.unregister(pidfd)
         os.close(pidfd)
@@ -118,6 +132,8 @@ def _kill(pid: int) -> None:
 def _become(request: dict[str, Any], files: list[int]) -> None:
     """Turn this fork into the process that the client was asked to be; does not return."""
     os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     gc.freeze()
     _take_files(files, request["files"])
     os.environ.clear()
