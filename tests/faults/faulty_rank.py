@@ -7,12 +7,14 @@ import hashlib
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from neobert.probes.ranks import checks
 
 FAULT, IS_FAULTY = os.environ["FAULT"], os.environ["RANK"] == "1"
-PATIENCE_S = 4.0
+PATIENCE_S = 2.5
+OUTLASTS_ANY_TEST_S = 60.0
 
 
 def other_config() -> None:
@@ -60,8 +62,10 @@ def crash() -> None:
 
 
 def absent() -> None:
-    """Alive, and never there."""
-    time.sleep(PATIENCE_S + 8.0)
+    """Alive, and never there, until the other rank has reported."""
+    reported, deadline_s = Path(sys.argv[2], "rank_0.json"), time.monotonic() + OUTLASTS_ANY_TEST_S
+    while not reported.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
     sys.exit(0)
 
 
