@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache
 from math import inf, isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -76,7 +77,7 @@ def _record(kind: type[T], value: Any, path: str) -> T:
     if not isinstance(value, Mapping):
         raise _MismatchError(path, f"expected an object, got {value!r}")
     assert is_dataclass(kind)
-    hints = get_type_hints(kind, localns=GROUPS)
+    hints = _hints(kind)
     unknown = sorted(value.keys() - hints.keys())
     if unknown:
         raise _MismatchError(path, f"unknown field {', '.join(unknown)}")
@@ -84,6 +85,11 @@ def _record(kind: type[T], value: Any, path: str) -> T:
     if missing:
         raise _MismatchError(path, f"missing field {', '.join(missing)}")
     return kind(**{name: _read(hints[name], value[name], _join(path, name)) for name in value})
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, localns=GROUPS)
 
 
 def _is_required(field: Field[Any]) -> bool:

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from launcher.cli import app
+from launcher.probes import child as probe_child
 from launcher.probes.probe import Subject
 from launcher.process import trainer_process
 from neobert.config import replace as with_value
 from neobert.config.schema import RunConfig
+from tests.launcher.known_machine import run_once
 
 FAKE_TRAINER = Path(__file__).with_name("fake_trainer.py")
 FAKE_BINDINGS = Path(__file__).with_name("fake_nvml.txt").read_text(encoding="utf-8")
@@ -59,8 +61,9 @@ def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run one command line in this process."""
+    monkeypatch.setattr(probe_child, "run", run_once)
 
     def run(*arguments: str | Path) -> Answer:
         capsys.readouterr()

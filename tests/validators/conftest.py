@@ -18,12 +18,15 @@ from neobert.config import ConfigError
 from neobert.plan import Measured
 from profiles.registry import resolve_run
 from validators.core import findings_of, judge
+from validators.facts import Facts
 from validators.facts_io import facts_from_json
 from validators.finding import CheckResult, Finding, Level, Status
 from validators.planning import plan_run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ALL_LEVELS = tuple(Level)
+RECORDED = (FIXTURES / "facts.json").read_text(encoding="utf-8")
+FACTS = facts_from_json(RECORDED)
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,12 @@ def measured_in(situation: Situation) -> Measured:
     return Measured(**given)
 
 
-def facts_in(situation: Situation) -> Any:
-    recorded = json.loads((FIXTURES / "facts.json").read_text(encoding="utf-8"))
-    for path, value in part(situation, "facts").items():
+def facts_in(situation: Situation) -> Facts:
+    changes = part(situation, "facts")
+    if not changes:
+        return FACTS
+    recorded = json.loads(RECORDED)
+    for path, value in changes.items():
         put(recorded, path, copy.deepcopy(value))
     return facts_from_json(json.dumps(recorded))
 
@@ -104,14 +110,28 @@ def judge_repository(texts: list[str], folder: Path) -> Judged:
     return Judged(list(report.findings), {check.id: check for check in report.checks})
 
 
+def judge_in(folder: Path, situation: Situation) -> Judged:
+    if "repository" in situation:
+        return judge_repository(situation["repository"], folder)
+    return judge_run(situation, folder)
+
+
 @pytest.fixture
 def judge_situation(tmp_path: Path) -> Judge:
     """Judge a situation: dotted keys `config.*`, `facts.*`, `measured.*`, and a few plain ones."""
+    return lambda situation=None, **more: judge_in(tmp_path, (situation or {}) | more)
 
-    def judge_one(situation: Situation | None = None, **more: Any) -> Judged:
-        situation = (situation or {}) | more
-        if "repository" in situation:
-            return judge_repository(situation["repository"], tmp_path)
-        return judge_run(situation, tmp_path)
 
-    return judge_one
+@pytest.fixture(scope="module")
+def judge_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Situation], Judged]:
+    """Judge a situation in the same way, once for the tests of a file that share it."""
+    judged: dict[str, Judged] = {}
+    folder = tmp_path_factory.mktemp("situations")
+
+    def judge_first(situation: Situation) -> Judged:
+        key = repr(situation)
+        if key not in judged:
+            judged[key] = judge_in(folder, situation)
+        return judged[key]
+
+    return judge_first

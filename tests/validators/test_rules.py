@@ -40,25 +40,25 @@ def test_a_fixture_and_its_neighbour_differ():
 
 
 @pytest.mark.parametrize(("code", "situation"), situations("failing"))
-def test_rule_fires(code, situation, judge_situation):
-    judged = judge_situation(situation)
+def test_rule_fires(code, situation, judge_once):
+    judged = judge_once(situation)
     assert judged.status(code) is EXPECTED[RULES[code].severity]
     if RULES[code].raised_by is not RaisedBy.REPOSITORY:
         assert judged.of(code)
 
 
 @pytest.mark.parametrize(("code", "situation"), situations("passing"))
-def test_rule_is_judged_and_silent(code, situation, judge_situation):
-    judged = judge_situation(situation)
+def test_rule_is_judged_and_silent(code, situation, judge_once):
+    judged = judge_once(situation)
     may_warn = CASES[code].get("passing_may_warn", False)
     assert judged.status(code) is (Status.WARN if may_warn else Status.PASS)
     assert [finding for finding in judged.of(code) if not may_warn] == []
 
 
 @pytest.mark.parametrize("code", sorted(RULES))
-def test_findings_say_what_is_wrong_where_and_what_mends_it(code, judge_situation):
+def test_findings_say_what_is_wrong_where_and_what_mends_it(code, judge_once):
     case = CASES[code]
-    for finding in judge_situation(case.get("base", {}) | {case["vary"]: case["failing"]}).of(code):
+    for finding in judge_once(case.get("base", {}) | {case["vary"]: case["failing"]}).of(code):
         assert finding.name == RULES[code].name
         assert finding.message
         assert finding.hint
