@@ -29,6 +29,10 @@ os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
+# No test cuts the power, and waiting for the disk after every file takes longer than the training. Tests of
+# what is synced, and of disks that refuse it, put a function of their own in this place.
+os.fsync = lambda descriptor: None
+
 # A shell starts background jobs with Ctrl-C ignored, and what is ignored stays so in every child.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

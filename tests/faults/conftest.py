@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +33,6 @@ STEPS = {"max_steps": 12, "save_steps": 3, "eval_steps": 0, "logging_steps": 1}
 
 
 ROOT = Path(__file__).parents[2]
-MEMORY = Path("/dev/shm")
 PATIENCE_S = 1200
 
 
@@ -58,16 +56,6 @@ def report(tmp_path, warm_python):
         return json.loads(ended.stdout)
 
     return run_script
-
-
-@pytest.fixture
-def memory_path(tmp_path):
-    """A folder in memory, where waiting for a disk after every file costs nothing; else one on the disk."""
-    if not MEMORY.is_dir():
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="faults-", dir=MEMORY) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from tests.faults.kill_points import POINTS
 pytestmark = pytest.mark.e2e
 
 
-def test_a_kill_at_any_point_of_a_save_is_gone_on_from(report, memory_path):
-    points = report("kill_points", memory_path)
+def test_a_kill_at_any_point_of_a_save_is_gone_on_from(report, tmp_path):
+    points = report("kill_points", tmp_path)
     assert list(points) == list(POINTS)
     control = points.pop("nowhere")
     assert (control["ended"], control["newest"]) == (0, 12)

@@ -12,8 +12,8 @@ BEFORE_THE_MODEL = ("preparation", "first preparation")
 EVALUATED_EVERY, SAVED_AT, STEPS = 6, 4, 12
 
 
-def test_a_stop_in_any_phase_is_saved_on_one_process_and_on_two(report, memory_path):
-    found = report("stops", memory_path)
+def test_a_stop_in_any_phase_is_saved_on_one_process_and_on_two(report, tmp_path):
+    found = report("stops", tmp_path)
     assert list(found) == [f"{phase}, {ranks}" for ranks in (1, 2) for phase in (NOWHERE, *PLACES)]
     for ranks in (1, 2):
         control = found.pop(f"{NOWHERE}, {ranks}")

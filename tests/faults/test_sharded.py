@@ -9,8 +9,8 @@ from tests.faults.sharded_sessions import CHANGE_AT, CHANGES, END
 pytestmark = pytest.mark.e2e
 
 
-def test_a_run_changes_mode_and_number_of_processes(report, memory_path):
-    found = report("sharded_sessions", memory_path)
+def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
+    found = report("sharded_sessions", tmp_path)
     failed, bad = found["codes"].pop("full"), found["codes"].pop("bad")
     assert {code for codes in found["codes"].values() for code in codes} == {0}
     ranks = {"rng_rank0.safetensors", "rng_rank1.safetensors"}

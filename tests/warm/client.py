@@ -1,7 +1,8 @@
-"""Stand-in for the interpreter: sends its arguments to the server of warm interpreters, stops and ends as the fork does.
+"""Stand-in for the interpreter: sends its arguments to the server of warm interpreters, ends as the fork.
 
 Tests write it into a file of its own, after a line with the interpreter and one with the server's socket.
-Options other than `-P`, `-u`, `-m`, `-c` and `-` are for a real interpreter, and are run by one.
+It stops as the fork does, too. Options other than `-P`, `-u`, `-m`, `-c` and `-` are for a real interpreter,
+and are run by one.
 """
 
 # ruff: noqa: F821  REAL and SOCKET stand above

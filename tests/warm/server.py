@@ -4,8 +4,8 @@
 
 Importing takes up to eight seconds of a core; most children of tests compute for less than one. A client
 (`client.py`, which tests put in the place of `sys.executable`) sends its arguments, environment, folder and
-open files; the fork runs as that process would. The client stops and ends as its fork does, the fork ends with
-its client.
+open files; the fork runs as that process would. The client stops and ends as its fork does, and the fork ends
+with its client.
 """
 
 from __future__ import annotations
@@ -236,6 +236,7 @@ def _code_of(end: SystemExit) -> int:
 
 
 if __name__ == "__main__":
+    os.fsync = lambda descriptor: None  # as `tests/conftest.py` has it
     sys.executable = sys.argv[2]  # which modules keep as they are imported: children of forks are forks too
     for module in WARM:
         importlib.import_module(module)
