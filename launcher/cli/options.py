@@ -310,3 +310,25 @@ TextsPerShard = Annotated[
         help="Texts between two saves; a killed job loses at most these.",
     ),
 ]
+
+# evaluate
+EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
+EvaluationFolder = Annotated[
+    Path, Option("--output", "-o", metavar="DIR", help="Folder for results; the same folder continues them.")
+]
+GlueTasks = Annotated[
+    str | None, Option("--tasks", metavar="NAMES", help="Comma-separated tasks. Default: the nine of GLUE.")
+]
+Seeds = Annotated[int, Option("--seeds", metavar="N", min=1, help="Runs per task, with seeds from 0.")]
+Transfer = Annotated[
+    bool, Option("--transfer", help="Start rte, mrpc and stsb from the best checkpoint of mnli.")
+]
+RandomWeights = Annotated[
+    bool, Option("--random-weights", help="Train the same shape from random weights, for comparison.")
+]
+KeepCheckpoints = Annotated[
+    bool, Option("--keep-checkpoints", help="Keep the checkpoints of finished runs. Default: only metrics.")
+]
+Device = Annotated[
+    Literal["cpu", "cuda"] | None, Option("--device", help="Default: cuda if a GPU is visible.")
+]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from launcher.cli import options
-from launcher.cli.groups import PROGRAM, app, end
+from launcher.cli.groups import PROGRAM, app, end, make_group
+
+evaluate_app = make_group("evaluate", "Evaluate a checkpoint: glue.")
+app.add_typer(evaluate_app, rich_help_panel="Use")
 
 
 @app.command(
@@ -46,3 +49,42 @@ def _encode(
         texts_per_shard=texts_per_shard,
     )
     end(encode.run(request, output_format))
+
+
+@evaluate_app.command(
+    "glue",
+    epilog=f"Example: {PROGRAM} evaluate glue runs/demo --data glue --tasks cola,rte --seeds 3 -o glue-demo",
+)
+def _evaluate_glue(
+    folder: options.ModelFolder,
+    data: options.EvaluationData,
+    output: options.EvaluationFolder,
+    tasks: options.GlueTasks = None,
+    seeds: options.Seeds = 3,
+    transfer: options.Transfer = False,
+    random_weights: options.RandomWeights = False,
+    keep_checkpoints: options.KeepCheckpoints = False,
+    device: options.Device = None,
+    overrides: options.Overrides = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Fine-tune on the tasks of GLUE and report scores.
+
+    Every task and seed is a run with preflight checks and early stopping; its score is that of the best
+    evaluation. A run that is finished is not repeated: the same command continues a stopped evaluation.
+    """
+    from launcher.commands import evaluate_glue
+
+    request = evaluate_glue.Request(
+        folder=folder,
+        data=data,
+        output=output,
+        tasks=tuple(filter(None, (tasks or evaluate_glue.DEFAULT_TASKS).split(","))),
+        seeds=seeds,
+        device=device,
+        transfers=transfer,
+        random_weights=random_weights,
+        keeps_checkpoints=keep_checkpoints,
+        overrides=tuple(overrides or ()),
+    )
+    end(evaluate_glue.run(request, output_format))

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import LATEST, find
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.model_folder import CODE
 
-CODE = "encode-folder"
 POOLINGS = {"mean": "avg", "cls": "cls", "max": "max"}
 """Names of sentence-transformers, and those of `config.pooling`."""
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
@@ -26,24 +24,6 @@ class Declared:
     pooling: str | None
     normalizes: bool
     max_length: int | None
-
-
-def model_folder(path: Path) -> Path:
-    """Return the folder with config.json: the one that is named, or the newest checkpoint of a run directory.
-
-    Raises `ProjectError`.
-    """
-    if (path / "config.json").is_file():
-        return path
-    if (path / CHECKPOINTS).is_dir() and (found := find(path / CHECKPOINTS, LATEST)) is not None:
-        return found[0]
-    raise ProjectError(
-        CODE,
-        "is not a model folder: it has no config.json",
-        "give an exported folder, a checkpoint folder or a run directory",
-        str(path),
-        EXIT_USAGE,
-    )
 
 
 def read_declared(folder: Path) -> Declared:

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neobert.encoding.declared import CODE, POOLINGS, model_folder, read_declared
+from neobert.encoding.declared import POOLINGS, read_declared
 from neobert.encoding.model import DTYPES, InferenceModel, load_model
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextCounts, TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.model.heads import pool
+from neobert.runfiles.model_folder import CODE, model_folder
 
 Embeddings = NDArray[np.float32]
 

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 
 from neobert.data.sources.file_digests import digest_of_ends
-from neobert.encoding.declared import model_folder
 from neobert.encoding.encoder import Encoder
 from neobert.encoding.shards import NPY, PARQUET, Shards
 from neobert.encoding.texts import Texts, open_texts, whole_digest
 from neobert.encoding.tokens import TextCounts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
+from neobert.runfiles.model_folder import model_folder
 
 
 @dataclass(frozen=True, slots=True)

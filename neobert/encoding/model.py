@@ -22,7 +22,7 @@ from neobert.config.schema import (
     RunConfig,
     TrainerConfig,
 )
-from neobert.encoding.declared import CODE, read_json
+from neobert.encoding.declared import read_json
 from neobert.encoding.runs import Run
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
@@ -34,6 +34,7 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.runfiles.model_folder import CODE
 
 ENCODER = "model."
 KERNEL_MULTIPLE = 128

@@ -1,0 +1,108 @@
+"""The run of one task and seed. Light: no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import ModelConfig
+from neobert.evaluation.glue.tasks import GlueTask
+
+PROFILES = {"cpu": "cpu", "cuda": "gpu"}
+BATCH_SIZE = 32
+EVALUATIONS_PER_EPOCH = 2
+PATIENCE = 6
+"""Evaluations without a better score after which a run ends: three epochs."""
+SIZES = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
+    "max_position_embeddings", "rope", "rope_theta", "rms_norm", "norm_eps", "hidden_act",
+)  # fmt: skip
+"""Keys of config.json that are keys of the section `model`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The weights that runs start from.
+
+    Attributes:
+        label: as reports name them.
+        checkpoint: None: random weights.
+    """
+
+    label: str
+    checkpoint: Path | None
+
+
+def run_settings(
+    task: GlueTask,
+    seed: int,
+    *,
+    model: Mapping[str, Any],
+    tokenizer: Path,
+    start: Start,
+    data: Path,
+    train_rows: int,
+    output: Path,
+    device: str,
+) -> dict[str, Any]:
+    """Return the run file of a task and seed. `model` is the config.json of the encoder."""
+    steps_per_epoch = math.ceil(train_rows / BATCH_SIZE)
+    eval_steps = math.ceil(steps_per_epoch / EVALUATIONS_PER_EPOCH)
+    sizes = {name: model[name] for name in SIZES if name in model}
+    positions = int(model.get("max_position_embeddings") or model.get("max_length") or task.max_length)
+    return {
+        "profile": PROFILES[device],
+        "task": "classification",
+        "seed": seed,
+        "model": {
+            **sizes,
+            "max_position_embeddings": positions,
+            "tie_word_embeddings": False,
+            "pretrained_checkpoint": None if start.checkpoint is None else str(start.checkpoint),
+        },
+        "tokenizer": {"path": str(tokenizer), "vocab_size": None},
+        "dataset": {
+            "name": None,
+            "path": str(data),
+            "train_split": "train",
+            "validation_split": None,
+            "text_column": "text",
+            "max_seq_length": min(task.max_length, positions),
+            "long_documents": "truncate",
+        },
+        "classification": {
+            "problem": "regression" if task.is_regression else "classes",
+            "label_column": "label",
+            "pair_column": "pair" if task.pair else None,
+            "label_names": None if task.is_regression else list(task.labels),
+        },
+        "optimizer": {"lr": 5e-5, "betas": [0.9, 0.98], "weight_decay": 0.01},
+        "scheduler": {"name": "linear", "warmup_steps": 0, "warmup_percent": 6.0, "final_lr_ratio": 0.0},
+        "trainer": {
+            "output_dir": str(output),
+            "resume_from_checkpoint": "auto",
+            "max_steps": task.epochs * steps_per_epoch,
+            "per_device_train_batch_size": BATCH_SIZE,
+            "per_device_eval_batch_size": BATCH_SIZE,
+            "gradient_accumulation_steps": 1,
+            "eval_max_batches": None,
+            "eval_steps": eval_steps,
+            "save_steps": eval_steps,
+            "save_total_limit": 2,
+            "logging_steps": min(20, eval_steps),
+            "metric_for_best_model": f"eval/{task.metrics[0]}",
+            "early_stopping_patience": PATIENCE,
+        },
+        "datacollator": {"pack_sequences": False},
+        "guard": {"on_degradation": "warn", "on_loss_spike": "warn"},
+    }
+
+
+def unknown_sizes(model: Mapping[str, Any]) -> list[str]:
+    """Return the keys of config.json that the section `model` needs and that are missing."""
+    needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    assert set(SIZES) <= set(ModelConfig.__dataclass_fields__)
+    return [name for name in needed if name not in model]

@@ -1,0 +1,150 @@
+"""Readers of GLUE's files, and the counts that decide whether scores compare."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from neobert.errors import ProjectError
+from neobert.evaluation.glue.files import prepare_task
+from neobert.evaluation.glue.tasks import TASKS, is_whole, reasons_not_comparable
+
+GLUE = os.environ.get("NEOBERT_GLUE")
+
+
+def rows_of(folder: Path, split: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def prepared(name: str, data: Path, output: Path) -> dict[str, object]:
+    return prepare_task(TASKS[name], data, output)
+
+
+def written(folder: Path, train: str, dev: str, suffix: str = ".tsv") -> Path:
+    folder.mkdir(parents=True)
+    (folder / f"train{suffix}").write_text(train, encoding="utf-8")
+    (folder / f"dev{suffix}").write_text(dev, encoding="utf-8")
+    return folder.parent
+
+
+def test_a_headless_file_keeps_its_quotes_and_its_first_row(glue_data, tmp_path):
+    report = prepared("cola", glue_data, tmp_path / "out")
+    rows = rows_of(tmp_path / "out", "train")
+    assert (report["train"]["rows"], len(rows)) == (48, 48)
+    assert all(str(row["text"]).startswith('"') for row in rows)
+    assert report["train"]["labels"].keys() == {"acceptable", "unacceptable"}
+
+
+def test_a_byte_order_mark_is_no_part_of_a_column(glue_data, tmp_path):
+    report = prepared("rte", glue_data, tmp_path / "out")
+    assert report["dev"]["rows"] == 16
+    assert rows_of(tmp_path / "out", "dev")[0].keys() == {"text", "pair", "label"}
+
+
+def test_a_sample_is_read_and_marked(glue_data, tmp_path):
+    report = prepared("mnli", glue_data, tmp_path / "out")
+    assert report["dev"]["source"] == "MNLI_sample/heldout_from_train.json"
+    reasons = reasons_not_comparable(TASKS["mnli"], report["train"]["rows"], report["dev"]["rows"])
+    assert reasons == [
+        "training set of 48 texts, the published one has 392,702",
+        "development set of 16 texts, the published one has 9,815",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "whole"), [(8_551, True), (8_540, True), (8_533, False), (8_600, False), (1_000, False)]
+)
+def test_the_size_decides_whether_a_split_is_whole(rows, whole):
+    """Mutants that compare with another bound, or with the other split, fail here."""
+    assert is_whole(rows, 8_551) == whole
+    assert bool(reasons_not_comparable(TASKS["cola"], rows, 1_043)) == (not whole)
+
+
+@pytest.mark.parametrize(("rows", "num_reasons"), [(1_043, 0), (1_042, 0), (1_000, 1), (8_551, 1)])
+def test_the_development_set_is_compared_with_its_own_size(rows, num_reasons):
+    assert len(reasons_not_comparable(TASKS["cola"], 8_551, rows)) == num_reasons
+
+
+def test_the_published_development_set_comes_before_a_held_out_one(tmp_path):
+    rows = "index\tquestion\tsentence\tlabel\n0\tq\ts\tentailment\n"
+    data = written(tmp_path / "glue" / "QNLI_sample", rows, rows)
+    (data / "QNLI_sample" / "dev.tsv").rename(data / "QNLI_sample" / "heldout.tsv")
+    (data / "QNLI").mkdir()
+    (data / "QNLI" / "dev.tsv.gz").write_bytes(gzip.compress(rows.encode()))
+    report = prepared("qnli", data, tmp_path / "out")
+    assert [report[split]["source"] for split in ("train", "dev")] == [
+        "QNLI_sample/train.tsv",
+        "QNLI/dev.tsv.gz",
+    ]
+    assert rows_of(tmp_path / "out", "dev") == [{"text": "q", "pair": "s", "label": "entailment"}]
+
+
+def test_copies_of_development_texts_are_counted_whatever_their_case_and_spaces(tmp_path):
+    train = "sentence\tlabel\nA  good film\t1\nbad\t0\n"
+    data = written(tmp_path / "glue" / "SST-2", train, "sentence\tlabel\na good FILM \t0\nother\t1\n")
+    assert prepared("sst2", data, tmp_path / "out")["dev"]["in_train"] == 1
+
+
+def test_a_pair_is_a_copy_only_as_a_pair(tmp_path):
+    header = "index\tsentence1\tsentence2\tlabel\n"
+    data = written(
+        tmp_path / "glue" / "RTE", f"{header}0\ta\tb\tentailment\n", f"{header}0\ta\tc\tentailment\n"
+    )
+    assert prepared("rte", data, tmp_path / "out")["dev"]["in_train"] == 0
+
+
+def test_rows_without_a_label_or_with_missing_fields_are_counted(tmp_path):
+    header = "sentence1\tsentence2\tgold_label\n"
+    train = f"{header}a\tb\tneutral\na\tb\t-\nbroken\n"
+    data = written(tmp_path / "glue" / "SNLI", train, f"{header}c\td\tentailment\n")
+    report = prepared("snli", data, tmp_path / "out")["train"]
+    assert (report["rows"], report["unlabelled"], report["malformed"]) == (1, 1, 1)
+
+
+def test_scores_and_numbers_of_classes_in_parquet(tmp_path):
+    for name, labels in (("stsb", [2.5, 5.0]), ("mrpc", [1, 0])):
+        folder = tmp_path / "glue" / name
+        folder.mkdir(parents=True)
+        table = pa.table({"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": labels})
+        for split in ("train", "validation"):
+            pq.write_table(table, folder / f"{split}-00000.parquet")
+    prepared("stsb", tmp_path / "glue", tmp_path / "stsb")
+    prepared("mrpc", tmp_path / "glue", tmp_path / "mrpc")
+    assert [row["label"] for row in rows_of(tmp_path / "stsb", "dev")] == [2.5, 5.0]
+    assert [row["label"] for row in rows_of(tmp_path / "mrpc", "dev")] == ["equivalent", "not_equivalent"]
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("sentence\tlabel\ngood\t2\n", r"label '2' is none of negative, positive or 0 to 1"),
+        ("sentence\tlabel\ngood\tgreat\n", r"label 'great' is none of"),
+        ("words\tlabel\ngood\t1\n", r"first line names no column of task sst2"),
+        ("sentence\tlabel\n", r"has no labelled rows"),
+    ],
+)
+def test_what_no_task_has_is_refused_with_its_place(tmp_path, train, message):
+    data = written(tmp_path / "glue" / "SST-2", train, "sentence\tlabel\nfine\t1\n")
+    with pytest.raises(ProjectError, match=message) as refusal:
+        prepared("sst2", data, tmp_path / "out")
+    assert "train.tsv" in refusal.value.place
+
+
+def test_a_missing_split_is_named(glue_data, tmp_path):
+    (glue_data / "RTE" / "dev.tsv").unlink()
+    with pytest.raises(ProjectError, match=r"task rte has no dev file"):
+        prepared("rte", glue_data, tmp_path / "out")
+
+
+@pytest.mark.skipif(GLUE is None, reason="NEOBERT_GLUE names a folder with real GLUE files")
+@pytest.mark.parametrize("name", ["cola", "sst2", "mrpc", "stsb", "rte", "wnli"])
+def test_published_files_are_whole(name, tmp_path):
+    report = prepared(name, Path(str(GLUE)), tmp_path / "out")
+    assert reasons_not_comparable(TASKS[name], report["train"]["rows"], report["dev"]["rows"]) == []
+    assert report["train"]["malformed"] == report["dev"]["malformed"] == 0

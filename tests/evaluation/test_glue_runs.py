@@ -1,0 +1,222 @@
+"""The conductor of GLUE: order, warm starts, continuation, summary; and one real run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli import app
+from launcher.commands import evaluate_glue
+from neobert.errors import EXIT_PREEMPTED, EXIT_TRAINING_FAILED
+from neobert.evaluation.glue.files import prepare_task
+from neobert.evaluation.glue.settings import Start, run_settings
+from neobert.evaluation.glue.summary import average, best_row, statistics, task_summary
+from neobert.evaluation.glue.tasks import TASKS
+from profiles.registry import resolve_run
+from validators.core import judge
+from validators.planning import plan_run
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Run files that were trained; the trainer only pretends, and fails for the codes in `failing`."""
+    settings: list[dict[str, Any]] = []
+
+    def ask(module: str, content: dict[str, Any], *, hint: str) -> dict[str, Any]:
+        data, output = Path(content["data"]), Path(content["output"])
+        tasks = {name: prepare_task(TASKS[name], data, output / name) for name in content["tasks"]}
+        return {"tasks": tasks, "weights": "digest"}
+
+    def run(request: evaluate_glue.train.Request, output_format: str) -> int:
+        content = json.loads(request.selection.files[0].read_text())
+        settings.append(content)
+        folder = Path(content["trainer"]["output_dir"])
+        (folder / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
+        metric = content["trainer"]["metric_for_best_model"]
+        lines = [
+            {"step": step, "eval/accuracy": 0.5, "eval/pearson": 0.5, metric: 0.1 * step}
+            for step in (0, 3, 6)
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return 0
+
+    monkeypatch.setattr(evaluate_glue, "ask", ask)
+    monkeypatch.setattr(evaluate_glue.train, "run", run)
+    return settings
+
+
+@pytest.fixture
+def evaluate(model_folder, glue_data, tmp_path, capsys) -> Callable[..., dict[str, Any]]:
+    def run(*more: str, code: int = 0) -> dict[str, Any]:
+        words = ["evaluate", "glue", model_folder, "--data", glue_data, "-o", tmp_path / "out",
+                 "--device", "cpu", "--output-format", "json", *more]  # fmt: skip
+        capsys.readouterr()
+        assert app.run([str(word) for word in words]) == code
+        out = capsys.readouterr().out
+        return json.loads(out) if out else {}
+
+    return run
+
+
+def names(settings: list[dict[str, Any]]) -> list[tuple[str, int]]:
+    return [(Path(each["dataset"]["path"]).name, each["seed"]) for each in settings]
+
+
+def test_every_task_and_seed_is_trained_once(trained, evaluate):
+    report = evaluate("--tasks", "cola,rte", "--seeds", "2")
+    assert names(trained) == [("cola", 0), ("cola", 1), ("rte", 0), ("rte", 1)]
+    assert report["tasks"]["cola"]["score"] == {
+        "mean": pytest.approx(0.6),
+        "std": 0,
+        "values": [0.6000000000000001] * 2,
+    }
+    assert report["tasks"]["rte"]["starts_from"] == ["pretrained"]
+    assert report["average"]["not_comparable"] == ["cola", "rte"]
+    assert report["missing"] == []
+    evaluate("--tasks", "cola,rte", "--seeds", "2")
+    assert len(trained) == 4
+
+
+def test_more_seeds_and_other_settings_are_trained_only(trained, evaluate):
+    evaluate("--tasks", "cola", "--seeds", "1")
+    assert evaluate("--tasks", "cola", "--seeds", "2")["tasks"]["cola"]["score"]["std"] == 0
+    assert names(trained) == [("cola", 0), ("cola", 1)]
+    evaluate("--tasks", "cola", "--seeds", "1", "--set", "optimizer.lr=1e-3")
+    assert names(trained)[2:] == [("cola", 0)]
+
+
+def test_other_data_is_trained_again(trained, evaluate, glue_data):
+    evaluate("--tasks", "cola", "--seeds", "1")
+    file = glue_data / "CoLA" / "train.tsv"
+    file.write_text(file.read_text() + "gj04\t1\t\tone more\n")
+    evaluate("--tasks", "cola", "--seeds", "1")
+    assert len(trained) == 2
+
+
+@pytest.mark.parametrize("stopped_at", [0, 1, 2])
+def test_a_stopped_evaluation_continues(trained, evaluate, monkeypatch, stopped_at):
+    finish = evaluate_glue.train.run
+
+    def stop(request, output_format):
+        return finish(request, output_format) if len(trained) < stopped_at else EXIT_PREEMPTED
+
+    monkeypatch.setattr(evaluate_glue.train, "run", stop)
+    evaluate("--tasks", "cola", "--seeds", "3", code=EXIT_PREEMPTED)
+    monkeypatch.setattr(evaluate_glue.train, "run", finish)
+    report = evaluate("--tasks", "cola", "--seeds", "3")
+    assert names(trained) == [("cola", seed) for seed in range(3)]
+    assert len(report["tasks"]["cola"]["runs"]) == 3
+
+
+def test_a_failed_run_does_not_end_the_others(trained, evaluate, monkeypatch):
+    finish = evaluate_glue.train.run
+    codes = iter([EXIT_TRAINING_FAILED, 0])
+    monkeypatch.setattr(evaluate_glue.train, "run", lambda *arguments: next(codes) or finish(*arguments))
+    report = evaluate("--tasks", "cola", "--seeds", "2", code=EXIT_TRAINING_FAILED)
+    assert (report["missing"], len(report["tasks"]["cola"]["runs"])) == (["cola"], 1)
+
+
+def test_transfer_starts_from_the_best_checkpoint_of_that_seed(trained, evaluate, tmp_path):
+    report = evaluate("--tasks", "rte,mnli", "--seeds", "2", "--transfer")
+    assert names(trained) == [("mnli", 0), ("mnli", 1), ("rte", 0), ("rte", 1)]
+    for parent, child in ((0, 2), (1, 3)):
+        best = Path(trained[parent]["trainer"]["output_dir"]) / "checkpoints" / "best"
+        assert trained[child]["model"]["pretrained_checkpoint"] == str(best)
+    assert report["tasks"]["rte"]["starts_from"] == ["mnli (warm start)"]
+    assert list((tmp_path / "out" / "runs").glob("*/*/checkpoints")) == []
+    evaluate("--tasks", "rte,mnli", "--seeds", "2", "--transfer")
+    assert len(trained) == 4
+
+
+def test_a_source_without_checkpoints_is_trained_again_for_a_warm_start(trained, evaluate):
+    evaluate("--tasks", "mnli", "--seeds", "1")
+    evaluate("--tasks", "mnli,rte", "--seeds", "1", "--transfer")
+    assert names(trained) == [("mnli", 0), ("mnli", 0), ("rte", 0)]
+
+
+def test_checkpoints_stay_on_request(trained, evaluate, tmp_path):
+    evaluate("--tasks", "cola", "--seeds", "1", "--keep-checkpoints")
+    assert len(list((tmp_path / "out" / "runs").glob("*/*/checkpoints/best"))) == 1
+
+
+def test_random_weights_are_named(trained, evaluate):
+    report = evaluate("--tasks", "cola", "--seeds", "1", "--random-weights")
+    assert trained[0]["model"]["pretrained_checkpoint"] is None
+    assert (report["weights"], report["tasks"]["cola"]["starts_from"]) == (
+        "random weights",
+        ["random weights"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--tasks", "cola,squad"), "no task squad"),
+        (("--tasks", "rte", "--transfer"), "starts tasks from mnli, which is not among the tasks"),
+    ],
+)
+def test_tasks_that_cannot_run_are_refused(
+    evaluate, capsys, model_folder, glue_data, tmp_path, words, message
+):
+    code = app.run(
+        ["evaluate", "glue", str(model_folder), "--data", str(glue_data), "-o", str(tmp_path / "o"), *words]
+    )
+    assert code == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_encoder_of_transformers_is_refused(evaluate, model_folder, capsys):
+    config = json.loads((model_folder / "config.json").read_text())
+    (model_folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    evaluate("--tasks", "cola", code=2)
+
+
+def test_the_best_evaluation_counts_from_minus_infinity():
+    values = [(0, 0.9), (2, -0.4), (4, None), (6, -0.1), (9, -0.2)]
+    rows = [{"step": step, "eval/mcc": value} for step, value in values] + [{"step": 10, "train/loss": 1.0}]
+    assert best_row(TASKS["cola"], rows) == {"step": 6, "mcc": -0.1}
+    assert best_row(TASKS["cola"], rows[:1]) is None
+
+
+def test_scores_are_means_of_metrics_and_seeds():
+    assert statistics([0.5, 0.7]) == {"mean": 0.6, "std": pytest.approx(0.1 * 2**0.5), "values": [0.5, 0.7]}
+    assert statistics([0.5])["std"] is None
+    assert statistics([0.5, None])["mean"] is None
+    files = {"train": {"rows": 3_668}, "dev": {"rows": 408, "in_train": 3}}
+    runs = [{"seed": 0, "starts_from": "pretrained", "metrics": {"f1": 0.8, "accuracy": 0.6}}]
+    summary = task_summary("mrpc", files, runs)
+    assert (summary["score"]["mean"], summary["not_comparable"]) == (pytest.approx(0.7), [])
+    tasks = {"mrpc": summary, "wnli": {"score": {"mean": 0.1}, "not_comparable": ["x"]}}
+    found = average(tasks)
+    assert (found["all"], found["without_wnli_and_snli"]) == (pytest.approx(0.4), pytest.approx(0.7))
+    assert found["not_comparable"] == ["wnli"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", TASKS)
+def test_the_run_file_of_every_task_passes_the_static_rules(name, device, tmp_path):
+    model = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 1, "intermediate_size": 96,
+             "max_position_embeddings": 512, "model_type": "neobert"}  # fmt: skip
+    settings = run_settings(
+        TASKS[name], 0, model=model, tokenizer=tmp_path, start=Start("pretrained", tmp_path),
+        data=tmp_path, train_rows=TASKS[name].train_rows, output=tmp_path / "run", device=device,
+    )  # fmt: skip
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    resolved = resolve_run(None, (tmp_path / "run.json",))
+    findings, _ = judge(resolved, plan_run(resolved))
+    assert [finding for finding in findings if finding.severity == "fail"] == []
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_a_real_run_is_scored_and_not_repeated(evaluate, tmp_path):
+    words = ("--tasks", "cola", "--seeds", "1", "--set", "optimizer.lr=3e-3", "--set", "trainer.max_steps=12")
+    report = evaluate(*words)
+    assert report["tasks"]["cola"]["metrics"]["mcc"]["mean"] > 0.3
+    shutil.rmtree(tmp_path / "out" / "runs")
+    assert evaluate(*words) == report
