@@ -38,5 +38,5 @@ def test_no_hint_asks_an_index_for_this_project() -> None:
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_the_readme_names_each_extra(extra: str) -> None:
-    assert f"`{extra}`" in (ROOT / "README.md").read_text("utf-8")
+def test_the_page_of_installing_names_each_extra(extra: str) -> None:
+    assert f"`{extra}`" in (ROOT / "docs" / "install.md").read_text("utf-8")

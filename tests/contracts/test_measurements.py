@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -59,7 +60,6 @@ def measured(name: str, *keys: str) -> float:
 @pytest.mark.parametrize(
     ("place", "form"),
     [
-        ((*RUNS, "fused", "train/tokens_per_sec"), "{:.0f}k tokens/s for NeoBERT-250M on one H200"),
         ((*RUNS, "fused", "train/tokens_per_sec"), "the whole command: {:.0f}k tokens/s with them"),
         ((*RUNS, "triton", "train/tokens_per_sec"), "{:.0f}k with the project's Triton kernels alone"),
         ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
@@ -68,25 +68,58 @@ def measured(name: str, *keys: str) -> float:
         ((*MEDIANS, "ours"), "this trainer's step on {:.0f}k"),
     ],
 )
-def test_a_rate_in_the_readme_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
-    assert form.format(measured(*place) / 1000) in " ".join(PAGES["README.md"].split())
+def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
+    assert form.format(measured(*place) / 1000) in " ".join(PAGES["gpu.md"].split())
 
 
 @pytest.mark.parametrize(
     ("mode", "form"),
     [("fsdp2-4", "Four cards reach {:.3f} of four times one"), ("replicated-4", "{:.3f} `replicated`")],
 )
-def test_the_scaling_in_the_readme_is_the_one_that_was_measured(mode: str, form: str) -> None:
-    assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["README.md"].split())
+def test_the_scaling_on_the_page_of_gpus_is_the_one_that_was_measured(mode: str, form: str) -> None:
+    assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["gpu.md"].split())
+
+
+def test_the_readme_compares_rates_that_were_measured() -> None:
+    medians = json.loads((ROOT / "docs/measurements/vs-hf-padded.json").read_text("utf-8"))["detail"][
+        "medians"
+    ]
+    padded, concatenated = (
+        max(medians[f"{rows} {kind}"] for kind in ("float32", "bfloat16"))
+        for rows in ("padded", "concatenated")
+    )
+    page = " ".join(PAGES["README.md"].split())
+    rates = (medians["ours"] / 1000, padded / 1000, concatenated / 1000)
+    assert (
+        "{:.0f}k useful tokens/s against {:.0f}k in padded rows and {:.0f}k in concatenated ones".format(
+            *rates
+        )
+        in page
+    )
+    assert f"{medians['ours'] / padded:.1f} times the useful tokens per second" in page
+
+
+def test_the_killed_run_of_the_readme_is_the_one_that_was_measured() -> None:
+    measured = json.loads((ROOT / "docs/measurements/killed-run.json").read_text("utf-8"))
+    detail, page = measured["detail"], " ".join(PAGES["README.md"].split())
+    assert measured["value"] == 0
+    assert f"killed by SIGKILL {len(detail['kills'])} times" in page
+    assert f"{detail['compared_losses']} losses, of training and of evaluations" in page
+
+
+def test_the_figures_are_drawn_from_the_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    drawn = importlib.import_module("figures").figures()
+    assert drawn == {name: (ROOT / "docs" / "figures" / name).read_text("utf-8") for name in drawn}
+    assert drawn.keys() == {path.name for path in (ROOT / "docs" / "figures").iterdir()}
 
 
 def test_the_readme_says_which_profiles_were_run() -> None:
     profiles = [load_profile(name) for name in list_profiles()]
     run = [each.name for each in profiles if each.kind == "production" and not each.expects.is_estimate]
     assert run == ["h200-prod"]
-    assert "Only `h200-prod` has been run at full size on its hardware" in " ".join(
-        PAGES["README.md"].split()
-    )
+    for page in ("README.md", "gpu.md"):
+        assert "Only `h200-prod` has been run at full size on its hardware" in " ".join(PAGES[page].split())
 
 
 def test_nothing_is_refused_for_a_figure_that_was_not_measured() -> None:

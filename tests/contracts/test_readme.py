@@ -14,6 +14,7 @@ from launcher.probes.gpus import NO_GPU
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -36,7 +37,7 @@ def test_every_make_target_exists() -> None:
     assert {each for each in targets if f"\n{each}:" not in makefile} == set()
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"neobert-launch ([a-z][a-z-]*)", README))))
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"neobert-launch ([a-z][a-z-]*)", README + TOUR))))
 def test_every_command_answers_for_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
@@ -48,14 +49,14 @@ def test_the_example_that_is_shown_is_refused_as_shown(
     monkeypatch.chdir(ROOT)
     assert run(["lint", "examples/toy-on-a100.yaml"]) == 1
     out = capsys.readouterr().out
-    shown = README.split("$ neobert-launch lint examples/toy-on-a100.yaml\n")[1].split("$ echo")[0]
+    shown = TOUR.split("$ neobert-launch lint examples/toy-on-a100.yaml\n")[1].split("$ echo")[0]
     assert set(shown.splitlines()) - {"..."} <= set(out.splitlines())
     assert {"MOD001", "PRE001", "CKP001", "ATT004", "BUD001", "BUD002"} <= set(re.findall(r"fail (\w+)", out))
 
 
 def test_the_plan_that_is_shown_is_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["plan", "--profile", "h200-prod"]) == 0
-    assert capsys.readouterr().out in README
+    assert capsys.readouterr().out in TOUR
 
 
 def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
@@ -64,7 +65,7 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
     facts = ROOT / "tests" / "facts" / "cpu-asked-for-h200.json"
     words = ["preflight", "--profile", "a100-prod", "--level", "static,host,gpu", "--facts", str(facts)]
     assert run([*words, "--output", str(tmp_path)]) == 3
-    told, shown = capsys.readouterr().out, README.split("# on a laptop\n")[1].split("```")[0]
+    told, shown = capsys.readouterr().out, TOUR.split("# on a laptop\n")[1].split("```")[0]
     for form in (r"^UNKNOWN: .+", r"^\d+ checks \(.+?\): "):
         assert re.findall(form, shown, re.MULTILINE) == re.findall(form, told, re.MULTILINE)
     # The recording is older than this line, which a machine without a GPU has once.
@@ -73,7 +74,7 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
 
 @pytest.mark.child
 def test_what_the_page_calls_to_respell_weights_is_there() -> None:
-    (sentence,) = re.findall(r"\S*read_weights.*?back\.", README, re.DOTALL)
+    (sentence,) = re.findall(r"\S*read_weights.*?back\.", TOUR, re.DOTALL)
     called = re.findall(r"\w+_\w+", sentence)
     assert (
         {"read_weights", "hub_to_fork", "fork_to_hub"}
@@ -92,6 +93,33 @@ def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.Capt
         predicted.append(f"{plan['memory_mib']['value']:,.0f}")
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert "`plan` predicts {}, {} and {} MiB".format(*predicted) in page
+
+
+def test_the_run_file_of_the_readme_needs_nothing_else(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    Path("run.yaml").write_text(block, encoding="utf-8")
+    Path("notes").mkdir()
+    Path("notes", "some.txt").write_text("one document\n\nanother document\n", encoding="utf-8")
+    assert len(block.splitlines()) == 5
+    assert run(["lint", "run.yaml"]) == 0, capsys.readouterr().out
+    for command in re.findall(r"^neobert-launch .*?run\.yaml", README, re.MULTILINE):
+        assert run([*command.split()[1:-1], "--help"]) == 0
+
+
+def test_the_commands_of_the_readme_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    table = README.split("## Commands")[1].split("## ")[0]
+    commands = [
+        name
+        for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(.*?)`", row)
+    ]
+    assert len(commands) > 15
+    for command in commands:
+        assert run([*command.split(), "--help"]) == 0
+    assert capsys.readouterr().out
 
 
 def test_the_other_example_passes() -> None:
