@@ -76,6 +76,7 @@ LintFormat = Annotated[
     AnyFormat, Option("--output-format", help="Output format of the findings; --json for json.")
 ]
 Strict = Annotated[bool, Option("--strict", help="Treat warnings as failures.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print warnings, errors and the summary only.")]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or check, with reasons.")]
 
 # profiles

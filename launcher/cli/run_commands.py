@@ -115,6 +115,8 @@ def _train(
     allow_unequal_tokens: options.AllowUnequalTokens = False,
     output_format: options.Format = "text",
     strict: options.Strict = False,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Run preflight, then train under supervision.
 
@@ -144,6 +146,8 @@ def _train(
         receipt=receipt,
         unguarded=reason,
         stages=parse_stages(stages),
+        quiet=quiet,
+        verbose=verbose,
     )
     if sweep:
         from launcher.commands import sweep as sweeps

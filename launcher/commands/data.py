@@ -10,6 +10,7 @@ from launcher.commands.selection import Selection
 from launcher.io.files import make_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
+from launcher.terminal.activity import activity
 from launcher.terminal.table import columns
 from launcher.terminal.values import to_json
 from neobert.config import to_dict
@@ -19,6 +20,7 @@ from profiles.registry import ResolvedRun
 PREPARE = "neobert.data.store.prepare"
 PREPARED = "manifest.json"
 TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
+DOING = {PREPARE: "preparing the data", TRAIN_TOKENIZER: "training the tokenizer"}
 
 
 def prepare(selection: Selection, output: Path | None, output_format: str) -> int:
@@ -49,7 +51,9 @@ def _check_new(output: Path, content: str) -> None:
 
 def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
     hint = _hint(resolved.config.dataset.num_proc)
-    deliver_report(ask(module, to_dict(resolved.config), arguments, hint=hint), output_format)
+    with activity(DOING[module]):
+        report = ask(module, to_dict(resolved.config), arguments, hint=hint)
+    deliver_report(report, output_format)
     return EXIT_OK
 
 

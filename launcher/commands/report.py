@@ -9,6 +9,7 @@ from launcher.htmlreport.page import write_page
 from launcher.htmlreport.run_record import read_run
 from launcher.io.files import require_writable, write_text
 from launcher.terminal import console
+from launcher.terminal.activity import activity
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
 
@@ -22,7 +23,8 @@ def run(folder: Path, compare: Path | None, output: Path | None) -> int:
         require_run(each)
     path = output or folder / FILE
     require_writable(path, "pass another file with --output")
-    console.announce(f"reading {', '.join(map(str, folders))}")
-    write_text(path, write_page([read_run(each) for each in folders]))
+    with activity(f"reading {', '.join(map(str, folders))}"):
+        page = write_page([read_run(each) for each in folders])
+    write_text(path, page)
     console.write(printable(str(path.absolute())))
     return EXIT_OK

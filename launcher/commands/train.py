@@ -69,6 +69,8 @@ class Request:
         receipt: of an earlier preflight, whose expensive checks are reused.
         unguarded: reason for launching even if checks fail.
         stages: steps at which the run is judged.
+        quiet: print warnings, errors and the summary only.
+        verbose: print all checks, and the reason of each value.
     """
 
     selection: Selection
@@ -78,6 +80,8 @@ class Request:
     receipt: Path | None = None
     unguarded: str = ""
     stages: tuple[int, ...] = ()
+    quiet: bool = False
+    verbose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ def _lead(node: NodeLaunch) -> int:
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
         examination = _examine(request, resolved, staging)
         if examination.report.exit_code != EXIT_OK and not request.unguarded:
-            return _refuse(examination, node.output_format)
+            return _refuse(examination, node.output_format, verbose=request.verbose)
         if held is None:
             held = holds.enter_context(created(folder))
         moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
@@ -158,11 +162,11 @@ def _lead(node: NodeLaunch) -> int:
         launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages)
         entry = {"command": launch.command, "begun_boot_s": round(node.begun_s, 3)}
         write_run(examination, request.selection.files, folder, staging, entry)
-        if node.output_format == "text":
-            console.write(_opening(examination, folder))
+        if node.output_format == "text" and not request.quiet:
+            console.write(_opening(examination, folder, verbose=request.verbose))
         holds.enter_context(never_blocking())
         watch = Watch(folder, _first_step(examination), resolved.config.trainer.max_steps)
-        view = make_view(watch, node.output_format)
+        view = make_view(watch, node.output_format, is_quiet=request.quiet)
         return _deliver(_follow(launch, node.forwarder, view), node.output_format)
 
 
@@ -210,24 +214,24 @@ def _join(node: NodeLaunch) -> int:
         earlier=measured_in(receipt),
     )
     if examination.report.exit_code != EXIT_OK and not request.unguarded:
-        return _refuse(examination, node.output_format)
+        return _refuse(examination, node.output_format, verbose=request.verbose)
     wait_for_first_node(node.folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, never_blocking():
         launch = _launch(node, Path(staging, ERROR))
         return _deliver(supervise(launch, node.forwarder, lambda: None), node.output_format)
 
 
-def _refuse(examination: Examination, output_format: str) -> int:
+def _refuse(examination: Examination, output_format: str, *, verbose: bool) -> int:
     if output_format == "text":
-        console.write(preflight_text(examination, verbose=False))
+        console.write(preflight_text(examination, verbose=verbose))
         console.write("preflight failed: nothing was started or written")
     else:
         deliver(examination.report, output_format)
     return examination.report.exit_code
 
 
-def _opening(examination: Examination, folder: Path) -> str:
-    lines = [preflight_text(examination, verbose=False), printable(f"run directory: {folder}")]
+def _opening(examination: Examination, folder: Path, *, verbose: bool) -> str:
+    lines = [preflight_text(examination, verbose=verbose), printable(f"run directory: {folder}")]
     if examination.unguarded:
         lines.append(printable(f"unguarded: {examination.unguarded}"))
     return "\n".join(lines)

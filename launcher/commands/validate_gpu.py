@@ -19,6 +19,7 @@ from launcher.probes.trials import devices_probe, numerics_probe
 from launcher.report.report import Report, report_of_run
 from launcher.report.validation_view import validation_text
 from launcher.terminal import console
+from launcher.terminal.activity import activity, announce
 from launcher.terminal.values import to_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 from neobert.families.table import family_of
@@ -119,7 +120,8 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
     if has_ranks(resolved):
         probes.append(ranks_probe())
     output_dir = absolute(resolved.config.trainer.output_dir, "trainer.output_dir")
-    return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), console.announce)
+    with activity("checking this machine"):
+        return collect(probes, Subject(resolved.config, output_dir, Path.cwd()), announce)
 
 
 def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Report:

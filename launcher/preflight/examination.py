@@ -13,7 +13,7 @@ from launcher.probes.disk import probe_output
 from launcher.probes.probe import Probe, Subject
 from launcher.probes.resume import probe_resume
 from launcher.report.report import Report, report_of_run
-from launcher.terminal import console
+from launcher.terminal.activity import activity, announce
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan import Measured
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -66,7 +66,8 @@ def examine(
             run.config, output_dir, Path.cwd(), diff_file, requires_gpu,
             checkpoint_mib=plan.checkpoint_mib.value,
         )  # fmt: skip
-        facts = collect(probes, subject, console.announce)
+        with activity("checking this machine"):
+            facts = collect(probes, subject, announce)
     else:
         facts = held_to(facts, run.config)
     measured = measurement(facts) or earlier
@@ -124,7 +125,8 @@ def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) 
     """
 
     probes = PROBES if leads else ()
-    facts = collect(probes, Subject(run.config, folder, Path.cwd()), console.announce)
+    with activity("checking the run directory"):
+        facts = collect(probes, Subject(run.config, folder, Path.cwd()), announce)
     findings, checks = judge(run, plan_run(run), facts, (Level.STATIC, Level.HOST))
     probed = {probe.group for probe in probes}
     judged = {check.id for check in checks if _is_judged(check.id, probed)}

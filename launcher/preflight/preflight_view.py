@@ -24,19 +24,26 @@ MEANING = {
     "fail": ("red", "warnings block this run (--strict)"),
     "unknown": ("yellow", "a required check could not run"),
 }
+INDENT = BETWEEN = "  "
+CUT = " ... (--verbose)"
+MOST_REASONS = 3
+LOG_WIDTH = 160
+"""Of a line in a pipe or a log, for reasons that are shown in part."""
 COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
 
 
 def preflight_text(examination: Examination, *, verbose: bool) -> str:
-    """Return the report on one run."""
-    parts = [_verdict(examination), _decisions(examination)]
-    parts += [finding_text(finding) for finding in examination.report.findings]
+    """Return the report on one run in a few lines, or with all checks and the reason of each value."""
     unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
-    if unjudged:
-        parts.append("\n".join(_unjudged(unjudged)))
+    findings = [finding_text(finding) for finding in examination.report.findings]
+    causes = "\n".join(_unjudged(unjudged, verbose=verbose))
     if verbose:
-        parts.append(_every_check(examination))
-    return "\n\n".join([*parts, _summary(examination)])
+        parts = [_verdict(examination), _decisions(examination), *findings, causes, _every_check(examination)]
+        return "\n\n".join([*filter(None, parts), _summary(examination)])
+    head = f"{_verdict(examination)}\n{_figures(examination)}"
+    if findings:
+        return "\n\n".join(filter(None, [head, *findings, f"{causes}\n{_summary(examination)}".lstrip()]))
+    return "\n".join(filter(None, [head, causes, _summary(examination)]))
 
 
 def _verdict(examination: Examination) -> str:
@@ -44,7 +51,8 @@ def _verdict(examination: Examination) -> str:
     word = paint(examination.report.verdict.upper(), colour, "bold")
     named = dict.fromkeys(check.id for check in examination.report.checks if check.status is Status.FAIL)
     text = f"{', '.join(named)} failed" if named else meaning
-    return fold(f"{word}: {text} (exit {examination.report.exit_code})", console.width())
+    code = examination.report.exit_code
+    return fold(f"{word}: {text}{f' (exit {code})' if code else ''}", console.width())
 
 
 def _decisions(examination: Examination) -> str:
@@ -54,19 +62,41 @@ def _decisions(examination: Examination) -> str:
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
 
 
+def _figures(examination: Examination) -> str:
+    """Return the values to decide by in the lines of a paragraph, without their reasons."""
+    plan = examination.plan
+    rows = [*decision_rows(plan, examination.predicted), *text_rows(examination.facts)]
+    rows += measured_rows(examination.facts)
+    head = plan_head(examination.run, plan).splitlines()[0]
+    shown = (
+        f"{name}: {value}" for name, value, _ in rows if not (name == "cost" and plan.cost.value is None)
+    )
+    return (
+        f"{head}\n{fold(f'  {BETWEEN.join(map(printable, shown))}', console.width(), BETWEEN, hanging='  ')}"
+    )
+
+
 def _is_unjudged(check: CheckResult) -> bool:
     return check.status is Status.UNKNOWN or (check.required and check.status is Status.SKIP)
 
 
-def _unjudged(checks: list[CheckResult]) -> Iterator[str]:
-    """Yield one line per reason: a machine without a GPU is one reason for many checks."""
+def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
+    """Yield one line per reason, in part or whole: a machine without a GPU prevents many checks."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
         reason = NO_GPU if NO_GPU in check.message else check.message
         groups.setdefault((check.status, reason), []).append(check)
-    for (status, reason), group in groups.items():
-        line = f"{paint(str(status), 'yellow', 'bold')} {printable(_reason(reason, group))}"
-        yield fold(line, console.width())
+    largest = sorted(groups.items(), key=lambda item: -len(item[1]))
+    shown = largest if verbose or len(largest) <= MOST_REASONS else largest[: MOST_REASONS - 1]
+    for (status, reason), group in shown:
+        text = printable(_reason(reason, group))
+        room = (console.width() or LOG_WIDTH) - len(str(status)) - 1
+        if not verbose and len(text) > room:
+            text = f"{text[: room - len(CUT)]}{CUT}"
+        yield fold(f"{paint(str(status), 'yellow', 'bold')} {text}", console.width())
+    if rest := largest[len(shown) :]:
+        text = f"{counted(sum(len(group) for _, group in rest), 'more check')} not run"
+        yield f"{paint(str(Status.UNKNOWN), 'yellow', 'bold')} {text}: {len(rest)} other reasons (--verbose)"
 
 
 def _reason(reason: str, checks: list[CheckResult]) -> str:
@@ -89,7 +119,8 @@ def _summary(examination: Examination) -> str:
     checks = examination.report.checks
     ended = Counter(check.status for check in checks)
     counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
-    return f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
+    text = f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
+    return fold(text, console.width(), hanging=INDENT)
 
 
 def text_rows(facts: Facts) -> Iterator[Row]:

@@ -25,7 +25,7 @@ from launcher.process.process_tree import kill_family, mortal
 from launcher.process.trainer_process import start
 from launcher.rundir.records import Record, last_beat, read_json
 from launcher.rundir.stalls import Watchdog
-from launcher.terminal import console
+from launcher.terminal.activity import announce
 from neobert.config import digest, to_dict
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import read_error_file
@@ -203,7 +203,7 @@ def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:
             )
         where = _where(stage)
         if where != announced:
-            console.announce(f"rehearsal: {where}")
+            announce(f"rehearsal: {where}")
             announced = where
         time.sleep(POLL_S)
 

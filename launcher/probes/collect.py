@@ -63,11 +63,11 @@ def _all(
     light = [probe for probe in probes if not probe.is_heavy]
     yield from _race([probe for probe in light if not probe.writes], subject, announce)
     yield from _race([probe for probe in light if probe.writes], subject, announce)
-    for probe in probes:
-        if probe.is_heavy:
-            if announce:
-                announce(f"measuring {probe.group.replace('_', ' ')}")
-            yield from _race([probe], subject, announce)
+    heavy = [probe for probe in probes if probe.is_heavy]
+    for number, probe in enumerate(heavy, start=1):
+        if announce:
+            announce(f"measuring {probe.group.replace('_', ' ')} ({number} of {len(heavy)})")
+        yield from _race([probe], subject, announce)
 
 
 def _race(

@@ -66,8 +66,13 @@ class SteadyView:
             console.tell(printable(f"live view disabled, training continues: {error}"))
 
 
-def make_view(watch: Watch, output_format: str) -> View:
-    """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr."""
+def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> View:
+    """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr.
+
+    A quiet view shows the warnings alone.
+    """
+    if is_quiet:
+        return SteadyView(PlainView(watch, lambda _: None))
     if output_format == "json":
         return SteadyView(PlainView(watch, console.tell))
     if console.is_terminal(sys.stdout):

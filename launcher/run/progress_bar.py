@@ -4,46 +4,67 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from launcher.rundir.live_state import EVAL_LOSS, LOSS, Watch, describe, memory_mib, minutes_at_risk
-from launcher.rundir.records import Record
+from launcher.rundir.live_state import (
+    EVAL_LOSS,
+    LOSS,
+    Watch,
+    describe_evaluation,
+    memory_mib,
+    since_save,
+)
+from launcher.rundir.records import Record, read_json
+from launcher.rundir.run_status import selecting_metric
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
 from neobert.printable import printable
+from neobert.runfiles.run_dir import RESOLVED
+from neobert.tasks import known_metrics
 
 BETWEEN = "  "
 PHASE_WIDTH = len("interrupted")
-BAR_WIDTHS = ((110, 24), (80, 10))
+BAR_WIDTHS = ((140, 40), (110, 24), (80, 10))
 """Terminal widths from which the bar has this width; it does not shrink while a run is shown."""
 FIELDS = {
     "count": "{}",
     "loss": "loss {}",
-    "speed": "{} tokens/s",
+    "eval": "{}",
     "eta": "eta {}",
+    "speed": "{} tokens/s",
+    "elapsed": "elapsed {}",
     "memory": "{}",
-    "risk": "at risk {}",
+    "save": "{}",
 }
-FIRST_TO_GO = ("memory", "speed", "risk", "eta", "loss")
+FIRST_TO_GO = ("memory", "save", "elapsed", "speed", "eta", "loss", "eval")
+EVAL_LABELS = {EVAL_LOSS: "eval"}
 
 
 class ProgressView:
-    """Steps, loss, throughput, ETA, memory and work at risk in one line; evaluations above it."""
+    """Steps, losses, throughput and times in one line that stays; evaluations in full above it."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
         self.watch = watch
+        self._clock, self._begun_s = clock, clock()
+        selecting = selecting_metric(read_json(watch.folder / RESOLVED))
+        self._metric = EVAL_LOSS if selecting is None else selecting[0].name
         out = Console(file=sys.stdout, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
         self.bar_width = next((bar for columns, bar in BAR_WIDTHS if out.width >= columns), 0)
-        bar = [BarColumn(bar_width=self.bar_width)] if self.bar_width else []
+        column = BarColumn(bar_width=self.bar_width, complete_style="cyan", finished_style="green")
+        bar = [column] if self.bar_width else []
         phase, text = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("phase", "text"))
         self.progress = Progress(phase, *bar, text, console=out)
         self.values = dict.fromkeys(FIELDS, UNKNOWN)
         self.task = self.progress.add_task("", total=None, phase="", text="")
-        self._show({"phase": "starting", "step": max(0, watch.after_step), "max_steps": watch.max_steps})
+        self._beat: Record = {
+            "phase": "starting", "step": max(0, watch.after_step), "max_steps": watch.max_steps,
+        }  # fmt: skip
+        self._show(self._beat)
         self.progress.start()
 
     def refresh(self) -> None:
@@ -52,22 +73,31 @@ class ProgressView:
         for message in self.watch.new_warnings(beat):
             console.tell(message)
         for row in self.watch.metrics.read_new():
-            if row.get(EVAL_LOSS) is not None:
-                line = fold(describe(row, beat), self.progress.console.width, BETWEEN)
-                self.progress.console.print(line, highlight=False, markup=False)
+            if line := describe_evaluation(row, beat):
+                text = fold(line, self.progress.console.width, BETWEEN)
+                self.progress.console.print(text, highlight=False, markup=False)
             if row.get(LOSS) is not None:
                 self.values["loss"] = show_number(row[LOSS])
                 self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
-        if beat:
-            self._show(beat)
+            if row.get(self._metric) is not None:
+                self.values["eval"] = self._evaluation(row[self._metric])
+        self._beat = beat or self._beat
+        self._show(self._beat)
+
+    def _evaluation(self, value: float) -> str:
+        """Format the metric by which evaluations compare, in few characters."""
+        metric = known_metrics()[self._metric]
+        label = EVAL_LABELS.get(self._metric, metric.label)
+        return f"{label} {f'{value:.1%}' if metric.is_share else show_number(value)}"
 
     def _show(self, beat: Record) -> None:
         step, most = beat.get("step"), beat.get("max_steps")
         self.values |= {
             "count": f"{step or 0}/{most}" if most else UNKNOWN,
             "eta": show_duration(beat.get("eta_s")),
+            "elapsed": show_duration(self._clock() - self._begun_s),
             "memory": show_mib(memory_mib(beat)),
-            "risk": minutes_at_risk(beat),
+            "save": since_save(beat),
         }
         phase = _padded(str(beat.get("phase", "-")))
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)

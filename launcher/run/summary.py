@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from launcher.process.trainer_process import AGENT_LOG
 from launcher.rundir.directory import LOGS, METRICS, remove_halt
 from launcher.rundir.live_state import EVAL_LOSS, LOSS
 from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
+from launcher.rundir.run_status import Best, evaluation_of, look_at, show_best
 from launcher.terminal import console
 from launcher.terminal.console import plain_description
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_count
+from launcher.terminal.values import show_count, show_metric
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
     EXIT_INTERRUPTED,
@@ -51,6 +53,8 @@ class Summary:
         message: error with hint; empty if nothing went wrong.
         checkpoint: newest checkpoint; empty if there is none.
         restarts: restarted sessions of this launch.
+        first_evaluation: all metrics of the first evaluation, by name; likewise of the last one.
+        best: best value of the metric that selects checkpoints.
         next_command: command to run next; empty if the message names something to fix first.
     """
 
@@ -69,6 +73,9 @@ class Summary:
     message: str
     next_command: str
     corpus_shares: dict[str, float] = field(default_factory=dict)
+    first_evaluation: dict[str, float] = field(default_factory=dict)
+    last_evaluation: dict[str, float] = field(default_factory=dict)
+    best: Best | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
@@ -118,6 +125,9 @@ def conclude(
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
         next_command="" if _is_rejected_resume(error) else _next_command(exit_code, checkpoint, folder),
         corpus_shares=_corpus_shares(trained),
+        first_evaluation=evaluation_of(first),
+        last_evaluation=evaluation_of(last),
+        best=look_at(folder, datetime.now(UTC)).best,
     )
 
 
@@ -271,12 +281,24 @@ def _remove_option(arguments: list[str], option: str) -> list[str]:
 
 
 def _evaluations(ending: Summary) -> list[str]:
-    """Return the first and last evaluation loss, or a single one with its step."""
-    if ending.first_eval_loss is None or ending.last_eval_loss is None:
+    """Return the first and last value of each metric in a line, or a single evaluation with its step."""
+    first, last = ending.first_evaluation, ending.last_evaluation
+    if not last:
         return []
     if ending.first_eval_step == ending.last_eval_step:
-        return [f"eval loss: {ending.last_eval_loss:.4f} at step {ending.last_eval_step}"]
-    return [f"eval loss: {ending.first_eval_loss:.4f} -> {ending.last_eval_loss:.4f}"]
+        shown = [_change(name, None, value) for name, value in last.items()]
+        return [f"{', '.join(shown)} at step {ending.last_eval_step}"]
+    changes = [_change(name, first.get(name), value) for name, value in last.items()]
+    best = ending.best
+    is_earlier = best is not None and best.step != ending.last_eval_step
+    return [", ".join(changes), *([f"best: {show_best(best)}"] if is_earlier else [])]
+
+
+def _change(name: str, first: float | None, last: float) -> str:
+    """Format `accuracy: 9.46% -> 20.92%`."""
+    label, _, after = show_metric(name, last).rpartition(" ")
+    before = "" if first is None else f"{show_metric(name, first).rpartition(' ')[2]} -> "
+    return f"{label}: {before}{after}"
 
 
 def _corpus_shares(line: Record) -> dict[str, float]:

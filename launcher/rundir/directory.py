@@ -16,7 +16,7 @@ import psutil
 
 from launcher.io.files import absolute, make_folder
 from launcher.rundir.records import Record, read_json, read_outcome
-from launcher.terminal import console
+from launcher.terminal.activity import announce
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
@@ -209,7 +209,7 @@ def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
     root, last_step = folder / CHECKPOINTS, run.config.trainer.max_steps
     if last_step not in checkpoint_steps(root):
         return False
-    console.announce(f"verifying {root / str(last_step)}")
+    announce(f"verifying {root / str(last_step)}")
     try:
         return verify(root / str(last_step)).step == last_step
     except (ProjectError, PermissionError):

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from launcher.rundir.directory import METRICS
 from launcher.rundir.records import MetricsTail, Record, last_beat
-from launcher.terminal.values import show_count, show_duration, show_mib
+from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_metric, show_mib
 from neobert.printable import printable
 
 LOSS = "train/loss"
 EVAL_LOSS = "eval/loss"
+EVALUATION = "eval/"
 
 
 @dataclass(slots=True)
@@ -50,16 +51,32 @@ def _is_earlier(beat: Record, before: Record) -> bool:
 
 
 def describe(row: Record, beat: Record) -> str:
-    """Format a line of metrics with the latest heartbeat."""
-    words = [f"step {row['step']}/{beat.get('max_steps') or '?'}"]
+    """Format a line of metrics with the latest heartbeat, the losses first."""
+    words = [_step_of(row, beat)]
     if row.get(LOSS) is not None:
-        words += [f"loss {row[LOSS]:.4f}", f"{show_count(row.get('train/tokens_per_sec'))} tokens/s"]
+        words.append(f"loss {row[LOSS]:.4f}")
+    words += _evaluation_of(row)
+    if row.get(LOSS) is not None:
+        words.append(f"{show_count(row.get('train/tokens_per_sec'))} tokens/s")
         words.append(f"eta {show_duration(beat.get('eta_s'))}")
         words.append(f"memory {show_mib(memory_mib(beat))}")
-        words.append(f"at risk {minutes_at_risk(beat)}")
-    if row.get(EVAL_LOSS) is not None:
-        words.append(f"eval loss {row[EVAL_LOSS]:.4f}")
+        words.append(since_save(beat))
     return printable("  ".join(words))
+
+
+def describe_evaluation(row: Record, beat: Record) -> str:
+    """Format the evaluation in a line of metrics; empty without one."""
+    words = _evaluation_of(row)
+    return printable("  ".join([_step_of(row, beat), *words])) if words else ""
+
+
+def _step_of(row: Record, beat: Record) -> str:
+    return f"step {row['step']}/{beat.get('max_steps') or '?'}"
+
+
+def _evaluation_of(row: Record) -> list[str]:
+    """Return every metric of an evaluation, with its name."""
+    return [show_metric(name, value) for name, value in row.items() if name.startswith(EVALUATION)]
 
 
 def memory_mib(beat: Record) -> float | None:
@@ -69,7 +86,10 @@ def memory_mib(beat: Record) -> float | None:
     return found
 
 
-def minutes_at_risk(beat: Record) -> str:
-    """Return the minutes since the last checkpoint as text."""
+def since_save(beat: Record) -> str:
+    """Return the time since the last checkpoint as text, or since the start of a run without one."""
     minutes = beat.get("work_at_risk_min")
-    return "-" if minutes is None else f"{minutes:.1f} min"
+    if minutes is None:
+        return UNKNOWN
+    age = show_duration(60 * minutes)
+    return f"unsaved {age}" if beat.get("last_checkpoint_step") is None else f"saved {age} ago"

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from launcher.rundir.live_state import LOSS
+from launcher.rundir.live_state import EVALUATION, LOSS
 from launcher.rundir.records import Record, iterate_lines, metrics_of
 
 Axis = Literal["step", "tokens"]
 TOKENS = "train/tokens_total"
 PACE = "train/tokens_per_sec"
 KEPT = (LOSS, PACE)
-EVALUATION = "eval/"
 PARSED_BYTES = 16 * 2**20
 """Training lines are parsed up to this size of the file (about 20,000), and from there on every n-th."""
 

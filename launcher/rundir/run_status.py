@@ -126,7 +126,7 @@ def look_at(folder: Path, now: datetime, history: History | None = None) -> RunS
         tokens_total=beat.get("tokens_total"),
         loss=beat["loss"] if beat.get("loss") is not None else history.trained.get(LOSS),
         tokens_per_second=beat.get("tokens_per_second"),
-        evaluation={name: value for name, value in newest.items() if name in known_metrics()},
+        evaluation=evaluation_of(newest),
         evaluation_step=newest.get("step"),
         best=_best(folder, config, history),
         eta_s=None if has_ended else beat.get("eta_s"),
@@ -136,6 +136,11 @@ def look_at(folder: Path, now: datetime, history: History | None = None) -> RunS
         is_alive=alive,
         heartbeat_age_s=age_s,
     )
+
+
+def evaluation_of(line: Record) -> dict[str, float]:
+    """Return the metrics of an evaluation that some task declares."""
+    return {name: value for name, value in line.items() if name in known_metrics()}
 
 
 def age_of(beat: Record, now: datetime) -> float | None:

@@ -15,6 +15,8 @@ from launcher.terminal.fold import fold
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
 
+ERASE_LINE = "\x1b[K"
+"""To the end of the line, on which an activity may be shown."""
 OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 STYLE = re.compile(r"(\x1b\[\d+(?:;\d+)*m)")
@@ -59,15 +61,9 @@ def tell(text: str) -> None:
     """Write a message to standard error; errors of writing it are ignored."""
     shown = safe_text(fold(text, width(sys.stderr)), has_colour=has_colour(sys.stderr))
     try:
-        print(shown, file=sys.stderr, flush=True)
+        print(f"{ERASE_LINE if is_terminal(sys.stderr) else ''}{shown}", file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)
-
-
-def announce(text: str) -> None:
-    """Write a progress message, if standard error is a terminal."""
-    if is_terminal(sys.stderr):
-        tell(printable(text))
 
 
 def open_closed_streams() -> None:

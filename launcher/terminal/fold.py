@@ -14,20 +14,21 @@ NARROWEST = 20
 HANGING = "    "
 
 
-def fold(text: str, terminal: int, between: str = " ") -> str:
+def fold(text: str, terminal: int, between: str = " ", *, hanging: str = HANGING) -> str:
     """Break the lines that are longer than the terminal; excerpts of files, and paths, stay in one piece.
 
     Args:
         terminal: columns; 0 for none, where lines may be of any length.
         between: what stands between words, or between groups of them that belong together.
+        hanging: indentation of the second line and later ones.
     """
     if not terminal:
         return text
     width = max(NARROWEST, terminal)
-    return "\n".join(part for line in text.split("\n") for part in _parts(line, width, between))
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, width, between, hanging))
 
 
-def _parts(line: str, width: int, between: str) -> Iterator[str]:
+def _parts(line: str, width: int, between: str, hanging: str) -> Iterator[str]:
     if shown_length(line) <= width or EXCERPT.match(line):
         yield line
         return
@@ -37,7 +38,7 @@ def _parts(line: str, width: int, between: str) -> Iterator[str]:
     for word in words:
         if shown_length(begun) + len(between) + shown_length(word) > width:
             yield begun.rstrip()
-            begun = HANGING + word
+            begun = hanging + word
         else:
             begun += between + word
     yield begun

@@ -189,7 +189,10 @@ def test_where_torchrun_started_nothing_its_own_log_is_named(tmp_path: Path) -> 
     assert "torchrun.log" in message
 
 
-def test_a_checkpoint_that_was_refused_is_not_offered_again(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_refused_is_not_offered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["neobert-launch", "train"])
     (tmp_path / "checkpoints" / "5").mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").symlink_to("5")
     refused = ProjectError("CKP007", "the checkpoint is another run's", "give the run back what it had")

@@ -37,7 +37,8 @@ def test_a_run_from_start_to_finish_and_again(
     assert answer.code == 0, answer.err
     lines = answer.out.splitlines()
     assert lines[0].startswith("PASS")
-    assert "step 2/3  loss 7.0000  1k tokens/s  eta 1 s  memory -  at risk 0.5 min  eval loss 6.0000" in lines
+    assert lines.index(next(line for line in lines if line.startswith("run directory: "))) < 8
+    assert "step 2/3  loss 7.0000  eval loss 6.0000  1k tokens/s  eta 1 s  memory -  unsaved 30 s" in lines
     assert "finished at step 3 of 3, 300 tokens (exit 0)" in lines
     assert "eval loss: 8.0000 -> 5.0000" in lines
     assert any(line.startswith("checkpoint: ") and line.endswith("run/checkpoints/3") for line in lines)
@@ -267,3 +268,15 @@ def test_a_stop_during_the_checks_leaves_nothing_and_asks_to_be_queued_again(
     assert child.returncode == 75, out
     assert "nothing is lost" in err
     assert not RUN.exists()
+
+
+def test_a_quiet_run_prints_its_summary_alone(run_child: Callable[..., Any]) -> None:
+    answer = run_child(*TRAIN, "-q", fake="finish")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("finished at step 3 of 3")
+
+
+def test_a_verbose_run_prints_reasons_and_every_check(run_child: Callable[..., Any]) -> None:
+    shown = run_child(*TRAIN, "--verbose", fake="finish").out
+    assert "hours x GPUs x that price" in shown
+    assert "CKP001" in shown

@@ -99,8 +99,8 @@ def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
 
 def test_a_line_in_words() -> None:
     assert describe(ROW, BEAT) == (
-        "step 10/40  loss 2.5000  12.3k tokens/s  eta 2 min  memory 2.0 GiB  at risk 1.5 min"
-        "  eval loss 3.5000"
+        "step 10/40  loss 2.5000  eval loss 3.5000  12.3k tokens/s  eta 2 min  memory 2.0 GiB"
+        "  saved 2 min ago"
     )
     assert "memory 1.0 GiB" in describe(ROW, {**BEAT, "gpu_mem_reserved_mib": 1024})
     assert describe({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
@@ -122,7 +122,7 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.Monke
         "12.3k tokens/s",
         "eta 2 min",
         "2.0 GiB",
-        "at risk 1.5 min",
+        "saved 2 min ago",
         "eval loss 3.5",
     ):
         assert words in shown
@@ -150,13 +150,52 @@ def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
 
 
 def test_the_least_telling_values_go_first() -> None:
-    values = {"count": "7/9", "loss": "1", "speed": "2k", "eta": "3 s", "memory": "4 GiB", "risk": "5 min"}
-    assert (
-        progress_bar.fitting_fields(values, 200) == "7/9  loss 1  2k tokens/s  eta 3 s  4 GiB  at risk 5 min"
-    )
-    assert progress_bar.fitting_fields(values, 50) == "7/9  loss 1  2k tokens/s  eta 3 s  at risk 5 min"
-    assert progress_bar.fitting_fields(values, 40) == "7/9  loss 1  eta 3 s  at risk 5 min"
+    unknown = dict.fromkeys(progress_bar.FIELDS, "-")
+    values = unknown | {
+        "count": "7/9",
+        "loss": "1",
+        "eval": "eval 2",
+        "speed": "2k",
+        "eta": "3 s",
+        "memory": "4 GiB",
+    }
+    assert progress_bar.fitting_fields(values, 200) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s  4 GiB"
+    assert progress_bar.fitting_fields(values, 44) == "7/9  loss 1  eval 2  eta 3 s  2k tokens/s"
+    assert progress_bar.fitting_fields(values, 30) == "7/9  loss 1  eval 2  eta 3 s"
+    assert progress_bar.fitting_fields(values, 12) == "7/9  eval 2"
     assert progress_bar.fitting_fields(values, 4) == "7/9"
+
+
+def test_a_classifier_shows_its_metrics_at_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The live line has the metric that selects checkpoints; the line of an evaluation has all of them."""
+    out = StringIO()
+    terminal = Console(file=out, force_terminal=True, width=80, no_color=True)
+    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/mcc"}}
+    (tmp_path / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
+    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    append(tmp_path / "metrics.jsonl", {**ROW, "eval/accuracy": 0.8125, "eval/f1": 0.5, "eval/mcc": 0.3125})
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 1000, "max_steps": 10_000})
+    view.close()
+    lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").split("\n")
+    assert "step 10/10000  eval loss 3.5000  accuracy 81.25%  f1 0.5000  mcc 0.3125" in map(str.strip, lines)
+    assert any("1000/10000  loss 2.5  mcc 0.3125" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_evaluation_is_visible_in_the_live_line(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = StringIO()
+    terminal = Console(file=out, force_terminal=True, width=width, no_color=True)
+    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    append(tmp_path / "metrics.jsonl", ROW)
+    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 99_000, "max_steps": 100_000})
+    view.close()
+    assert "99000/100000  loss 2.5  eval 3.5  eta 2 min" in out.getvalue()
 
 
 def test_what_is_not_known_yet_takes_no_room() -> None:
@@ -174,7 +213,7 @@ def test_a_run_that_starts_shows_its_phase_alone(tmp_path: Path, monkeypatch: py
     append(tmp_path / "heartbeat_rank0.jsonl", {"phase": "start", "step": 0})
     view.close()
     assert "start" in out.getvalue()
-    assert "at risk" not in out.getvalue()
+    assert "saved" not in out.getvalue()
     assert "?" not in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue())
 
 

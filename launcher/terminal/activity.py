@@ -1,0 +1,80 @@
+"""One line on standard error, on a terminal, about work that takes seconds; it goes when the work ends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from launcher.terminal import console
+from launcher.terminal.values import show_duration
+from neobert.printable import printable
+
+TICK_S = 1.0
+ERASE = console.ERASE_LINE
+_current: list[Activity] = []
+
+
+class Activity:
+    """Text and elapsed time; a thread keeps the time on the line."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._since_s = text, time.monotonic()
+        self._is_over = threading.Event()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._tick, name="activity", daemon=True)
+        self._thread.start()
+
+    def show(self, text: str) -> None:
+        """Replace the text and restart the time."""
+        with self._writing:
+            self._text, self._since_s = text, time.monotonic()
+        self._draw()
+
+    def close(self) -> None:
+        """Erase the line."""
+        self._is_over.set()
+        self._thread.join(TICK_S)
+        self._write(ERASE)
+
+    def _tick(self) -> None:
+        while not self._is_over.is_set():
+            self._draw()
+            self._is_over.wait(TICK_S)
+
+    def _draw(self) -> None:
+        text = printable(f"{self._text}  {show_duration(round(time.monotonic() - self._since_s))}")
+        room = max(1, console.width(sys.stderr) - 1)
+        self._write(f"{ERASE}{console.paint(text[:room], 'dim', on=sys.stderr)}\r")
+
+    def _write(self, text: str) -> None:
+        """Leave the cursor at the start of the line: what is printed next takes its place."""
+        with self._writing:
+            try:
+                sys.stderr.write(text)
+                sys.stderr.flush()
+            except OSError:
+                self._is_over.set()
+
+
+@contextmanager
+def activity(text: str) -> Iterator[None]:
+    """Show a text, and what is announced in its place, while the block runs. Nothing without a terminal."""
+    if _current or not console.is_terminal(sys.stderr):
+        yield
+        return
+    _current.append(Activity(text))
+    try:
+        yield
+    finally:
+        _current.pop().close()
+
+
+def announce(text: str) -> None:
+    """Say what is being done now, if standard error is a terminal."""
+    if _current:
+        _current[-1].show(text)
+    elif console.is_terminal(sys.stderr):
+        console.tell(printable(text))

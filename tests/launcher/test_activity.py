@@ -1,0 +1,50 @@
+"""The line about work that takes seconds: shown on a terminal only, and gone afterwards."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from launcher.terminal import activity as module
+from launcher.terminal import console
+from launcher.terminal.activity import activity, announce
+
+
+@pytest.fixture
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "is_terminal", lambda stream: stream is sys.stderr)
+    monkeypatch.setattr(console, "width", lambda *_: 30)
+    monkeypatch.setattr(module, "TICK_S", 0.01)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+@pytest.mark.usefixtures("_terminal")
+def test_text_and_time_are_shown_and_erased(capsys: pytest.CaptureFixture[str]) -> None:
+    with activity("preparing the data"):
+        announce("measuring gpu load \x1b[31m (2 of 5) and more")
+        time.sleep(0.05)
+        with activity("within"):
+            console.tell("a message")
+    shown = capsys.readouterr().err
+    assert "\x1b[Kpreparing the data  0 s\r" in shown
+    assert "\x1b[Kmeasuring gpu load \N{REPLACEMENT CHARACTER}[31m (2 o\r" in shown, "cut to the terminal"
+    assert "\x1b[Ka message\n" in shown
+    assert "within" not in shown
+    assert shown.endswith("\x1b[K")
+
+
+@pytest.mark.usefixtures("_terminal")
+def test_an_error_leaves_no_line_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), activity("preparing the data"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err.endswith("\x1b[K")
+    announce("alone")
+    assert capsys.readouterr().err == "\x1b[Kalone\n"
+
+
+def test_a_pipe_gets_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with activity("preparing the data"):
+        announce("measuring")
+    assert capsys.readouterr().err == ""
