@@ -333,3 +333,7 @@ KeepCheckpoints = Annotated[
 Device = Annotated[
     Literal["cpu", "cuda"] | None, Option("--device", help="Default: cuda if a GPU is visible.")
 ]
+PairsPerParadigm = Annotated[
+    int | None,
+    Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.cli import options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
-evaluate_app = make_group("evaluate", "Evaluate a checkpoint: glue.")
+evaluate_app = make_group("evaluate", "Evaluate a checkpoint: glue, blimp, pseudo-perplexity.")
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
 
@@ -88,3 +88,51 @@ def _evaluate_glue(
         overrides=tuple(overrides or ()),
     )
     end(evaluate_glue.run(request, output_format))
+
+
+@evaluate_app.command(
+    "blimp", epilog=f"Example: {PROGRAM} evaluate blimp runs/demo --data blimp.jsonl.gz -o blimp-demo"
+)
+def _evaluate_blimp(
+    folder: options.ModelFolder,
+    data: options.EvaluationData,
+    output: options.EvaluationFolder,
+    pairs_per_paradigm: options.PairsPerParadigm = None,
+    dtype: options.InferenceType = None,
+    device: options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Score the minimal pairs of BLiMP.
+
+    Each token is masked by itself and predicted, in packed copies of the sentence; a pair is right if the
+    good sentence is more likely, and wrong if both are equally likely.
+    """
+    from launcher.commands import evaluate_likelihood
+
+    model = evaluate_likelihood.Model(folder, output, None, dtype, device)
+    end(evaluate_likelihood.run_blimp(model, data, pairs_per_paradigm, output_format))
+
+
+@evaluate_app.command(
+    "pseudo-perplexity",
+    epilog=f"Example: {PROGRAM} evaluate pseudo-perplexity runs/demo texts.txt -o perplexity-demo",
+)
+def _evaluate_pseudo_perplexity(
+    folder: options.ModelFolder,
+    texts: options.TextsPath,
+    output: options.EvaluationFolder,
+    column: options.Column = None,
+    split: options.Split = "train",
+    max_length: options.MaxLength = None,
+    dtype: options.InferenceType = None,
+    device: options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Measure the pseudo-perplexity of texts.
+
+    Each token is masked by itself and predicted: a text of n tokens costs n forward passes over it.
+    """
+    from launcher.commands import evaluate_likelihood
+
+    model = evaluate_likelihood.Model(folder, output, max_length, dtype, device)
+    end(evaluate_likelihood.run_pseudo_perplexity(model, texts, column, split, output_format))

@@ -98,16 +98,19 @@ def run(request: Request) -> dict[str, Any]:
 
 def _identity(request: Request, texts: Texts) -> dict[str, Any]:
     """Describe all that the embeddings depend on."""
-    folder = model_folder(Path(request.folder))
-    declared = ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json")
     settings = asdict(request)
     for name in ("folder", "texts", "output", "processes"):
         del settings[name]
+    return {"texts": texts.identity(), **model_identity(Path(request.folder)), **settings}
+
+
+def model_identity(path: Path) -> dict[str, Any]:
+    """Describe the files of a model that its outputs depend on."""
+    folder = model_folder(path)
+    declared = ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json")
     return {
-        "texts": texts.identity(),
         "weights": [[file.name, file.stat().st_size, digest_of_ends(file)] for file in _weights(folder)],
         "model files": [whole_digest(folder / name) for name in declared if (folder / name).is_file()],
-        **settings,
     }
 
 

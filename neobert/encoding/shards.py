@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from neobert.atomic_write import write_atomically
-from neobert.encoding.encoder import Embeddings
 from neobert.encoding.tokens import TextCounts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
@@ -65,11 +65,11 @@ class Shards:
         """Return whether a shard is complete."""
         return self._file(number, NPY).is_file()
 
-    def write(self, number: int, embeddings: Embeddings, counts: TextCounts) -> None:
-        """Write a shard. Raises OSError."""
+    def write(self, number: int, values: NDArray[Any], counts: TextCounts) -> None:
+        """Write a shard, one row of values per text. Raises OSError."""
         write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
         buffer = io.BytesIO()
-        np.save(buffer, embeddings, allow_pickle=False)
+        np.save(buffer, values, allow_pickle=False)
         write_atomically(self._file(number, NPY), buffer.getvalue())
 
     def counts(self, num_shards: int) -> TextCounts:
@@ -95,12 +95,14 @@ class Shards:
 
 
 def _write_npy(path: Path, files: Sequence[Path], hidden_size: int) -> None:
-    total = sum(len(np.load(file, mmap_mode="r")) for file in files)
+    shards = [np.load(file, mmap_mode="r") for file in files]
+    descr = np.lib.format.dtype_to_descr(shards[0].dtype)
     with path.open("xb") as output:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (total, hidden_size)}
+        shape = (sum(map(len, shards)), hidden_size)
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(output, header)
-        for file in files:
-            output.write(np.load(file, mmap_mode="r").tobytes())
+        for shard in shards:
+            output.write(shard.tobytes())
 
 
 def _write_parquet(path: Path, files: Sequence[Path], hidden_size: int) -> None:

@@ -55,7 +55,7 @@ def test_a_receipt_is_a_file_or_its_folder() -> None:
         "", "init", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
         "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
         "tokenizer train", "report", "bench", "encode", "bench speed", "bench speedrun",
-        "evaluate", "evaluate glue",
+        "evaluate", "evaluate glue", "evaluate blimp", "evaluate pseudo-perplexity",
     ],
 )  # fmt: skip
 def test_every_command_has_help(words: str, flag: str) -> None:

@@ -1,0 +1,124 @@
+"""BLiMP (Warstadt et al., 2020): does the model prefer the acceptable sentence of a minimal pair?
+
+A pair is right if the pseudo-log-likelihood of its good sentence is higher. Equal ones are wrong: a model
+that gives every sentence the same score knows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.table_rows import rows_of
+from neobert.data.sources.text_files import kind_of, opened
+from neobert.encoding.texts import whole_digest
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.likelihood.job import Settings, score_all
+from neobert.evaluation.likelihood.scorer import Likelihoods
+
+CODE = "blimp-files"
+KIND, VERSION = "neobert-blimp", 1
+COLUMNS = ("sentence_good", "sentence_bad")
+PARADIGM, PHENOMENON, FIELD = "UID", "linguistics_term", "field"
+PUBLISHED_PAIRS, PUBLISHED_PARADIGMS = 67_000, 67
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A minimal pair: an acceptable sentence and one that differs in what makes it unacceptable."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str
+    field: str
+
+
+def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
+    """Score all pairs, and return accuracies. Raises `ProjectError`."""
+    files = _files(data)
+    pairs = list(_limited(_pairs(files), pairs_per_paradigm))
+    identity = {"texts": [whole_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
+    texts = (text for pair in pairs for text in (pair.good, pair.bad))
+    scores = score_all(texts, identity, settings)
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "model": settings.folder,
+        **accuracies(pairs, scores.values),
+        "truncated": scores.counts.truncated,
+        "kernels": scores.kernels,
+        "seconds": round(scores.seconds, 3),
+    }
+
+
+def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
+    """Return shares of right pairs by paradigm, phenomenon and field; `scores` [2 N, 2], good before bad.
+
+    The accuracy of several paradigms is the mean of theirs.
+    """
+    good, bad = scores[0::2, 0], scores[1::2, 0]
+    is_right = (good > bad).tolist()
+    by_paradigm: dict[str, list[bool]] = {}
+    groups: dict[str, dict[str, set[str]]] = {PHENOMENON: {}, FIELD: {}}
+    for pair, right in zip(pairs, is_right, strict=True):
+        by_paradigm.setdefault(pair.paradigm, []).append(right)
+        groups[PHENOMENON].setdefault(pair.phenomenon, set()).add(pair.paradigm)
+        groups[FIELD].setdefault(pair.field, set()).add(pair.paradigm)
+    shares = {name: fmean(rights) for name, rights in sorted(by_paradigm.items())}
+
+    def means(members: Mapping[str, Iterable[str]]) -> dict[str, float]:
+        return {name: fmean(shares[each] for each in sorted(members[name])) for name in sorted(members)}
+
+    return {
+        "pairs": len(pairs),
+        "ties": int((good == bad).sum()),
+        "accuracy": fmean(shares.values()),
+        "phenomena": means(groups[PHENOMENON]),
+        "fields": means(groups[FIELD]),
+        "paradigms": shares,
+        "not_comparable": _reasons(pairs, shares),
+    }
+
+
+def _reasons(pairs: Sequence[Pair], paradigms: Mapping[str, float]) -> list[str]:
+    if (len(pairs), len(paradigms)) == (PUBLISHED_PAIRS, PUBLISHED_PARADIGMS):
+        return []
+    published = f"the published ones are {PUBLISHED_PAIRS:,} of {PUBLISHED_PARADIGMS}"
+    return [f"{len(pairs):,} pairs of {len(paradigms)} paradigms, {published}"]
+
+
+def _files(data: Path) -> list[Path]:
+    if data.is_dir():
+        files = [file for file in sorted(data.iterdir()) if kind_of(file) == ".jsonl"]
+    else:
+        files = [data] if data.is_file() and kind_of(data) == ".jsonl" else []
+    if not files:
+        hint = "give the file blimp.jsonl, or the folder with a .jsonl file per paradigm"
+        raise ProjectError(CODE, "holds no .jsonl files", hint, str(data), EXIT_USAGE)
+    return files
+
+
+def _pairs(files: Sequence[Path]) -> Iterator[Pair]:
+    for file in files:
+        with opened(file) as handle:
+            for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):
+                good, bad = (row.get(column) for column in COLUMNS)
+                if not isinstance(good, str) or not isinstance(bad, str):
+                    message = f"has no texts {' and '.join(COLUMNS)}"
+                    raise ProjectError(CODE, message, "give the files of BLiMP", place)
+                others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
+                yield Pair(good, bad, *others)
+
+
+def _limited(pairs: Iterable[Pair], most: int | None) -> Iterator[Pair]:
+    """Yield the first pairs of each paradigm."""
+    taken: dict[str, int] = {}
+    for pair in pairs:
+        taken[pair.paradigm] = taken.get(pair.paradigm, 0) + 1
+        if most is None or taken[pair.paradigm] <= most:
+            yield pair

@@ -1,0 +1,102 @@
+"""Resumable scoring of many texts: shards of scores, as of embeddings."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from neobert.atomic_write import write_atomically
+from neobert.encoding.job import model_identity
+from neobert.encoding.shards import Shards
+from neobert.encoding.tokens import TextCounts
+from neobert.evaluation.likelihood.scorer import Likelihoods, Scorer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Model and precision of the scores, and how these are saved.
+
+    Attributes:
+        output: .npy file for the scores [N, 2].
+    """
+
+    folder: str
+    output: Path
+    max_length: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    texts_per_shard: int = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores [N, 2] of all texts, their counts, and the speed of this session."""
+
+    values: Likelihoods
+    counts: TextCounts
+    kernels: str
+    seconds: float
+
+
+def score_all(texts: Iterable[str], identity: Mapping[str, Any], settings: Settings) -> Scores:
+    """Score what is missing, and return the scores of all texts. Raises `ProjectError`."""
+    size = settings.texts_per_shard
+    of_scores = {"max_length": settings.max_length, "dtype": settings.dtype, "texts_per_shard": size}
+    whole = {**identity, **model_identity(Path(settings.folder)), **of_scores}
+    if (finished := _finished(whole, settings.output)) is not None:
+        return finished
+    shards = Shards(settings.output)
+    shards.begin(whole)
+    scorer = Scorer.load(
+        settings.folder, max_length=settings.max_length, dtype=settings.dtype, device=settings.device
+    )
+    started_s, number, done = time.perf_counter(), -1, 0
+    reader = iter(texts)
+    while group := list(islice(reader, size)):
+        number += 1
+        if shards.has(number):
+            continue
+        scorer.counts = TextCounts()
+        shards.write(number, scorer.score(group), scorer.counts)
+        done += len(group)
+        rate = done / (time.perf_counter() - started_s)
+        print(
+            f"{number * size + len(group):,} texts scored ({rate:,.0f} texts/s)", file=sys.stderr, flush=True
+        )
+    counts = shards.counts(number + 1)
+    record = {
+        "identity": whole,
+        "counts": asdict(counts),
+        "kernels": scorer.model.kernels,
+        "seconds": time.perf_counter() - started_s,
+    }
+    _record_of(settings.output).unlink(missing_ok=True)
+    shards.merge(number + 1, 2)
+    write_atomically(_record_of(settings.output), json.dumps(record).encode())
+    finished = _finished(whole, settings.output)
+    assert finished is not None
+    return finished
+
+
+def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
+    """Return the scores of an evaluation that is complete; None if it is not, or was of something else."""
+    try:
+        record = json.loads(_record_of(output).read_text(encoding="utf-8"))
+        if record["identity"] != json.loads(json.dumps(identity)):
+            return None
+        values = np.load(output, allow_pickle=False)
+        return Scores(values, TextCounts(**record["counts"]), record["kernels"], record["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _record_of(output: Path) -> Path:
+    return output.with_suffix(".json")

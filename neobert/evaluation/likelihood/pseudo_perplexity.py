@@ -1,0 +1,63 @@
+"""Pseudo-perplexity of texts, over tokens and over documents."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.encoding.texts import open_texts
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.likelihood.job import Settings, score_all
+from neobert.evaluation.likelihood.scorer import Likelihoods
+
+KIND, VERSION = "neobert-pseudo-perplexity", 1
+
+
+def evaluate_texts(path: Path, column: str | None, split: str, settings: Settings) -> dict[str, Any]:
+    """Score all texts, and return their pseudo-perplexity. Raises `ProjectError`."""
+    texts = open_texts(path, column, split)
+    scores = score_all(texts, {"texts": texts.identity()}, settings)
+    if not scores.values[:, 1].any():
+        raise ProjectError("pseudo-perplexity", "holds no tokens", "give another file", str(path), EXIT_USAGE)
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "model": settings.folder,
+        **pseudo_perplexity(scores.values),
+        "truncated": scores.counts.truncated,
+        "tokens_lost": scores.counts.tokens_lost,
+        "kernels": scores.kernels,
+        "seconds": round(scores.seconds, 3),
+    }
+
+
+def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:
+    """Return exp of the mean negative log-probability: of all tokens, and of each document.
+
+    A long document weighs more in the first than in the mean and the median of the documents. Texts without
+    tokens are left out. A value beyond the range of floats is None.
+    """
+    kept: NDArray[np.float64] = scores[scores[:, 1] > 0]
+    losses = -kept[:, 0] / kept[:, 1]
+    total = -kept[:, 0].sum() / kept[:, 1].sum()
+    documents = [_exp(loss) for loss in losses]
+    is_finite = None not in documents
+    return {
+        "documents": len(kept),
+        "tokens": int(kept[:, 1].sum()),
+        "loss_per_token": float(total),
+        "pseudo_perplexity": _exp(total),
+        "mean_of_documents": float(np.mean(np.array(documents, float))) if is_finite else None,
+        "median_of_documents": _exp(float(np.median(losses))),
+    }
+
+
+def _exp(loss: float) -> float | None:
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return None

@@ -1,0 +1,115 @@
+"""Pseudo-log-likelihoods of texts (Salazar et al., 2020): each token is masked by itself and predicted.
+
+The masked copies of a text are segments of packed runs. Markers are never masked, nor are special tokens that
+a text spells out.
+
+Shapes: N texts, L tokens of a text, M of them masked in turn, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neobert.encoding.encoder import TOKENS_PER_RUN
+from neobert.encoding.model import DTYPES, InferenceModel, load_model
+from neobert.encoding.runs import Tokens, pack
+from neobert.encoding.tokens import TextCounts, TextTokenizer
+from neobert.runfiles.model_folder import model_folder
+
+Likelihoods = NDArray[np.float64]
+LOGIT_ROWS = 1024
+"""Masked positions that are decoded at once."""
+
+
+class Scorer:
+    """Scores texts with a masked language model.
+
+    Attributes:
+        counts: texts and tokens so far.
+    """
+
+    def __init__(self, model: InferenceModel, tokenizer: TextTokenizer, tokens_per_run: int | None) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
+        self.counts = TextCounts()
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        max_length: int | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        tokens_per_run: int | None = None,
+    ) -> Scorer:
+        """Load a checkpoint with its decoder. Arguments as for `Encoder.load`. Raises `ProjectError`."""
+        path = model_folder(Path(folder))
+        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        kind = DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
+        model = load_model(path, where, kind, needs_decoder=True)
+        length = min(max_length or model.max_length, model.max_length)
+        return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run)
+
+    def score(self, texts: Sequence[str]) -> Likelihoods:
+        """Return [N, 2]: the sum of the log-probabilities of a text's tokens in nats, and their number."""
+        sequences, counts = self.tokenizer.tokenize(texts)
+        self.counts.add(counts)
+        sums = np.zeros((len(texts), 2))
+        for copies, texts_of, places, targets in self._runs(sequences):
+            np.add.at(sums, (texts_of, 0), self._log_probabilities(copies, places, targets))
+            np.add.at(sums, (texts_of, 1), 1)
+        return sums
+
+    def _runs(
+        self, sequences: Sequence[Tokens]
+    ) -> Iterator[tuple[list[Tokens], list[int], list[int], list[int]]]:
+        """Yield the masked copies of each run with their text, masked place and masked token."""
+        copies: list[Tokens] = []
+        texts_of: list[int] = []
+        places: list[int] = []
+        targets: list[int] = []
+        total = 0
+        for text in sorted(range(len(sequences)), key=lambda index: -len(sequences[index])):
+            tokens = sequences[text]
+            for place in self._scored(tokens):
+                if copies and total + len(tokens) > self.tokens_per_run:
+                    yield copies, texts_of, places, targets
+                    copies, texts_of, places, targets, total = [], [], [], [], 0
+                masked = tokens.copy()
+                masked[place] = self.tokenizer.bundle.mask_id
+                copies.append(masked)
+                texts_of.append(text)
+                places.append(int(place))
+                targets.append(int(tokens[place]))
+                total += len(tokens)
+        if copies:
+            yield copies, texts_of, places, targets
+
+    def _scored(self, tokens: Tokens) -> NDArray[np.int64]:
+        """Return the places that are masked in turn; an unknown token is one, for the model predicts it."""
+        bundle = self.tokenizer.bundle
+        is_scored = bundle.is_maskable[tokens] | (tokens == bundle.tokenizer.unk_token_id)
+        is_scored[[0, -1]] = False
+        return np.flatnonzero(is_scored)
+
+    @torch.inference_mode()
+    def _log_probabilities(
+        self, copies: Sequence[Tokens], places: Sequence[int], targets: Sequence[int]
+    ) -> NDArray[np.float64]:
+        run = pack(copies, self.tokenizer.bundle.pad_id, self.model.multiple).to(self.model.device)
+        hidden = self.model.hidden(run)
+        begins = run.cu_seqlens[: len(copies)].to(torch.int64)
+        rows = begins + torch.tensor(places, device=hidden.device)
+        wanted = torch.tensor(targets, device=hidden.device)
+        found = []
+        for some, of in zip(rows.split(LOGIT_ROWS), wanted.split(LOGIT_ROWS), strict=True):
+            logits = self.model.logits(hidden[some]).to(torch.float32)
+            found.append(logits.gather(1, of[:, None])[:, 0] - logits.logsumexp(-1))
+        return torch.cat(found).double().cpu().numpy()
