@@ -115,6 +115,9 @@ class ResumeFacts:
             not resolve to one; or empty.
         learning_rate: of the next step, under the schedule of the checkpoint; None without one.
         is_elsewhere: whether `target` is outside `trainer.output_dir`.
+        is_continued: whether `target` is the checkpoint of another run that this one continues on other text;
+            `structural_differences` are then those of model and optimizer.
+        stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
         way_out: fix for `reason` if the checkpoint itself is intact; or empty.
     """
 
@@ -130,6 +133,8 @@ class ResumeFacts:
     learning_rate: float | None = None
     is_elsewhere: bool = False
     way_out: str = ""
+    is_continued: bool = False
+    stable_steps: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

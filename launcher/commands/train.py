@@ -155,7 +155,8 @@ def _lead(node: NodeLaunch) -> int:
         if moved:
             console.tell(_moved_aside(resolved, folder, moved))
             held = holds.enter_context(created(folder))
-        has_weights = initial_weights(resolved.config) is not None
+        continued = resolved.config.trainer.continue_from
+        has_weights = initial_weights(resolved.config) is not None or continued is not None
         stages = Stages(
             folder, request.stages, _first_step(examination), console.tell, has_weights=has_weights
         )

@@ -12,12 +12,14 @@ from typing import Any
 
 from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
-from neobert.config import to_dict
+from neobert.config import RunConfig, from_dict, to_dict
+from neobert.config.schedules import schedule_of
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
+from neobert.runfiles.continuation import continuation_differences, find_source
 from neobert.runfiles.resume_policy import structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
 from validators.facts_host import ResumeFacts
@@ -37,9 +39,12 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         selector=selector, target="", exists=False, is_verified=False, reason="", step=0,
         structural_differences=(),
     )  # fmt: skip
-    root = subject.output_dir / CHECKPOINTS
+    root, check = subject.output_dir / CHECKPOINTS, partial(_verify_in_time, subject)
+    continued: str | None = None
     try:
-        found, passed_by = search(root, selector, partial(_verify_in_time, subject))
+        found, passed_by = search(root, selector, check)
+        if found is None and (continued := subject.config.trainer.continue_from) is not None:
+            found = find_source(continued, check)
     except ProjectError as error:
         alternative = _alternative((*holders(Path(error.place)), root), subject)
         return replace(
@@ -49,6 +54,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
             reason=error.message,
             alternative=alternative,
             way_out=error.hint if isinstance(error, StrayEntryError) else "",
+            is_continued=continued is not None,
         )
     if found is None:
         return nothing
@@ -60,10 +66,12 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         exists=True,
         is_verified=True,
         step=manifest.step,
-        structural_differences=_differences(saved, to_dict(subject.config)),
+        structural_differences=_differences(saved, subject.config, is_continued=continued is not None),
         passed_by=tuple(map(str, passed_by)),
         learning_rate=_learning_rate(folder),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
+        is_continued=continued is not None,
+        stable_steps=_stable_steps(saved),
     )
 
 
@@ -91,8 +99,19 @@ def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
     return verify(folder)
 
 
-def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(map(str, structural_differences(saved, current))) if saved else ()
+def _differences(saved: Mapping[str, Any], config: RunConfig, *, is_continued: bool) -> tuple[str, ...]:
+    compare = continuation_differences if is_continued else structural_differences
+    return tuple(map(str, compare(saved, to_dict(config)))) if saved else ()
+
+
+def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the plateau of the schedule of a saved config; None for a config of another version."""
+    try:
+        config = from_dict(saved)
+    except ProjectError:
+        return None
+    schedule = schedule_of(config.scheduler, config.trainer.max_steps)
+    return schedule.warmup_steps, schedule.decay_start
 
 
 def _learning_rate(folder: Path) -> float | None:

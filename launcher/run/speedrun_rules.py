@@ -123,9 +123,12 @@ def verify_sources(file: RuleFile) -> None:
 def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
     """Raise ProjectError for a recipe that reads, or is evaluated on, what the rules do not fix."""
     config = run.config
-    if weights := initial_weights(config):
+    if weights := initial_weights(config) or config.trainer.continue_from:
         problem = f"the recipe starts from the weights of {weights}"
-        _refuse(file, problem, "remove model.pretrained_checkpoint: a run starts from random weights")
+        hint = (
+            "remove model.pretrained_checkpoint and trainer.continue_from: a run starts from random weights"
+        )
+        _refuse(file, problem, hint)
     if unlisted := sorted(_unlisted(file, config)):
         problem = f"the recipe reads {listed(unlisted, 3)}, not among sources"
         _refuse(file, problem, "add URL and SHA-256 of each file that is read, and read local files only")

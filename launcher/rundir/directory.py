@@ -182,7 +182,7 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
 
 def goes_on(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
     """Return whether the folder belongs to this run: it has its checkpoint, or the same run without one."""
-    if resume is not None and resume.target:
+    if resume is not None and resume.target and not resume.is_continued:
         return not resume.is_elsewhere
     return _is_to_go_on(run) and _is_same_run(run, folder)
 

@@ -12,6 +12,7 @@ from neobert.printable import printable
 
 LOSS = "train/loss"
 EVAL_LOSS = "eval/loss"
+SOURCE_LOSS = "eval/source_loss"
 EVALUATION = "eval/"
 
 

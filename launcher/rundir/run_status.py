@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.directory import METRICS, is_alive
-from launcher.rundir.live_state import EVAL_LOSS, LOSS
+from launcher.rundir.live_state import EVAL_LOSS, LOSS, SOURCE_LOSS
 from launcher.rundir.records import (
     Record,
     last_beat,
@@ -139,8 +139,9 @@ def look_at(folder: Path, now: datetime, history: History | None = None) -> RunS
 
 
 def evaluation_of(line: Record) -> dict[str, float]:
-    """Return the metrics of an evaluation that some task declares."""
-    return {name: value for name, value in line.items() if name in known_metrics()}
+    """Return the metrics of an evaluation that some task declares, and the loss on a continued run's text."""
+    shown = {*known_metrics(), SOURCE_LOSS}
+    return {name: value for name, value in line.items() if name in shown}
 
 
 def age_of(beat: Record, now: datetime) -> float | None:

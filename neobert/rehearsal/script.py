@@ -64,6 +64,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trainer.output_dir": str(folder),
         "trainer.overwrite_output_dir": False,
         "trainer.resume_from_checkpoint": "auto" if is_resumed else "never",
+        "trainer.continue_from": None,
         "trainer.save_steps": script.compared if is_resumed else script.saved,
         "trainer.save_total_limit": 0,
         "trainer.eval_steps": 0,

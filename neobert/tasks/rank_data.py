@@ -89,7 +89,7 @@ class RankData:
         """Return passes over the training data; a stream's length is not known, so it counts whole ones."""
         train = self.prepared.train
         if isinstance(train, TokenStore):
-            return progress.tokens_total / train.num_tokens
+            return (progress.tokens_total - progress.first_tokens) / train.num_tokens
         return float(progress.cursor.epoch)
 
 

@@ -69,6 +69,7 @@ def test_text_and_tokenizer_are_compared_by_content() -> None:
 def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run() -> None:
     replaced = stand_ins(RunConfig(), __file__, script_for(100), is_resumed=False)  # type: ignore[arg-type]
     assert set(without_effects(replaced, ("reporting", "limits", "start", "cadence"))) == {
+        "trainer.continue_from",
         "trainer.early_stopping_patience",
         "trainer.eval_max_batches",
         "trainer.max_epochs",

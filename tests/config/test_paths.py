@@ -66,7 +66,11 @@ def test_what_exists_only_in_the_working_directory_still_works_and_is_named() ->
 
 
 def test_every_key_that_holds_a_path_says_so() -> None:
-    named = {key for key in all_keys() if key.endswith((".path", "_dir", "_checkpoint", "model.config"))}
+    named = {
+        key
+        for key in all_keys()
+        if key.endswith((".path", "_dir", "_checkpoint", "model.config", "continue_from"))
+    }
     assert {".".join(map(str, path)) for path in path_keys()} == named - {"trainer.overwrite_output_dir"}
 
 

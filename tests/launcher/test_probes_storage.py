@@ -271,6 +271,31 @@ def test_auto_that_meets_a_checkpoint_of_somebody_else_has_an_earlier_one_named(
     assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "10"))
 
 
+def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
+    configured: Any, subject: Subject, tmp_path: Path
+) -> None:
+    root, key = tmp_path / "first" / "checkpoints", "trainer.continue_from"
+    source = configured({"scheduler.warmup_steps": 2, "trainer.max_steps": 40, "scheduler.decay_steps": 10})
+    checkpoint(root, 30, source.config)
+    of_other_data = {"dataset.max_seq_length": 64, "optimizer.lr": 0.5, "trainer.max_steps": 60}
+    for place in (root.parent, root, root / "30"):
+        found = probe_resume(configured({key: str(place), **of_other_data}))
+        assert (found.target, found.step, found.stable_steps) == (str(root / "30"), 30, (2, 30))
+        assert (found.is_verified, found.is_continued, found.is_elsewhere) == (True, True, True)
+        assert found.structural_differences == ()
+    wider = probe_resume(configured({key: str(root), "model.hidden_size": 384, "optimizer.name": "lion"}))
+    assert [each.partition(":")[0] for each in wider.structural_differences] == [
+        "model.hidden_size",
+        "optimizer.name",
+    ]
+    missing = probe_resume(configured({key: str(tmp_path / "none")}))
+    assert (missing.exists, missing.is_continued) == (False, True)
+    # A checkpoint of its own comes first.
+    checkpoint(subject.output_dir / "checkpoints", 35, subject.config)
+    own = probe_resume(configured({key: str(root), SELECTOR: "auto"}))
+    assert (own.step, own.is_continued, own.is_elsewhere) == (35, False, False)
+
+
 def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     other = configured({SELECTOR: "auto", "model.hidden_size": 384, "trainer.logging_steps": 7})

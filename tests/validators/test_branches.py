@@ -54,6 +54,17 @@ TWO_HEALTHY = TWO_PROCESSES | {"facts.gpu_health": [HEALTH, HEALTH]}
 SAME_CONFIG = TWO_PROCESSES | {"digest": "c0ffee"}
 TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.0.recovery_action": None}
 
+CONTINUED = RESUME | {
+    "config.trainer.resume_from_checkpoint": "never",
+    "config.trainer.continue_from": "runs/first",
+    "facts.resume.is_continued": True,
+    "facts.resume.target": "runs/first/checkpoints/800",
+    "facts.resume.step": 800,
+    "facts.resume.stable_steps": [50, 800],
+    "facts.resume.is_elsewhere": True,
+}
+DECAYED = CONTINUED | {"facts.resume.step": 900}
+
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
 
 ROWS: list[Row] = [
@@ -129,6 +140,18 @@ ROWS: list[Row] = [
      "facts.resume.selector", "checkpoints/9", "auto", "does not exist"),
     ("CKP007", {"facts.resume.exists": False, "facts.resume.target": "/run/checkpoints/latest"},
      "facts.resume.selector", "latest", "auto", "/run/checkpoints/latest does not exist"),
+    ("CKP007", CONTINUED | {"facts.resume.exists": False, "facts.resume.selector": "auto"},
+     "facts.resume.is_continued", True, False, "runs/first/checkpoints/800 does not exist"),
+    ("CKP007", CONTINUED,
+     "facts.resume.structural_differences", ["model.hidden_size: 1 in it"], [], "model.hidden_size: 1 in it"),
+    ("CKP012", DECAYED, "facts.resume.is_verified", True, False, "outside the plateau"),
+    ("CKP012", DECAYED, "facts.resume.is_continued", True, False, "(steps 50 to 800)"),
+    ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 800], None, "(steps 50 to 800)"),
+    ("CKP012", DECAYED, "config.trainer.continue_from", "runs/first", None, "outside the plateau"),
+    ("CKP012", CONTINUED, "config.trainer.max_epochs", 2.0, None, "max_epochs counts the steps before"),
+    ("CKP008", CONTINUED | {"config.trainer.resume_from_checkpoint": "auto", "facts.output.exists": True,
+     "facts.output.is_directory": True, "facts.output.is_empty": False, "facts.output.config_digest": "c0"},
+     "facts.resume.is_continued", False, True, "holds another run"),
     ("CKP008", {"facts.output.exists": True}, "facts.output.is_directory", False, True, "is a file"),
     ("CKP008", RESUME | {"facts.output.exists": True, "facts.output.is_directory": True,
      "facts.output.is_empty": False, "facts.output.checkpoint_steps": [100]},

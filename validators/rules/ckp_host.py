@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from validators.facts_host import DiskFacts, ResumeFacts
 
 NEVER = "never"
+CONTINUE = "trainer.continue_from"
 FILES_PER_CHECKPOINT = 64
 TRIAL_MIB = 4
 QUOTA_HINT = "raise the quota (`quota -s`, `lfs quota`), free disk space, or set trainer.output_dir elsewhere"
@@ -151,7 +152,9 @@ def _trains_here(run: ResolvedRun, facts: Facts) -> bool:
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
     """Return why rules about a resume do not apply; empty if the run may resume."""
-    return "the run does not resume" if run.config.trainer.resume_from_checkpoint == NEVER else ""
+    trainer = run.config.trainer
+    starts_fresh = trainer.resume_from_checkpoint == NEVER and trainer.continue_from is None
+    return "the run does not resume" if starts_fresh else ""
 
 
 @rule(
@@ -167,10 +170,10 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A checkpoint to resume from that is missing, damaged, from another model, or past the last step.
 
     ## What it does
-    Requires that the named checkpoint exists, that its manifest verifies, that model and data match the run,
-    and that its step is below `trainer.max_steps`. `auto` may find no checkpoint and start from scratch, but
-    not if all checkpoints are damaged. Warns about newer checkpoints that were skipped because they do not
-    verify.
+    Requires that the named checkpoint exists, that its manifest verifies, that model and data match the run
+    (model and optimizer, for `trainer.continue_from`), and that its step is below `trainer.max_steps`. `auto`
+    may find no checkpoint and start from scratch, but not if all checkpoints are damaged. Warns about newer
+    checkpoints that were skipped because they do not verify.
 
     ## Why is this bad?
     A trainer that starts from scratch when its checkpoint is missing discards the run that it was supposed
@@ -186,10 +189,11 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     neobert-launch train --resume auto
     ```
     """
-    resume, path = facts.resume, "trainer.resume_from_checkpoint"
+    resume = facts.resume
     assert resume is not None
+    path = CONTINUE if resume.is_continued else "trainer.resume_from_checkpoint"
     if not resume.exists:
-        if resume.selector != "auto":
+        if resume.selector != "auto" or resume.is_continued:
             yield Violation(path, f"{resume.target or resume.selector} does not exist", _resume_hint(resume))
         return
     if not resume.is_verified:
@@ -223,11 +227,72 @@ def _resume_hint(resume: ResumeFacts) -> str:
         return f"set trainer.resume_from_checkpoint to never, and {_start_from(resume.target)}"
     if resume.way_out:
         return resume.way_out
+    if resume.is_continued:
+        another = f", such as {quote(resume.alternative)}" if resume.alternative else ""
+        return f"set {CONTINUE} to a run directory or a checkpoint folder{another}"
     if resume.alternative:
         return f"resume from the newest verified checkpoint: --resume {quote(resume.alternative)}"
     if not resume.exists:
         return "set trainer.resume_from_checkpoint to an existing checkpoint folder"
     return "restore a checkpoint from a copy, fix its permissions, or set another trainer.output_dir"
+
+
+def why_not_continued(run: ResolvedRun, plan: Plan) -> str:
+    """Return why rules about a continued run do not apply; empty if the run may continue another one."""
+    return "the run continues no other" if run.config.trainer.continue_from is None else ""
+
+
+@rule(
+    "CKP012",
+    "continued-outside-the-plateau",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("resume",),
+    inapplicable=why_not_continued,
+)
+def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that continues another one from its warm-up or its decay.
+
+    ## What it does
+    Compares the step of the checkpoint in `trainer.continue_from` with the plateau of that run's schedule:
+    from the end of the warm-up to the beginning of the decay. Also requires `trainer.max_epochs` to be null,
+    because it counts from the first step of the weights.
+
+    ## Why is this bad?
+    The decay is where a run settles on its text. Weights that have decayed on the old text have settled
+    there, and at the low rate that is left they learn little of the new one.
+
+    ## Example
+    ```yaml
+    trainer:
+      continue_from: runs/first/checkpoints/1000   # the decay began at step 800
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      continue_from: runs/first/checkpoints/800
+    ```
+    """
+    resume = facts.resume
+    assert resume is not None
+    if not (resume.is_continued and resume.is_verified):
+        return
+    if (
+        resume.stable_steps is not None
+        and not resume.stable_steps[0] <= resume.step <= resume.stable_steps[1]
+    ):
+        first, last = resume.stable_steps
+        yield Violation(
+            CONTINUE,
+            f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})",
+            f"set {CONTINUE} to a checkpoint of these steps (trainer.save_keep_every keeps them)",
+        )
+    if run.config.trainer.max_epochs is not None:
+        message = "trainer.max_epochs counts the steps before the checkpoint too, which read other text"
+        yield Violation(
+            "trainer.max_epochs", message, "set trainer.max_epochs to null, and trainer.max_steps"
+        )
 
 
 @rule(
@@ -267,7 +332,8 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     output, trainer = facts.output, run.config.trainer
     assert output is not None
     path, is_run = "trainer.output_dir", bool(output.config_digest or output.checkpoint_steps)
-    resumes_it = trainer.resume_from_checkpoint != NEVER and not (facts.resume and facts.resume.is_elsewhere)
+    starts_elsewhere = facts.resume and facts.resume.is_elsewhere and not facts.resume.is_continued
+    resumes_it = trainer.resume_from_checkpoint != NEVER and not starts_elsewhere
     if not output.exists or (output.is_directory and output.is_empty):
         return
     if not output.is_directory:

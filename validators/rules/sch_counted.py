@@ -133,7 +133,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     now = learning_rate_at(resume.step, run.config.optimizer.lr, plan.schedule)
     if not isclose(before, now, rel_tol=SAME_RESUMED_RATE):
         yield Violation(
-            "trainer.resume_from_checkpoint",
+            "trainer.continue_from" if resume.is_continued else "trainer.resume_from_checkpoint",
             f"the learning rate of step {resume.step + 1:,} changes from {before:.3g} (the checkpoint's "
             f"schedule) to {now:.3g} (this run's, with decay to step {plan.schedule.decay_end:,})",
             "restore trainer.max_steps, the scheduler section and optimizer.lr of the checkpoint, or set "

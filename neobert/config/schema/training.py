@@ -118,6 +118,18 @@ class TrainerConfig:
         words=("auto", "never", "latest", "best"),
         affects="start",
     )
+    continue_from: str | None = key(
+        None,
+        "Run directory or checkpoint of a run that this one continues on other text: weights, optimizer "
+        "state and step are that run's, and the data begins at its start; null: none.",
+        is_path=True,
+        affects="model",
+    )
+    eval_source_text: bool = key(
+        True,
+        "With continue_from: evaluate on the evaluation text of that run too, as eval/source_loss.",
+        affects="cadence",
+    )
     max_steps: PositiveInt = key(1000, "Number of optimizer steps.", affects="numerics")
     max_epochs: PositiveFloat | None = key(
         None,

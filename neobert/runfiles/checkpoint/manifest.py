@@ -81,6 +81,15 @@ def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
     sync(folder)
 
 
+def digest_of_files(folder: Path) -> str:
+    """Return one SHA-256 of the sums of all files. Metrics, which may be added later, do not change it.
+
+    Raises `ProjectError` CKP007 if there is no manifest.
+    """
+    listing = json.dumps(_read(folder)["files"], sort_keys=True)
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
 def verify(folder: Path) -> Manifest:
     """Check every file of a checkpoint against its manifest.
 

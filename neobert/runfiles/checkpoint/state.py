@@ -79,6 +79,15 @@ def _is_loss_window(value: Any) -> bool:
     )
 
 
+def _is_source_or_none(value: Any) -> bool:
+    """Return whether a value describes the checkpoint that a run continues; most runs continue none."""
+    return value is None or (
+        isinstance(value, dict)
+        and all(_is_count(value.get(name)) for name in ("step", "tokens_total"))
+        and all(isinstance(value.get(name), dict) for name in ("dataset", "tokenizer"))
+    )
+
+
 def _is_cursor(value: Any) -> bool:
     """Return whether a value is a cursor; versions since the first have added counts to it."""
     if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
@@ -102,4 +111,5 @@ STATE_KINDS: Mapping[str, IsKind] = {
     "world_size": _is_count,
     "num_threads": _is_count,
     "versions": _is_texts,
+    "source": _is_source_or_none,
 }

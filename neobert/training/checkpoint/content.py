@@ -68,6 +68,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "trained_s": trainer.state.trained_s,
         "learning_rate": trainer.scheduler.get_last_lr()[0],
         "identity": dict(trainer.task.identity),
+        "source": trainer.source,
         "world_size": trainer.world.size,
         "num_threads": torch.get_num_threads(),
         "versions": {"neobert": __version__, "torch": torch.__version__},

@@ -25,6 +25,7 @@ from neobert.receipt import VerifiedStart
 from neobert.runfiles.checkpoint.folders import Found, belongs_to
 from neobert.runfiles.checkpoint.refusal import CODE, broken
 from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
+from neobert.runfiles.continuation import continuation_differences
 from neobert.runfiles.resume_policy import runtime_differences, structural_differences
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
 from neobert.training.checkpoint.shards import ShardReader, read_shards
@@ -41,6 +42,7 @@ from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
+DATA_FINGERPRINT = "data fingerprint"
 OTHER_RUN = "restore the earlier values, or start a new run in another trainer.output_dir"
 OTHER_START = "run the same command again: preflight then checks what is there now"
 
@@ -53,21 +55,32 @@ def refuse_other_run(folder: Path, config: RunConfig) -> None:
         log.info("allowed difference from the checkpoint: %s", difference)
 
 
-def refuse_other_data(folder: Path, state: Mapping[str, Any], identity: Mapping[str, str]) -> None:
-    """Raise `ProjectError` CKP007 where the data or the tokenizer differ from those of the checkpoint."""
+def refuse_other_model(folder: Path, config: RunConfig) -> None:
+    """Raise `ProjectError` CKP007 where a run cannot continue the checkpoint on other text."""
+    _refuse(folder, [str(each) for each in continuation_differences(read_config(folder), to_dict(config))])
+
+
+def refuse_other_data(
+    folder: Path, state: Mapping[str, Any], identity: Mapping[str, str], *, is_other_text: bool
+) -> None:
+    """Raise `ProjectError` CKP007 where the data or the tokenizer differ from those of the checkpoint.
+
+    `is_other_text`: the run continues the checkpoint on other text, with the same tokenizer.
+    """
     saved = state["identity"]
     _refuse(
         folder,
         [
             f"{name}: {str(saved.get(name))[:12]} in the checkpoint, {value[:12]} in this run"
             for name, value in sorted(identity.items())
-            if saved.get(name) != value
+            if saved.get(name) != value and not (is_other_text and name == DATA_FINGERPRINT)
         ],
+        f"set tokenizer.path to {folder}" if is_other_text else OTHER_RUN,
     )
 
 
-def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
-    """Load weights, optimizer state, schedule and random states.
+def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
+    """Load weights, optimizer state, schedule and random states; the mean loss only for the same text.
 
     Only files that the checkpoint's manifest names are read: anything else in the folder was not verified.
     """
@@ -77,7 +90,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any]) -> None:
         trainer.average.restart()  # the exported weights are the average, or the start of one
     take_trained_weights(trainer.task.model, trained)
     fast_forward(trainer.scheduler, state["step"])
-    trainer.guard.resume(state.get("mean_loss"))  # earlier versions kept none
+    trainer.guard.resume(None if is_other_text else state.get("mean_loss"))  # earlier versions kept none
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
     if generators.exists():
         _restore_generators(generators)
@@ -126,7 +139,7 @@ def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str,
 
 def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: bool) -> Progress:
     """Build the progress at a checkpoint; `is_own`: the checkpoint is in this run directory."""
-    step = state["step"]
+    step, source = state["step"], state.get("source") or {"step": 0, "tokens_total": 0}
     return Progress(
         loss=LossWindow(device, **state["loss_window"]),
         cursor=_cursor(state["cursor"]),
@@ -136,6 +149,22 @@ def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: 
         trained_s=state["trained_s"],
         resumed_step=step,
         saved_step=step if is_own else None,
+        first_step=source["step"],
+        first_tokens=source["tokens_total"],
+    )
+
+
+def continued_progress(source: Mapping[str, Any], device: torch.device) -> Progress:
+    """Build the progress at the first step of a run that continues a checkpoint on other text."""
+    step, tokens = source["step"], source["tokens_total"]
+    return Progress(
+        loss=LossWindow(device),
+        step=step,
+        tokens_total=tokens,
+        row={"step": step},
+        resumed_step=step,
+        first_step=step,
+        first_tokens=tokens,
     )
 
 
@@ -147,10 +176,10 @@ def _cursor(saved: dict[str, Any]) -> Cursor:
         raise ProjectError(CODE, message, OTHER_RUN) from error
 
 
-def _refuse(folder: Path, differences: list[str]) -> None:
+def _refuse(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:
     if differences:
         message = printable(f"the checkpoint is another run's: {listed(differences, separator='; ')}")
-        raise ProjectError(CODE, message, OTHER_RUN, str(folder))
+        raise ProjectError(CODE, message, hint, str(folder))
 
 
 def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size: int) -> None:

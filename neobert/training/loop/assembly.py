@@ -25,12 +25,15 @@ from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
+from neobert.runfiles.continuation import find_source, provenance
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
 from neobert.runfiles.run_dir import CHECKPOINTS
 from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
+    continued_progress,
     refuse_other_data,
+    refuse_other_model,
     refuse_other_run,
     refuse_other_start,
     restore,
@@ -38,6 +41,7 @@ from neobert.training.checkpoint.restore import (
 )
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
+from neobert.training.loop.source_text import source_evaluation
 from neobert.training.loop.task import Task
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
@@ -48,10 +52,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start of a session: a verified checkpoint and its state. None in its place means step 0."""
+    """Start of a session: a verified checkpoint and its state. None in its place means step 0.
+
+    Attributes:
+        source: provenance of a run that continues another one on other text; None for most runs.
+        is_other_text: whether the checkpoint is that of the other run.
+    """
 
     folder: Path
     state: Mapping[str, Any]
+    source: Mapping[str, Any] | None = None
+    is_other_text: bool = False
 
 
 def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
@@ -65,15 +76,22 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
         _refuse_used(run_dir)
     sweep(root)
     found, rejected = folders.search(root, selector)
+    continued = config.trainer.continue_from if found is None else None
+    if continued is not None:
+        found = find_source(continued)
     refuse_other_start(found, read_receipt(run_dir / RECEIPT).start, run_dir, is_again=is_again)
     if found is None:
         return None
     folder, manifest = found
     state = read_state(folder, manifest.step)
+    if continued is not None:
+        refuse_other_model(folder, config)
+        log.info("continuing %s on other text, from step %d", folder, manifest.step)
+        return Start(folder, state, provenance(folder, state), is_other_text=True)
     refuse_other_run(folder, config)
     quarantine(root, rejected, folder.name)
     log.info("resuming from %s, step %d", folder, manifest.step)
-    return Start(folder, state)
+    return Start(folder, state, state.get("source"))
 
 
 def _refuse_used(run_dir: Path) -> None:
@@ -92,7 +110,7 @@ def build_trainer(
 ) -> Trainer:
     """Build optimizer and schedule around a task, and restore the start's state into them."""
     if start is not None:
-        refuse_other_data(start.folder, start.state, task.identity)
+        refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
     module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
     optimizer = build_optimizer(config.optimizer, task.model)
     max_steps, decay = count_steps(config, task, world), config.trainer.ema_decay
@@ -119,9 +137,10 @@ def build_trainer(
         ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
         average=None if decay is None else WeightAverage(task.model, decay),
+        source=None if start is None else start.source,
     )
     if start is not None:
-        restore(trainer, start.folder, start.state)
+        restore(trainer, start.folder, start.state, is_other_text=start.is_other_text)
     return trainer
 
 
@@ -144,6 +163,9 @@ def count_steps(config: RunConfig, task: Task, world: World) -> int:
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
     if start is None:
         return Progress(loss=LossWindow(device), cursor=Cursor())
+    if start.is_other_text:
+        assert start.source is not None
+        return continued_progress(start.source, device)
     own = run_dir / CHECKPOINTS / str(start.state["step"])  # one that was set aside has another name
     is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)
@@ -189,6 +211,11 @@ def assemble(
     task = build_task(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
     trainer.phases = phases
+    if trainer.source is not None and config.trainer.eval_source_text:
+        with signals.interrupting(), world.main_first():
+            trainer.source_evaluation = source_evaluation(
+                config, trainer.source, prepared, world, phases.tick
+            )
     for name, clock in STOP_CLOCKS.items():
         if name in os.environ:
             signals.stop_by(float(os.environ[name]), phases.stopping_s, clock)

@@ -67,9 +67,9 @@ class Hook:
     at_start: bool = False
     at_end: bool = True
 
-    def is_due(self, step: int, max_steps: int) -> bool:
-        """Return whether the hook runs after this step."""
-        if step == 0:
+    def is_due(self, step: int, max_steps: int, first_step: int = 0) -> bool:
+        """Return whether the hook runs after this step of a run that begins at `first_step`."""
+        if step == first_step:
             return self.at_start
         if step == max_steps:
             return self.at_end

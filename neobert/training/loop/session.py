@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from neobert.atomic_write import write_atomically
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
@@ -19,6 +21,7 @@ from neobert.plan.hardware import assumptions_for
 from neobert.plan.size import peak_at_precision
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
+from neobert.runfiles.continuation import FILE_NAME as CONTINUED
 from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, PhaseTracker
 from neobert.runfiles.run_dir import Status, clear_outcome, has_outcome, write_outcome
 from neobert.trackers.background import open_trackers
@@ -255,6 +258,8 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         if superseded:
             log.warning("checkpoints of later steps were set aside: %s", superseded)
         trim_metrics(run_dir, progress.first_open_step)
+        if trainer.source is not None:
+            write_atomically(run_dir / CONTINUED, json.dumps(trainer.source, indent=2).encode() + b"\n")
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
         writer = stack.enter_context(closing(JsonlWriter(run_dir / METRICS)))
         config = trainer.config

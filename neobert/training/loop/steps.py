@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -27,6 +27,9 @@ from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import COLLATE
 
 log = logging.getLogger(__name__)
+
+SOURCE = "eval/source_"
+"""Prefix of metrics on the text of the run that this one continues."""
 
 
 def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
@@ -55,7 +58,7 @@ def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
     step, row = trainer.progress.step, trainer.progress.row or {}
     report = StepReport(step, row)
     for hook in sorted(hooks, key=lambda hook: hook.stage):
-        if hook.is_due(step, trainer.max_steps):
+        if hook.is_due(step, trainer.max_steps, trainer.progress.first_step):
             with trainer.stopwatch.pause(hook.name):
                 for name, value in (hook.act(trainer, report) or {}).items():
                     row.setdefault(name, value)
@@ -156,6 +159,8 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
     """Return the task's metrics; none where the task has no evaluation. Its order is fixed.
 
+    A run that continues another one evaluates on the text of that run too, as eval/source_*.
+
     A metric is None where the split has no target for it, or where it is not finite: that is logged, and
     training continues, as it has a guard of its own.
     Raises `StopRequested` on all ranks if any rank received a stop request.
@@ -165,10 +170,12 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
         return {}
     found: dict[str, float | None] = {}
     started_s = time.perf_counter()
-    metrics = trainer.task.metrics()
     with nullcontext() if trainer.average is None else trainer.average.in_place_of_weights():
-        _score(trainer, metrics, _batches(trainer, iter(evaluation())))
-    for name, value in metrics.values(trainer.world).items():
+        values = _evaluated(trainer, evaluation)
+        if trainer.source_evaluation is not None:
+            on_source = _evaluated(trainer, trainer.source_evaluation)
+            values |= {name.replace("eval/", SOURCE, 1): value for name, value in on_source.items()}
+    for name, value in values.items():
         is_number = value is None or math.isfinite(value)
         if not is_number:
             metric = name.removeprefix("eval/")
@@ -177,6 +184,12 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
         found[name] = value if is_number else None
     trainer.state.evaluation_s = time.perf_counter() - started_s
     return found | {"time/evaluation_ms": trainer.state.evaluation_s * 1000}
+
+
+def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dict[str, float | None]:
+    metrics = trainer.task.metrics()
+    _score(trainer, metrics, _batches(trainer, iter(evaluation())))
+    return metrics.values(trainer.world)
 
 
 def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:

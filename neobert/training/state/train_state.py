@@ -53,6 +53,8 @@ class Progress:
         trained_s: time spent in earlier sessions.
         resumed_step: step that this session started from; None for a fresh start.
         saved_step: step of the last checkpoint, or None.
+        first_step: step at which the run begins; above 0 for one that continues another.
+        first_tokens: `tokens_total` at that step.
     """
 
     loss: LossWindow
@@ -63,6 +65,8 @@ class Progress:
     trained_s: float = 0.0
     resumed_step: int | None = None
     saved_step: int | None = None
+    first_step: int = 0
+    first_tokens: int = 0
 
     @property
     def is_saved(self) -> bool:

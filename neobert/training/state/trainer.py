@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -31,6 +33,8 @@ class Trainer:
         module: the task's objective as returned by `World.prepare`.
         average: average of the weights, which evaluations and exports use; None: they use the weights.
         batches: microbatches of this rank, from the cursor on.
+        source: the checkpoint of another run that this one continues; None for most runs.
+        source_evaluation: evaluation microbatches of the text of that run; None where they are not evaluated.
         phases: marks of the phase that this process is in, which the heartbeat repeats.
     """
 
@@ -49,6 +53,8 @@ class Trainer:
     guard: FiniteGuard
     qk_clip: QKClip | None = None
     average: WeightAverage | None = None
+    source: Mapping[str, Any] | None = None
+    source_evaluation: Callable[[], Iterable[Any]] | None = None
     phases: PhaseTracker = field(default_factory=PhaseTracker)
 
     @property

@@ -1,0 +1,145 @@
+"""A run that continues another one on other text, and what it may not continue."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from launcher.run.summary import conclude, summary_text
+from neobert.errors import ProjectError
+from neobert.training.loop import steps
+from tests.training.conftest import read_lines, train, write_run
+
+PLATEAU = 8
+STABLE = {"scheduler": {"warmup_steps": 2, "decay_steps": 4, "name": "linear", "final_lr_ratio": 0.0}}
+SOURCE = {**STABLE, "trainer": {"save_steps": 4, "eval_steps": 4, "save_total_limit": 0}}
+TIMES = ("time/", "perf/", "train/tokens_per_sec")
+
+
+class Killed(BaseException):
+    """What no handler sees coming, as SIGKILL."""
+
+
+def rows(run_dir):
+    lines = read_lines(run_dir / "metrics.jsonl")
+    return [{name: value for name, value in line.items() if not name.startswith(TIMES)} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory, corpus):
+    """A finished run with checkpoints at steps 4, 8 and 12, whose decay begins at step 8."""
+
+    run_dir = write_run(tmp_path_factory.mktemp("source") / "first", corpus, SOURCE)
+    assert train(run_dir) == 0
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def other_text(tmp_path_factory):
+    """Documents of other words, with half of the letters in common."""
+    folder, draw = tmp_path_factory.mktemp("other"), random.Random(11)
+    words = ["".join(draw.choices("aeioubdfmnz", k=draw.randint(2, 6))) for _ in range(40)]
+    texts = (" ".join(draw.choices(words, k=draw.randint(3, 40))) for _ in range(150))
+    (folder / "other.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts), "utf-8")
+    return {"path": str(folder / "other.jsonl"), "cache_dir": str(folder / "cache")}
+
+
+@pytest.fixture
+def continued(tmp_path, other_text, source):
+    """Write a run that continues the source on other text, changed as asked."""
+
+    def write(name="second", **sections):
+        checkpoint = str(source / "checkpoints" / str(PLATEAU))
+        base = {
+            **STABLE,
+            "tokenizer": {"path": checkpoint, "vocab_size": None},
+            "trainer": {"continue_from": checkpoint, "save_steps": 1, "eval_steps": 2, "logging_steps": 1},
+        }
+        merged = {key: {**base.get(key, {}), **sections.get(key, {})} for key in {*base, *sections}}
+        return write_run(tmp_path / name, other_text, merged)
+
+    return write
+
+
+def test_weights_step_and_schedule_are_the_sources_and_the_data_begins(continued, source, run):
+    run_dir = continued()
+    assert run(run_dir) == 0
+    mine, first = ({row["step"]: row for row in rows(each)} for each in (run_dir, source))
+    assert list(mine) == [8, 9, 10, 11, 12]
+    # The same weights on the same text under the same masks: to the last bit.
+    assert mine[PLATEAU]["eval/source_loss"] == first[PLATEAU]["eval/loss"]
+    assert mine[PLATEAU]["eval/loss"] != first[PLATEAU]["eval/loss"]
+    assert mine[12]["train/learning_rate"] == first[12]["train/learning_rate"]
+    assert mine[9]["train/tokens_total"] > first[PLATEAU].get("train/tokens_total", 0)
+    assert mine[9]["train/epoch"] < 0.5
+    ending = summary_text(conclude(run_dir, 0, (), None))
+    assert f"source_loss: {mine[8]['eval/source_loss']:.4f} -> {mine[12]['eval/source_loss']:.4f}" in ending
+    # It learned the new text, and the old one less.
+    assert mine[12]["eval/loss"] < mine[PLATEAU]["eval/loss"]
+    told = json.loads((run_dir / "continued.json").read_text(encoding="utf-8"))
+    assert (told["step"], told["checkpoint"]) == (PLATEAU, str(source / "checkpoints" / "8"))
+    state = json.loads((run_dir / "checkpoints/12/trainer_state/state.json").read_text(encoding="utf-8"))
+    assert state["source"] == told
+    assert state["cursor"]["epoch"] == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_killed_and_resumed_it_is_the_run_that_was_not(continued, run, monkeypatch, number):
+    whole, cut = continued("whole"), continued("cut")
+    assert run(whole) == 0
+    real, calls = steps.run_step, iter(range(100))
+
+    def struck(trainer):
+        if next(calls) == number:
+            raise Killed
+        real(trainer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "run_step", struck)
+        with pytest.raises(Killed):
+            run(cut)
+    assert run(cut) == 0
+    assert rows(cut) == rows(whole)
+    for name in ("model.safetensors", "trainer_state/optimizer.safetensors"):
+        assert (cut / "checkpoints/12" / name).read_bytes() == (whole / "checkpoints/12" / name).read_bytes()
+
+
+def test_without_the_source_text_there_is_one_evaluation(continued, run):
+    run_dir = continued(trainer={"eval_source_text": False, "max_steps": 9})
+    assert run(run_dir) == 0
+    assert all("eval/source_loss" not in row for row in rows(run_dir))
+
+
+def test_a_run_directory_stands_for_its_newest_checkpoint(continued, source, run):
+    run_dir = continued(trainer={"continue_from": str(source), "max_steps": 14})
+    assert run(run_dir) == 0
+    assert rows(run_dir)[0]["step"] == 12
+
+
+@pytest.mark.parametrize(
+    ("sections", "message", "hint"),
+    [
+        ({"tokenizer": {"path": None, "vocab_size": 128}}, "tokenizer digest", "set tokenizer.path to"),
+        ({"model": {"num_hidden_layers": 2}}, "model.num_hidden_layers", "restore the earlier values"),
+        ({"optimizer": {"name": "muon"}}, "optimizer.name", "restore the earlier values"),
+        ({"trainer": {"continue_from": "nowhere"}}, "no such folder", "set trainer.continue_from"),
+        ({"dataset": {"max_seq_length": 16}}, "rows of the source text", "eval_source_text: false"),
+    ],
+)
+def test_what_does_not_fit_is_refused(continued, run, sections, message, hint):
+    with pytest.raises(ProjectError, match=message) as caught:
+        run(continued(**sections))
+    assert hint in caught.value.hint
+
+
+def test_a_source_text_that_is_gone_is_named(continued, source, run, tmp_path, monkeypatch):
+    run_dir = continued()
+    state = source / "checkpoints" / str(PLATEAU) / "trainer_state" / "resolved.json"
+    gone = json.loads(state.read_text(encoding="utf-8"))
+    gone["dataset"] |= {"path": str(tmp_path / "gone.jsonl")}
+    monkeypatch.setattr("neobert.runfiles.continuation.read_config", lambda _: gone)
+    with pytest.raises(ProjectError, match="source text cannot be read") as caught:
+        run(run_dir)
+    assert "eval_source_text: false" in caught.value.hint
