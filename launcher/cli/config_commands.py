@@ -52,6 +52,7 @@ def _lint(
     fix: options.Fix = False,
     statistics: options.Statistics = False,
     strict: options.Strict = False,
+    quiet: options.FindingsOnly = False,
 ) -> None:
     """Check run files and profiles with the static rules.
 
@@ -60,7 +61,7 @@ def _lint(
     from launcher.commands import lint
 
     choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
-    request = lint.Request(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict)
+    request = lint.Request(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict, quiet=quiet)
     end(lint.run(request, output_format))
 
 

@@ -18,7 +18,7 @@ from launcher.io.shadowed_modules import find_shadowed
 from launcher.process.termination import TerminatedError, signal_name
 from launcher.terminal import console
 from launcher.terminal.console import describe_error
-from neobert.config.errors import ConfigError
+from neobert.config.errors import MOST_SHOWN, ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 
@@ -96,13 +96,24 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
 def deliver_error(error: ProjectError, output_format: str) -> int:
     """Print an error: as a report for machines, otherwise as text on stderr. Returns the exit code."""
     if output_format == "text" or error.code in UNFORMATTED:
-        console.tell(str(error) if isinstance(error, ConfigError) else describe_error(error))
+        console.tell(_config_error_text(error) if isinstance(error, ConfigError) else describe_error(error))
         return error.exit_code
     from launcher.report.report import report_of_error
 
     report = report_of_error(error)
     _write_anyway(report, output_format)
     return report.exit_code
+
+
+def _config_error_text(error: ConfigError) -> str:
+    """Return the problems of a config in the form of `lint`, for standard error."""
+    from launcher.report.formats.text import finding_text
+    from launcher.report.report import findings_of_error
+
+    texts = [finding_text(finding, on=sys.stderr) for finding in findings_of_error(error)]
+    num_issues = len(error.issues)
+    rest = [f"... and {num_issues - MOST_SHOWN} more"] if num_issues > MOST_SHOWN else []
+    return "\n\n".join([*texts[: min(MOST_SHOWN, num_issues)], *rest, *texts[num_issues:]])
 
 
 def _write_anyway(report: Report, output_format: str) -> None:

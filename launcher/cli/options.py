@@ -77,6 +77,9 @@ LintFormat = Annotated[
 ]
 Strict = Annotated[bool, Option("--strict", help="Treat warnings as failures.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print warnings, errors and the summary only.")]
+FindingsOnly = Annotated[
+    bool, Option("--quiet", "-q", help="Print findings only: no counts, no skipped files.")
+]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or check, with reasons.")]
 
 # profiles

@@ -11,6 +11,7 @@ from pathlib import Path
 import validators.rules  # noqa: F401  registers every rule
 from launcher.lint.discovery import Discovered, discover
 from launcher.report.formats import deliver
+from launcher.report.formats.text import render
 from launcher.report.partial_checks import judged_as_read
 from launcher.report.report import Report, findings_of_error
 from launcher.terminal import console
@@ -27,6 +28,7 @@ from validators.rule import RULES
 
 REPOSITORY_CODE = "CFG010"
 MOST_NAMED = 10
+MOST_TRIED = 100
 WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
 
 
@@ -64,6 +66,7 @@ class Request:
     fix: bool
     statistics: bool
     strict: bool
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,29 @@ def run(request: Request, output_format: str) -> int:
     judged = [_chosen(judge_file(path, profiles), request.choice) for path in found.files]
     is_repository = request.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
     report = combine(judged, strict=request.strict, has_folder=is_repository)
-    deliver(report, output_format)
-    if output_format == "text":
-        _tell_more(request, found, report)
+    if output_format != "text":
+        deliver(report, output_format)
+        return report.exit_code
+    text = render(report, _fixable(found.files, judged, report), quiet=request.quiet)
+    if text:
+        console.write(text)
+    _tell_more(request, found, report)
     return report.exit_code
+
+
+def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) -> list[Finding]:
+    """Return the findings that --fix would fix, in files that could not be resolved.
+
+    Each fix is tried out, so a file with very many problems is not asked.
+    """
+    broken = [path for path, one in zip(files, judged, strict=True) if one.exit_code]
+    if not broken:
+        return []
+    from launcher.lint.fixes import fixable
+
+    num_problems = Counter(finding.file for finding in report.findings)
+    fixes = {str(path): fixable(path) for path in broken if num_problems[str(path)] <= MOST_TRIED}
+    return [each for each in report.findings if (each.code, each.path) in fixes.get(each.file, ())]
 
 
 def _require_files(paths: Sequence[Path], found: Discovered) -> None:
@@ -226,6 +248,8 @@ def _tell_more(request: Request, found: Discovered, report: Report) -> None:
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")
+    if request.quiet:
+        return
     if not found.files:
         console.tell("nothing to lint: no named file is a run file or a profile")
     for other in found.left_out[:MOST_NAMED]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.terminal import console
+from launcher.terminal import console, markdown
 from launcher.terminal.fold import reflow
 from launcher.terminal.table import columns
 from launcher.terminal.values import to_json
 from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from validators.finding import Severity
 from validators.rule import RULES, Rule
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
@@ -66,8 +68,14 @@ def page_text(rule: Rule) -> str:
     """Return heading and page of a rule."""
     waivable = "waivable" if rule.waivable else "cannot be waived"
     scope = "production runs" if rule.production_only else "every run"
-    head = f"{rule.code} {rule.name}\n{rule.severity} · {rule.level} · {scope} · {waivable}"
-    return f"{console.paint(head, 'bold')}\n\n{reflow(rule.page.strip(), console.width())}"
+    title = console.paint(
+        f"{rule.code} {rule.name}", "red" if rule.severity is Severity.FAIL else "yellow", "bold"
+    )
+    page = reflow(rule.page.strip(), console.width())
+    is_for_people = console.is_terminal(sys.stdout) or console.has_colour(sys.stdout)
+    page = markdown.render(page) if is_for_people else page
+    traits = console.paint(f"{rule.severity} · {rule.level} · {scope} · {waivable}", "dim")
+    return f"{title}\n{traits}\n\n{page}"
 
 
 def _list(rules: list[Rule]) -> str:

@@ -32,6 +32,8 @@ HABIT = re.compile(r"YAML 1\.2 reads (\S+) as text: write (true|false)")
 SHARE = "ratio"
 BARE = re.compile(r"[^\s,#{}\[\]]+")
 MOST_FIXES = 200
+FIXABLE = ("CFG001", "CFG003", "CFG007")
+"""Codes of problems that have fixes."""
 
 T = TypeVar("T")
 Issues = tuple[ConfigIssue, ...]
@@ -71,8 +73,23 @@ class Change:
 
 def fix_file(path: Path) -> Fixed:
     """Apply safe fixes in place, one after the other, until none is left."""
+    source, before, done, left = _fixed(path)
+    if done:
+        _write(path, source)
+    return Fixed(tuple(_told(path, before, done)), len(done) + len(left))
+
+
+def fixable(path: Path) -> frozenset[tuple[str, str]]:
+    """Return code and key of the problems that `fix_file` would fix."""
+    return frozenset(_fixed(path)[2])
+
+
+def _fixed(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]:
+    """Return the text after all fixes, the problems before, what was done for each, and the problems left."""
     before = issues = _issues(path) or ()
-    source = _read(path) if issues else ""
+    if not any(issue.code in FIXABLE for issue in issues):  # also a file that cannot be read
+        return "", before, {}, before
+    source = _read(path)
     done: dict[tuple[str, str], str] = {}
     refused: set[tuple[str, str]] = set()
     while len(done) < MOST_FIXES and (issue := _next(issues, path, refused)):
@@ -82,9 +99,7 @@ def fix_file(path: Path) -> Fixed:
             continue
         source, issues = change.source, after
         done[_key(issue)] = change.summary
-    if done:
-        _write(path, source)
-    return Fixed(tuple(_told(path, before, done)), len(done) + len(issues))
+    return source, before, done, issues
 
 
 def _told(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:

@@ -218,7 +218,7 @@ def test_a_locale_without_umlauts_is_named() -> None:
         check=False,
     )
     assert answer.returncode == 2
-    assert b"CFG003 text cannot be decoded in the locale's encoding ascii" in answer.stderr
+    assert b"CFG003 wrong-value: text cannot be decoded in the locale's encoding ascii" in answer.stderr
     assert b"= hint: set PYTHONUTF8=1, or LC_ALL=C.UTF-8" in answer.stderr
 
 

@@ -259,8 +259,8 @@ def test_waived_findings_are_suppressed() -> None:
 def test_a_caret_stands_under_the_value(command: Callable[..., Any], run_file: Callable[[str], Path]) -> None:
     path = run_file("profile: a100-prod\ntrainer:\n  save_steps:  0\n")
     lines = command("lint", path, "--select", "CKP001").out.splitlines()
-    assert lines[1] == "  3 |   save_steps:  0"
-    assert lines[2].index("^") - lines[1].index("0") == 0
+    assert lines[2] == " 3 |   save_steps:  0"
+    assert lines[3].index("^") - lines[2].index("0") == 0
 
 
 def test_every_format_writes_an_empty_report() -> None:

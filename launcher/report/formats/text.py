@@ -1,11 +1,12 @@
-"""Findings as text: location, message, source line, hint."""
+"""Findings as text: code and title, location, source excerpt, hint."""
 
 from __future__ import annotations
 
-import linecache
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import TextIO
 
+from launcher.report.excerpt import excerpt
 from launcher.report.report import Report
 from launcher.terminal import console
 from launcher.terminal.console import paint
@@ -15,25 +16,39 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from validators.finding import Finding, Severity, Status
 
-MOST_SHOWN = 120
 COLOUR = {Severity.FAIL: "red", Severity.WARN: "yellow"}
+VERDICT_COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
+FIXABLE = "[*]"
 
 
-def render(report: Report) -> str:
-    """Write all findings, then one line that counts them."""
-    parts = [finding_text(finding) for finding in report.findings]
-    return "\n\n".join([*parts, summary(report)])
+def render(report: Report, fixable: Collection[Finding] = (), *, quiet: bool = False) -> str:
+    """Write all findings, then the counts.
+
+    Args:
+        fixable: findings that `lint --fix` would fix.
+        quiet: leave the counts out.
+    """
+    parts = []
+    previous = None
+    for finding in report.findings:
+        place = finding.file, finding.line, finding.column
+        text = finding_text(finding, is_fixable=finding in fixable, has_source=place != previous)
+        parts.append(text)
+        previous = place
+    return "\n\n".join(parts if quiet else [*parts, summary(report, len(fixable))])
 
 
-def summary(report: Report) -> str:
-    """Return the counts and the verdict of the exit code."""
+def summary(report: Report, num_fixable: int = 0) -> str:
+    """Return the verdict of the exit code, the counts, and how many findings `lint --fix` would fix."""
     standing = [finding for finding in report.findings if not finding.waived]
     fails = sum(finding.severity is Severity.FAIL for finding in standing)
     waived = len(report.findings) - len(standing)
     counts = [f"{fails} fail", f"{len(standing) - fails} warn"] + ([f"{waived} waived"] if waived else [])
-    colour = {"pass": "green", "fail": "red", "unknown": "yellow"}[report.verdict]
-    told = ", ".join([*counts, *_check_counts(report)])
-    return fold(f"{paint(report.verdict, colour, 'bold')}: {told}", console.width())
+    verdict = paint(report.verdict, VERDICT_COLOUR[report.verdict], "bold")
+    lines = [f"{verdict}: {', '.join([*counts, *_check_counts(report)])}"]
+    if num_fixable:
+        lines.append(f"{paint(FIXABLE, 'cyan')} {num_fixable} fixable with --fix")
+    return fold("\n".join(lines), console.width())
 
 
 def _check_counts(report: Report) -> list[str]:
@@ -48,42 +63,46 @@ def _check_counts(report: Report) -> list[str]:
     return [word for status, word in words.items() if ended[status]]
 
 
-def finding_text(finding: Finding) -> str:
-    """Write a finding as a few lines, with source line and caret if the file can be read."""
-    lines = [_head(finding), *_excerpt(finding), *_key(finding), *_hint(finding)]
-    return fold("\n".join(lines), console.width())
+def finding_text(
+    finding: Finding, *, is_fixable: bool = False, has_source: bool = True, on: TextIO | None = None
+) -> str:
+    """Write a finding as a few lines.
+
+    Args:
+        has_source: show the line of the file, if it can be read.
+        on: stream that the text is for; standard output by default.
+    """
+    lines = [_head(finding, is_fixable, on), *_place(finding, has_source, on), *_key_and_hint(finding, on)]
+    return fold("\n".join(lines), console.width(on))
 
 
-def _head(finding: Finding) -> str:
+def _head(finding: Finding, is_fixable: bool, on: TextIO | None) -> str:
+    label = paint(f"{finding.severity} {finding.code}", COLOUR[finding.severity], "bold", on=on)
+    name = f" {finding.name}" if finding.name else ""
+    marks = (f" {paint(FIXABLE, 'cyan', on=on)}" if is_fixable else "") + (
+        " (waived)" if finding.waived else ""
+    )
+    return f"{label}{printable(name)}{marks}: {paint(printable(finding.message), 'bold', on=on)}"
+
+
+def _place(finding: Finding, has_source: bool, on: TextIO | None) -> Iterator[str]:
+    """Yield the location, then the line of the file with carets under the whole value."""
     place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
-    weight = paint(str(finding.severity), COLOUR[finding.severity], "bold")
-    waived = " (waived)" if finding.waived else ""
-    label = f"{finding.code} {finding.name}".strip()
-    sentence = printable(f"{label}: {finding.message}")
-    return f"{paint(printable(place), 'bold')}: {weight}{waived} {sentence}".removeprefix(": ")
-
-
-def _excerpt(finding: Finding) -> Iterator[str]:
-    if not finding.line or finding.file == COMMAND_LINE:
+    if not place:
         return
-    source = printable(linecache.getline(finding.file, finding.line).rstrip("\r\n"), keep="\t")
-    if not source.strip():
-        return
-    number = str(finding.line)
-    margin = f"  {number} | "
-    room = min(MOST_SHOWN, (console.width() or len(margin) + MOST_SHOWN) - len(margin))
-    yield f"{margin}{source[:room]}"
-    if 0 < finding.column <= room:
-        indent = "".join("\t" if char == "\t" else " " for char in source[: finding.column - 1])
-        yield f"  {' ' * len(number)} | {indent}{paint('^', COLOUR[finding.severity])}"
+    lines: list[tuple[str, str]] = []
+    if has_source and finding.line and finding.file != COMMAND_LINE:
+        lines = list(excerpt(finding.file, finding.line, finding.column, console.width(on)))
+    margin = len(lines[0][0]) if lines else 1
+    yield f"{' ' * margin} {paint('-->', 'dim', on=on)} {printable(place)}"
+    for number, text in lines:
+        shown = text if number else paint(text, COLOUR[finding.severity], on=on)
+        yield f" {paint(f'{number:>{margin}} |', 'dim', on=on)} {shown}"
 
 
-def _key(finding: Finding) -> Iterator[str]:
-    """Yield the whole key, because an excerpt of one line lacks its section."""
+def _key_and_hint(finding: Finding, on: TextIO | None) -> Iterator[str]:
+    """Yield the whole key, as an excerpt of one line lacks its section, and the hint."""
     if "." in finding.path and finding.path not in finding.message + finding.hint:
-        yield printable(f"  = key: {finding.path}")
-
-
-def _hint(finding: Finding) -> Iterator[str]:
+        yield f"  {paint('= key:', 'dim', on=on)} {printable(finding.path)}"
     if finding.hint:
-        yield printable(f"  = hint: {finding.hint}")
+        yield f"  {paint('= hint:', 'cyan', on=on)} {printable(finding.hint)}"

@@ -1,0 +1,71 @@
+"""Source excerpt of a finding: its line, and a line of carets under the whole key or value."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from neobert.printable import printable
+
+MAX_WIDTH = 120
+KEY = re.compile(r"""["']?[\w.<-]+["']?(?=\s*(?::(?:\s|$)|=))""")
+QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'""")
+COMMENT = re.compile(r"\s+#.*")
+CLOSERS = {"[": "]", "{": "}"}
+
+
+def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str, str]]:
+    """Yield gutter and text of the source line and of its carets; nothing if the file cannot be read.
+
+    Args:
+        width: columns of the terminal; 0 for none.
+    """
+    source = printable(linecache.getline(file, line).rstrip("\r\n"), keep="\t")
+    if not source.strip():
+        return
+    number = str(line)
+    room = min(MAX_WIDTH, (width or MAX_WIDTH) - len(number) - 4)
+    yield number, source[:room]
+    if 0 < column <= room:
+        start = column - 1
+        stop = max(start + 1, min(end_of(source, start), room))
+        yield "", _blanks(source[:start]) + "^" * _columns(source[start:stop])
+
+
+def end_of(source: str, start: int) -> int:
+    """Return the end of the key or value that starts at an index of the line."""
+    for pattern in (KEY, QUOTED):
+        if found := pattern.match(source, start):
+            return found.end()
+    opener = source[start : start + 1]
+    if opener in CLOSERS:
+        return _end_of_flow(source, start, opener)
+    rest = COMMENT.sub("", source[start:]).rstrip()
+    if _is_in_flow(source[:start]):
+        rest = re.split(r"[,\]}]", rest, maxsplit=1)[0].rstrip()
+    return start + max(1, len(rest))
+
+
+def _end_of_flow(source: str, start: int, opener: str) -> int:
+    """Return the end of a list or mapping on one line; the end of the line if it goes on in the next."""
+    depth = 0
+    for place in range(start, len(source)):
+        depth += (source[place] == opener) - (source[place] == CLOSERS[opener])
+        if depth == 0:
+            return place + 1
+    return len(COMMENT.sub("", source).rstrip())
+
+
+def _is_in_flow(before: str) -> bool:
+    return any(before.count(opener) > before.count(closer) for opener, closer in CLOSERS.items())
+
+
+def _blanks(text: str) -> str:
+    return "".join("\t" if char == "\t" else " " * _columns(char) for char in text)
+
+
+def _columns(text: str) -> int:
+    """Return the columns of a text on a terminal: East Asian characters take two."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)

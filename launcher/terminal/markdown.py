@@ -1,0 +1,40 @@
+"""Pages in Markdown for a terminal: headings, code blocks and inline code instead of their marks."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+from launcher.terminal.console import has_colour, paint
+
+FENCE = "```"
+HEADING = re.compile(r"#+ +(.+)")
+INLINE_CODE = re.compile(r"`([^`\n]+)`")
+COMMENT = re.compile(r"(?:^|\s)#.*$")
+INDENT = "    "
+
+
+def render(page: str) -> str:
+    """Return a page with bold headings, indented code blocks and coloured inline code.
+
+    Inline code keeps its backquotes where there are no colours to tell it from the text.
+    """
+    return "\n".join(_lines(page))
+
+
+def _lines(page: str) -> Iterator[str]:
+    is_code = False
+    for line in page.split("\n"):
+        if line.startswith(FENCE):
+            is_code = not is_code
+        elif is_code:
+            yield INDENT + COMMENT.sub(lambda found: paint(found[0], "dim"), line) if line else ""
+        elif heading := HEADING.fullmatch(line):
+            yield paint(heading[1], "bold")
+        else:
+            yield INLINE_CODE.sub(_inline, line)
+
+
+def _inline(found: re.Match[str]) -> str:
+    return paint(found[1], "cyan") if has_colour(sys.stdout) else found[0]
