@@ -95,7 +95,7 @@ def _cost(run: RunRecord) -> str:
         return "no GPU"
     hours = run.history.clock.elapsed_s / SECONDS_PER_HOUR * max(run.num_ranks, 1)
     price = number(run.config.get("guard.price_per_gpu_hour"))
-    return f"{hours:,.1f} GPU-hours" + ("" if price is None else f" = {hours * price:,.2f}")
+    return f"{show_count(hours)} GPU-hours" + ("" if price is None else f" = {hours * price:,.2f}")
 
 
 def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:

@@ -69,7 +69,7 @@ def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
         *_task_panels(metrics.values()),
         *OF_THE_LOOP,
         *([STEP_PARTS] if has_parts else []),
-        *_memory_panels(series),
+        *_memory_panels(runs),
         *AFTER_MEMORY,
         *_corpora_panels(series),
     ]
@@ -90,12 +90,11 @@ def _task_panels(metrics: Iterable[Metric]) -> Iterator[Panel]:
             yield _single(title, PERCENT if metric.is_share else "", metric.name)
 
 
-def _memory_panels(series: dict[str, Series]) -> Iterator[Panel]:
+def _memory_panels(runs: Sequence[RunRecord]) -> Iterator[Panel]:
     titles = {"gpu": "GPU memory reserved, per rank", "host": "Host memory (RSS), per rank"}
     for kind, title in titles.items():
-        prefix = PER_RANK[kind].format("")
-        ranks = sorted(int(name.removeprefix(prefix)) for name in series if name.startswith(prefix))
-        yield Panel(title, "GiB", tuple((f"rank {rank}", f"{prefix}{rank}") for rank in ranks))
+        ranks = sorted({rank.rank for run in runs for rank in run.ranks if kind in rank.memory})
+        yield Panel(title, "GiB", tuple((f"rank {rank}", PER_RANK[kind].format(rank)) for rank in ranks))
 
 
 def _corpora_panels(series: dict[str, Series]) -> Iterator[Panel]:

@@ -110,7 +110,7 @@ def read_history(folder: Path) -> History:
 def read_ranks(folder: Path) -> tuple[list[Rank], int]:
     """Return heartbeats of the first ranks, and how many ranks there are."""
     names = [path.stem.removeprefix("heartbeat_rank") for path in folder.glob("heartbeat_rank*.jsonl")]
-    ranks = sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 7)
+    ranks = sorted({int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 7})
     return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
 
 
