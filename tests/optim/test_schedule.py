@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from neobert.config.decays import DECAY_NAMES
 from neobert.config.schema import OptimizerConfig, RunConfig, SchedulerConfig, TrainerConfig
 from neobert.optim import build_optimizer, build_scheduler, fast_forward
 
@@ -53,9 +54,10 @@ def test_percentages_beat_steps():
     assert rates(warmup_percent=10.0, warmup_steps=77) == rates(warmup_steps=10)
 
 
-@pytest.mark.parametrize("step", [0, 1, 9, 10, 55, 100])
-def test_fast_forward_lands_where_stepping_does(step):
-    scheduler = {"warmup_steps": 10, "decay_steps": 40}
+@pytest.mark.parametrize("name", DECAY_NAMES)
+@pytest.mark.parametrize("step", [0, 1, 9, 10, 55, 61, 80, 100])
+def test_fast_forward_lands_where_stepping_does(step, name):
+    scheduler = {"name": name, "warmup_steps": 10, "decay_steps": 40}
     optimizer, schedule = build(**scheduler)
     fast_forward(schedule, step)
     resumed = []

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from neobert.training.loop import steps
+from neobert.config.schedules import moments
+from neobert.training.loop import assembly, steps
 
 RECIPES: dict[str, dict[str, Any]] = {
     "masks over the decay": {
@@ -26,7 +27,17 @@ RECIPES: dict[str, dict[str, Any]] = {
         "datacollator": {"mlm_probability": 0.1, "mlm_probability_final": 0.4},
         "optimizer": {"name": "muon", "muon_split": "heads"},
     },
+    "an average in the warm-up": {
+        "trainer": {"ema_decay": 0.8, "z_loss": 1e-3},
+        "scheduler": {"name": "sqrt", "warmup_steps": 9, "final_lr_ratio": 0.0},
+        "optimizer": {"name": "muon", "muon_split": "projections"},
+    },
 }
+
+
+def with_cadence(name: str) -> dict[str, Any]:
+    """Return a recipe that saves at every third step and logs every step."""
+    return RECIPES[name] | {"trainer": RECIPES[name]["trainer"] | {"save_steps": 3, "logging_steps": 1}}
 
 
 class Killed(BaseException):
@@ -55,16 +66,29 @@ def killed_before(run, monkeypatch):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run, killed_before, exact):
-    cadence = {"save_steps": 3, "logging_steps": 1}
-    recipe = RECIPES[name] | {"trainer": RECIPES[name]["trainer"] | cadence}
+    recipe = with_cadence(name)
     whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
     assert run(whole) == 0
-    killed_before(killed, 8)  # saved at 6, in the middle of the decay
+    killed_before(killed, 8)  # saved at 6, in the middle of decay, warm-up or growth
     assert exact(killed) != exact(whole)
     assert run(killed) == 0
     assert exact(killed) == exact(whole)
     losses = [line["train/loss"] for line in exact(whole) if "train/loss" in line]
     assert len(set(losses)) == 12
+    first, second = (run_dir / "checkpoints" / "12" for run_dir in (whole, killed))
+    for file in ("model.safetensors", "trainer_state/optimizer.safetensors"):
+        assert (first / file).read_bytes() == (second / file).read_bytes()
+
+
+def test_a_schedule_that_begins_again_at_a_resume_is_seen(make_run, run, killed_before, exact, monkeypatch):
+    """The negative control: masks drawn as in step 0 after the resume."""
+    recipe = with_cadence("masks over the decay")
+    whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
+    assert run(whole) == 0
+    killed_before(killed, 8)
+    monkeypatch.setattr(assembly, "moments", lambda config, steps, first_step: moments(config, steps, 0))
+    assert run(killed) == 0
+    assert exact(killed) != exact(whole)
 
 
 def test_a_branch_of_the_stable_phase_is_the_run_that_was_planned_that_short(make_run, run, exact):
