@@ -15,8 +15,10 @@ from launcher.preflight.examination import examine, judge_dry_run
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import Examination, measured_in, read_for, require_unchanged, require_valid
+from launcher.process import trainer_process
 from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.process.trainer_process import Topology, trainer_command
+from launcher.process.waiting_child import waiting
 from launcher.report.formats import deliver
 from launcher.report.formats.text import render as findings_text
 from launcher.run.launch_context import Launch, deadlines_of
@@ -146,6 +148,9 @@ def _lead(node: NodeLaunch) -> int:
             withdraw_receipt(folder, resolved.digest, request.receipt)
         require_free_port(node.topology)
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
+        child = None
+        if not node.topology.needs_torchrun:
+            child = holds.enter_context(waiting(trainer_process.TRAINER_MODULE, resolved.config))
         examination = _examine(request, resolved, staging)
         if examination.report.exit_code != EXIT_OK and not request.unguarded:
             return _refuse(examination, node.output_format, verbose=request.verbose)
@@ -160,7 +165,7 @@ def _lead(node: NodeLaunch) -> int:
         stages = Stages(
             folder, request.stages, _first_step(examination), console.tell, has_weights=has_weights
         )
-        launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages)
+        launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
         entry = {"command": launch.command, "begun_boot_s": round(node.begun_s, 3)}
         write_run(examination, request.selection.files, folder, staging, entry)
         if node.output_format == "text" and not request.quiet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from launcher.preflight.rehearsal import REHEARSAL_S, probe_rehearsal
+from launcher.preflight.rehearsal import REHEARSAL_S, probe_rehearsal, waiting_children
 from launcher.probes.data import probe_data
 from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.git import probe_git
@@ -57,13 +57,13 @@ GPU_PROBES = (
 )
 # Child processes that import torch, load the devices or read all data. Their own timeouts come first.
 HEAVY_PROBES = (
-    Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
+    Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True, measures_time=False),
+    Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True, measures_time=False),
     Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
     devices_probe(),
     numerics_probe(needs_gpu=True, every=False),
     ranks_probe(),
-    Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
-    Probe("rehearsal", probe_rehearsal, REHEARSAL_S + MARGIN_S, is_heavy=True),
+    Probe("rehearsal", probe_rehearsal, REHEARSAL_S + MARGIN_S, is_heavy=True, children=waiting_children),
 )
 
 

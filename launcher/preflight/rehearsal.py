@@ -11,8 +11,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError, nearest_existing
 from launcher.process.process_tree import kill_family, mortal
 from launcher.process.trainer_process import start
+from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.rundir.records import Record, last_beat, read_json
 from launcher.rundir.stalls import Watchdog
 from launcher.terminal.activity import announce
@@ -35,6 +36,7 @@ from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 
 MODULE = "neobert.rehearsal"
 FRESH, RESUMED, FOLDER = "fresh", "resumed", "run"
+PARTS = (FRESH, RESUMED, RESUMED)
 FACTS = "facts.json"
 REHEARSAL_S = 570.0
 MARGIN_S = 15.0
@@ -68,11 +70,13 @@ class Stage:
         folder: on the file system that the run will write to; removed afterwards.
         ranks: processes of this node.
         deadline_s: monotonic.
+        waiting: processes that have imported their packages, one for each part of a single rank.
     """
 
     folder: Path
     ranks: int
     deadline_s: float
+    waiting: Iterator[WaitingChild] = field(default_factory=lambda: iter(()))
 
     @property
     def resolved(self) -> Path:
@@ -107,10 +111,18 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     return replace(found, baseline_tokens_per_second=earlier_pace(subject, found.device_name))
 
 
+@contextmanager
+def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
+    """Start a process for each part of a rehearsal of one rank; several ranks are started by torchrun."""
+    parts = PARTS if subject.config.distributed.nproc_per_node == 1 else ()
+    with ExitStack() as ends:
+        yield [ends.enter_context(waiting(MODULE, subject.config)) for _ in parts]
+
+
 def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> RehearsalFacts:
     ranks, before = subject.config.distributed.nproc_per_node, {gpu.uuid: gpu for gpu in gpus}
     with scratch(subject) as folder:
-        stage = Stage(folder, ranks, started_s + REHEARSAL_S)
+        stage = Stage(folder, ranks, started_s + REHEARSAL_S, iter(subject.children))
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
         with performing(stage, FRESH) as (fresh, _):
             outside = seen_from_outside(fresh[0], before)
@@ -174,7 +186,7 @@ def performing(stage: Stage, name: str) -> Iterator[tuple[list[Record], subproce
     """Start the ranks and wait for their results; kill them at the end of the block."""
     for rank in range(stage.ranks):
         stage.result(name, rank).unlink(missing_ok=True)
-    child = start(_command(stage, name), stage.log, stage.error_file, ranks=stage.ranks)
+    child = _start(stage, name)
     try:
         with mortal(child):
             _wait(stage, name, child)
@@ -183,12 +195,17 @@ def performing(stage: Stage, name: str) -> Iterator[tuple[list[Record], subproce
         kill_family(child)
 
 
-def _command(stage: Stage, name: str) -> list[str]:
-    words = ["-m", MODULE, name, str(stage.resolved), str(stage.folder)]
-    if stage.ranks == 1:
-        return [sys.executable, "-P", *words]
-    torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
-    return [*torchrun, "--nproc-per-node", str(stage.ranks), *words]
+def _start(stage: Stage, name: str) -> subprocess.Popen[bytes]:
+    """Start the next process that waits, or new ones where there is none."""
+    words = [name, str(stage.resolved), str(stage.folder)]
+    started = (child.start(words, stage.log, stage.error_file) for child in stage.waiting)
+    if child := next(filter(None, started), None):
+        return child
+    command = [sys.executable, "-P", "-m", MODULE, *words]
+    if stage.ranks > 1:
+        torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
+        command = [*torchrun, "--nproc-per-node", str(stage.ranks), "-m", MODULE, *words]
+    return start(command, stage.log, stage.error_file, ranks=stage.ranks)
 
 
 def _wait(stage: Stage, name: str, child: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Collection of facts: light probes in parallel, heavy ones in sequence; a hanging one is abandoned."""
+"""Collection of facts: light probes in parallel, heavy ones after them; a hanging one is abandoned."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -61,13 +62,21 @@ def _all(
 ) -> Iterator[Ended]:
     """Run all probes, the heavy ones last: they would change memory use and processes of a device."""
     light = [probe for probe in probes if not probe.is_heavy]
-    yield from _race([probe for probe in light if not probe.writes], subject, announce)
-    yield from _race([probe for probe in light if probe.writes], subject, announce)
     heavy = [probe for probe in probes if probe.is_heavy]
-    for number, probe in enumerate(heavy, start=1):
-        if announce:
-            announce(f"measuring {probe.group.replace('_', ' ')} ({number} of {len(heavy)})")
-        yield from _race([probe], subject, announce)
+    together = [probe for probe in heavy if not probe.measures_time]
+    groups = [group for group in (together, *([probe] for probe in heavy if probe.measures_time)) if group]
+    with ExitStack() as ends:
+        children = {
+            probe.group: ends.enter_context(probe.children(subject)) for probe in probes if probe.children
+        }
+        yield from _race([probe for probe in light if not probe.writes], subject, announce)
+        yield from _race([probe for probe in light if probe.writes], subject, announce)
+        for number, group in enumerate(groups, start=1):
+            if announce:
+                names = ", ".join(probe.group.replace("_", " ") for probe in group)
+                announce(f"measuring {names} ({number} of {len(groups)})")
+            waiting = [child for probe in group for child in children.get(probe.group, ())]
+            yield from _race(group, replace(subject, children=waiting), announce)
 
 
 def _race(

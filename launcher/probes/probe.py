@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from launcher.io.shadowed_modules import PROJECT_ROOT
+from launcher.process.waiting_child import WaitingChild
 from neobert.config.schema import RunConfig
 
 DEADLINE_S = 10.0
@@ -43,6 +45,7 @@ class Subject:
             now on, and words for it. They replace what is left of its deadline.
         code: where this project lies, be it a checkout or an installation.
         checkpoint_mib: size of one checkpoint, as planned; 0.0 where no checkpoint is written.
+        children: processes that wait for the probe since before the first one began: see `Probe.children`.
     """
 
     config: RunConfig
@@ -53,6 +56,7 @@ class Subject:
     ask_for_time: Callable[[float, str], None] = _nobody_waits
     code: Path = PROJECT_ROOT
     checkpoint_mib: float = 0.0
+    children: Sequence[WaitingChild] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,9 @@ class Probe:
         is_heavy: it loads the processors or the devices, so it runs after the others and by itself, and only
             where a rule will ask for its group.
         writes: it leaves something for a moment where others look, so it runs when they are done.
+        measures_time: whether its result depends on what runs next to it; other heavy probes run together.
+        children: starts the child processes of the probe before the first probe, so that they import their
+            packages meanwhile, and ends those that the probe did not start.
     """
 
     group: str
@@ -71,6 +78,8 @@ class Probe:
     deadline_s: float = DEADLINE_S
     is_heavy: bool = False
     writes: bool = False
+    measures_time: bool = True
+    children: Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]] | None = None
 
 
 def nearest_existing(path: Path) -> Path:

@@ -2,16 +2,20 @@
 
 Usage: python -m launcher.process.child_start module MODULE ARGUMENTS...
        python -m launcher.process.child_start rank LOG_DIR COMMAND...      (torchrun starts this per rank)
+       python -m launcher.process.child_start waiting SOCKET MODULE PACKAGE...
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import runpy
 import signal
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from neobert.errors import EXIT_INTERRUPTED
@@ -21,6 +25,8 @@ PR_SET_PDEATHSIG = 1
 THIS_MODULE = "launcher.process.child_start"
 RUN_MODULE = ("-m", THIS_MODULE, "module")
 RUN_RANK = ("-m", THIS_MODULE, "rank")
+RUN_WAITING = ("-m", THIS_MODULE, "waiting")
+MAX_MESSAGE_BYTES, MAX_FILES = 1 << 16, 16
 
 
 def dying_with_parent(number: int) -> Callable[[], object]:
@@ -63,8 +69,33 @@ def run_rank(folder: Path, command: list[str]) -> None:
     os.execv(command[0], command)
 
 
+def run_waiting(channel: int, module: str, packages: Sequence[str]) -> None:
+    """Import packages, wait for arguments on a socket, then run the module; end if the socket is closed.
+
+    With the arguments come variables, the log for both streams, and descriptors to keep open.
+    """
+    dying_with_parent(signal.SIGTERM)()
+    collect_rarely()
+    for package in packages:
+        import_module(package)
+    with socket.socket(fileno=channel) as parent:
+        message, files, _, _ = socket.recv_fds(parent, MAX_MESSAGE_BYTES, MAX_FILES)
+    if not message:
+        return
+    order, log = json.loads(message), files[0]
+    os.environ.update(order["environment"])
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(log, stream.fileno())
+    os.close(log)
+    sys.argv = [module, *order["arguments"]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
 if __name__ == "__main__":
     _, kind, first, *rest = sys.argv
     if kind == "rank":
         run_rank(Path(first), rest)
-    run_module(first, rest)
+    elif kind == "waiting":
+        run_waiting(int(first), rest[0], rest[1:])
+    else:
+        run_module(first, rest)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.probes.scheduler import job_end_s
 from launcher.process.trainer_process import Topology, log_of
+from launcher.process.waiting_child import WaitingChild
 from launcher.run.stages import Stages
 from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, last_beat
@@ -33,6 +34,7 @@ class Launch:
         deadlines: times at which it must have stopped by itself.
         stages: steps at which the run is judged; None without --stages.
         owns_run: whether this launch owns the run directory and may restart the run.
+        waiting: process for the first session, which has imported its packages; None under torchrun.
     """
 
     command: list[str]
@@ -44,6 +46,7 @@ class Launch:
     deadlines: tuple[Deadline, ...] = ()
     stages: Stages | None = None
     owns_run: bool = True
+    waiting: WaitingChild | None = None
 
     @property
     def has_agent(self) -> bool:

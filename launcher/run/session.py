@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from launcher.process import trainer_process
 from launcher.process.process_tree import dump_stacks, end, end_orphans, workers_of
 from launcher.process.signal_forwarding import Forwarder
 from launcher.process.trainer_process import AGAIN, start, wait
@@ -113,15 +114,7 @@ def run_session(
     earlier_outcome = None if launch.owns_run else stamp(launch.location / OUTCOME)
     cpu_before_s = children_cpu_s()
     log_start = launch.log.stat().st_size if launch.log.exists() else 0
-    command = [*launch.command, AGAIN] if is_again else launch.command
-    child = start(
-        command,
-        launch.log,
-        launch.error_file,
-        launch.held,
-        launch.topology.nproc_per_node,
-        environment_of(launch.deadlines),
-    )
+    child = start_trainer(launch, is_again=is_again)
     forwarder.adopt(child)
     if launch.owns_run:
         with tolerating_full_disk("the trainer's process in manifest.json"):
@@ -132,6 +125,17 @@ def run_session(
     output = _read_from(launch.log, log_start) if launch.has_agent else ""
     cpu_s = children_cpu_s() - cpu_before_s
     return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome, cpu_s)
+
+
+def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
+    """Start the process that waits for this session, or a new one where there is none any more."""
+    environment, child = environment_of(launch.deadlines), None
+    if launch.waiting is not None and not is_again:
+        arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
+        child = launch.waiting.start(arguments, launch.log, launch.error_file, launch.held, environment)
+    command = [*launch.command, AGAIN] if is_again else launch.command
+    ranks = launch.topology.nproc_per_node
+    return child or start(command, launch.log, launch.error_file, launch.held, ranks, environment)
 
 
 def _read_from(log: Path, offset: int) -> str:

@@ -27,6 +27,7 @@ WITH_FAKE_TRAINER = """
 import sys
 import launcher.process.trainer_process
 launcher.process.trainer_process.TRAINER_MODULE = "fake_trainer"
+launcher.process.trainer_process.TRAINER_PACKAGES = ()
 from launcher.cli.app import main
 main()
 """
@@ -125,6 +126,7 @@ def configured(subject: Subject) -> Callable[[Mapping[str, Any]], Subject]:
 def launch(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run a command line in this process; the trainer that it starts only pretends, as `fake` says."""
     monkeypatch.setattr(trainer_process, "TRAINER_MODULE", FAKE_TRAINER.stem)
+    monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
     monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER.parent))
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -1,0 +1,235 @@
+"""A trainer that imports its packages during preflight: what it may do until then, how its wait ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from launcher.preflight import rehearsal
+from launcher.preflight.rehearsal import Stage
+from launcher.probes.collect import collect
+from launcher.probes.probe import Probe, Subject
+from launcher.process import trainer_process
+from launcher.process.trainer_process import Topology
+from launcher.process.waiting_child import WaitingChild, waiting
+from launcher.run.launch_context import Launch
+from launcher.run.session import start_trainer
+from neobert.config.schema import RunConfig, WatchdogConfig
+from neobert.errors import ERROR_FILE_ENV
+
+pytestmark = pytest.mark.child
+
+PATIENCE_S = 60.0
+REPORTING = """
+import json, os, sys
+import {package}
+note = dict(arguments=sys.argv[1:], error=os.environ.get({error!r}), more=os.environ.get("MORE"))
+numbers = [number for number in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + number)]
+note["files"] = [os.readlink("/proc/self/fd/" + number) for number in numbers]
+print(json.dumps(note), flush=True)
+"""
+PACKAGE = "import pathlib; pathlib.Path('imported').touch()\n"
+LAUNCHER = """
+import sys, time
+from launcher.process.waiting_child import WaitingChild
+child = WaitingChild("reporting", ())
+print(child.process.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that writes what it got, in place of the trainer, and a package that it needs."""
+    text = REPORTING.format(package="needed", error=ERROR_FILE_ENV)
+    (tmp_path / "reporting.py").write_text(text, encoding="utf-8")
+    (tmp_path / "needed.py").write_text(PACKAGE, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "reporting")
+    monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ("needed",))
+
+
+@pytest.fixture
+def child(modules: None) -> Iterator[WaitingChild]:
+    with waiting("reporting", RunConfig()) as each:
+        yield each
+
+
+def reached(condition: Callable[[], bool]) -> bool:
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition() and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return condition()
+
+
+def launch_with(child: WaitingChild | None, folder: Path) -> Launch:
+    (folder / "logs").mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "reporting", "resolved.json"]
+    return Launch(
+        command=command,
+        folder=folder,
+        topology=Topology(),
+        limits=WatchdogConfig(),
+        error_file=folder / "error.json",
+        waiting=child,
+    )
+
+
+def test_it_imports_at_once_and_starts_with_arguments_variables_log_and_descriptors(
+    child: WaitingChild, tmp_path: Path
+) -> None:
+    assert reached((tmp_path / "imported").exists)
+    held = os.open(tmp_path, os.O_RDONLY)
+    started = child.start(["a", "b"], tmp_path / "log", tmp_path / "error.json", (held,), {"MORE": "1"})
+    os.close(held)
+    assert started is not None
+    assert started.wait(PATIENCE_S) == 0
+    note = json.loads((tmp_path / "log").read_text())
+    assert note["arguments"] == ["a", "b"]
+    assert (note["error"], note["more"]) == (str(tmp_path / "error.json"), "1")
+    assert str(tmp_path) in note["files"]
+
+
+def test_until_then_it_has_no_file_of_the_run_and_no_device_open(child: WaitingChild, tmp_path: Path) -> None:
+    assert reached((tmp_path / "imported").exists)
+    files = {os.path.realpath(each.path) for each in psutil.Process(child.process.pid).open_files()}
+    opened = [os.readlink(each) for each in Path(f"/proc/{child.process.pid}/fd").iterdir()]
+    assert [each for each in {*files, *opened} if "nvidia" in each or each.startswith(str(tmp_path))] == []
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".py") in (
+        ["__pycache__", "imported"],
+        ["imported"],
+    )
+
+
+def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> None:
+    with waiting("reporting", RunConfig()) as child:
+        pass
+    assert child.process.returncode == -signal.SIGKILL
+    assert child.start([], tmp_path / "log", tmp_path / "error.json") is None
+    assert not (tmp_path / "log").exists()
+
+
+def test_it_ends_with_a_launcher_that_is_killed(modules: None, tmp_path: Path) -> None:
+    launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE)
+    assert launcher.stdout is not None
+    pid = int(launcher.stdout.readline())
+    launcher.kill()
+    launcher.communicate()
+    assert reached(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie")
+
+
+def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child: WaitingChild, tmp_path: Path) -> None:
+    child.process.kill()
+    child.process.wait()
+    started = start_trainer(launch_with(child, tmp_path), is_again=False)
+    assert started is not child.process
+    assert started.wait(PATIENCE_S) == 0
+    assert json.loads((tmp_path / "logs" / "rank_0.log").read_text())["arguments"] == ["resolved.json"]
+
+
+def test_a_package_that_cannot_be_imported_fails_where_it_is_logged(modules: None, tmp_path: Path) -> None:
+    (tmp_path / "needed.py").write_text("raise ImportError('libfoo.so is missing')", encoding="utf-8")
+    with waiting("reporting", RunConfig()) as child:
+        assert child.process.wait(PATIENCE_S) == 1
+        started = start_trainer(launch_with(child, tmp_path), is_again=False)
+        assert started.wait(PATIENCE_S) == 1
+    assert "libfoo.so is missing" in (tmp_path / "logs" / "rank_0.log").read_text()
+
+
+def test_a_restart_is_a_new_process(child: WaitingChild, tmp_path: Path) -> None:
+    launch = launch_with(child, tmp_path)
+    first = start_trainer(launch, is_again=False)
+    assert first is child.process
+    assert first.wait(PATIENCE_S) == 0
+    again = start_trainer(launch, is_again=True)
+    assert again.wait(PATIENCE_S) == 0
+    lines = (tmp_path / "logs" / "rank_0.log").read_text().splitlines()
+    assert [json.loads(line)["arguments"] for line in lines] == [
+        ["resolved.json"],
+        ["resolved.json", "--again"],
+    ]
+
+
+def test_each_part_of_a_rehearsal_has_its_own_process_and_one_that_died_is_replaced(
+    modules: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject
+) -> None:
+    monkeypatch.setattr(rehearsal, "MODULE", "reporting")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def measure(subject: Subject) -> None:
+        stage = Stage(tmp_path, 1, time.monotonic() + PATIENCE_S, iter(subject.children))
+        subject.children[1].process.kill()
+        subject.children[1].process.wait()
+        started.extend(rehearsal._start(stage, name) for name in rehearsal.PARTS)
+        assert [each.wait(PATIENCE_S) for each in started] == [0, 0, 0]
+        one, _, three = (child.process for child in subject.children)
+        assert started[:2] == [one, three]
+        assert started[2] not in (one, three)
+
+    probe = Probe("rehearsal", measure, PATIENCE_S, is_heavy=True, children=rehearsal.waiting_children)
+    (record,) = collect([probe], subject).probes
+    assert (record.status, record.reason) == ("ok", "")
+    arguments = [json.loads(line)["arguments"][0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(arguments) == ["fresh", "resumed", "resumed"]
+
+
+def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
+    modules: None, monkeypatch: pytest.MonkeyPatch, subject: Subject
+) -> None:
+    monkeypatch.setattr(rehearsal, "MODULE", "reporting")
+    seen: list[WaitingChild] = []
+
+    def fail(subject: Subject) -> None:
+        seen.extend(subject.children)
+        raise ValueError("no")
+
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    probe = Probe("rehearsal", fail, is_heavy=True, children=rehearsal.waiting_children)
+    assert collect([probe], subject).probes[0].status == "incomplete"
+    before = {each.pid for each in psutil.Process().children()}
+    with pytest.raises(KeyboardInterrupt):
+        collect([probe], subject, interrupt)
+    assert len(seen) == len(rehearsal.PARTS)
+    assert all(each.process.returncode == -signal.SIGKILL for each in seen)
+    assert {each.pid for each in psutil.Process().children()} <= before
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 75), (None, 1)],
+    ids=["Ctrl-C", "TERM", "fails"],
+)
+def test_a_launch_that_ends_before_its_trainer_starts_leaves_nothing(
+    number: int | None, code: int, start_child: Any, tmp_path: Path
+) -> None:
+    """A check that fails, Ctrl-C or SIGTERM: exit code as without a waiting trainer, and no run directory."""
+    broken = () if number else ("--set", "optimizer.lr=9")
+    launch = start_child("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run", *broken, fake="finish")
+    waits: list[psutil.Process] = []
+
+    def has_trainer() -> bool:
+        for each in psutil.Process(launch.pid).children():
+            with suppress(psutil.Error):  # a probe's child that has just ended
+                waits.extend([each] if "fake_trainer" in each.cmdline() else [])
+        return bool(waits)
+
+    assert reached(has_trainer)
+    if number:
+        launch.send_signal(number)
+    out, err = launch.communicate(timeout=PATIENCE_S)
+    assert launch.returncode == code, (out, err)
+    assert not waits[0].is_running() or waits[0].status() == psutil.STATUS_ZOMBIE
+    assert not (tmp_path / "run").exists()
