@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.process.child_start import RUN_RANK, dying_with_parent, log_path
+from launcher.process.compile_cache import compile_cache_environment
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
@@ -117,7 +118,7 @@ def child_environment(
     cores = max(1, len(os.sched_getaffinity(0)) // ranks)
     shared = {"OMP_NUM_THREADS": str(cores)} if ranks > 1 else {}
     inherited = {name: value for name, value in os.environ.items() if name not in RANKS_AROUND}
-    return {**POLITE, **shared, **inherited, **ours, **(more or {})}
+    return {**POLITE, **shared, **compile_cache_environment(), **inherited, **ours, **(more or {})}
 
 
 def start(
