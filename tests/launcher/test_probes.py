@@ -138,7 +138,20 @@ def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> Non
     facts = collect(probes, subject, told.append)
     assert [record.name for record in facts.probes] == ["imports", "host", "gpu_load"]
     assert seen == {"host": ["host"], "imports": ["imports"], "gpu_load": ["gpu_load"]}
-    assert told == ["measuring imports", "measuring gpu load"]
+    assert told == ["measuring imports (1 of 2)", "measuring gpu load (2 of 2)"]
+
+
+def test_heavy_probes_that_measure_no_time_run_together(subject: Subject) -> None:
+    told: list[str] = []
+    both = threading.Barrier(2, timeout=10)
+
+    def meet(_: Subject) -> int:
+        return both.wait()
+
+    probes = [Probe(name, meet, is_heavy=True, measures_time=False) for name in ("imports", "inspection")]
+    facts = collect([*probes, Probe("gpu_load", lambda _: 5, is_heavy=True)], subject, told.append)
+    assert [record.status for record in facts.probes] == ["ok", "ok", "ok"]
+    assert told == ["measuring imports, inspection (1 of 2)", "measuring gpu load (2 of 2)"]
 
 
 @pytest.mark.child
