@@ -20,7 +20,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 # Older transformers copy the files that are named here, and not those that these import in turn.
-from .attention import packed_attention  # noqa: F401
+from .attention import bounds_of
 from .backends import choose_backend  # noqa: F401
 from .configuration_neobert import NeoBERTConfig
 from .encoder import NeoBERT
@@ -161,6 +161,7 @@ class NeoBERTForSequenceClassification(_PooledModel):
     ) -> SequenceClassifierOutput:
         """Classify rows, or the segments of a packed run: logits [N, num_labels]. Arguments as for `NeoBERT`.
 
+        Segments are those of cu_seqlens, or of position_ids that restart in a single row without a mask.
         labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for many at once.
         config.problem_type says it where it is set; otherwise the first labels set it, and it is saved.
         num_items_in_batch as for `NeoBERTLMHead`; of several labels a row each is an item.
@@ -169,6 +170,8 @@ class NeoBERTForSequenceClassification(_PooledModel):
             input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
         )
         bounds = kwargs.get("cu_seqlens", kwargs.get("cu_seq_lens_q"))
+        if bounds is None and attention_mask is None and position_ids is not None:
+            bounds = _restarts(position_ids)
         logits = self.classify(self.pooled(encoded.last_hidden_state, attention_mask, bounds))
         if labels is not None and self.config.problem_type is None:
             self.config.problem_type = problem_of(labels, self.num_labels)
@@ -181,6 +184,19 @@ class NeoBERTForSequenceClassification(_PooledModel):
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
+
+
+def _restarts(position_ids: Tensor) -> Tensor | None:
+    """Find the segments of a single row where its positions restart, as the encoder does; None: one text."""
+    if position_ids.dim() > 1 and len(position_ids) > 1:
+        return None
+    if torch.compiler.is_compiling():
+        # The number of segments is data, and so would be the shape of the logits.
+        raise ValueError(
+            "a compiled classifier cannot count the texts of position_ids: pass cu_seq_lens_q for packed texts, "
+            "or an attention_mask for one text"
+        )
+    return bounds_of(position_ids.flatten())
 
 
 class NeoBERTForMultipleChoice(_PooledModel):

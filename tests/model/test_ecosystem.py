@@ -150,6 +150,27 @@ def test_the_classifier_pools_packed_texts_as_padded_ones(make_config, flat, pad
     torch.testing.assert_close(found.loss, wanted.loss)
 
 
+@pytest.mark.parametrize("how", ["avg", "cls", "max"])
+def test_the_classifier_pools_each_text_of_positions_that_restart(make_config, flat, padded, how):
+    model = NeoBERTForSequenceClassification(make_config(pooling=how, num_labels=3)).eval()
+    restarting = {name: flat[name] for name in ("input_ids", "position_ids")}
+    labels = torch.tensor([0, 2, 1, 1])
+    wanted, found = model(**padded, labels=labels), model(**restarting, labels=labels)
+    torch.testing.assert_close(found.logits, wanted.logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found.loss, wanted.loss)
+    one_text = model(flat["input_ids"], position_ids=torch.arange(sum(LENGTHS))[None]).logits
+    torch.testing.assert_close(one_text, model(flat["input_ids"]).logits)
+
+
+def test_a_compiled_classifier_refuses_positions_whose_texts_it_cannot_count(make_config, flat):
+    model = NeoBERTForSequenceClassification(make_config()).eval()
+    run = torch.compile(model, backend="eager", fullgraph=True)
+    bounds = flat["cu_seq_lens_q"]
+    assert model(flat["input_ids"], cu_seq_lens_q=bounds, max_length_q=9).logits.shape == (4, 2)
+    with pytest.raises(Exception, match="pass cu_seq_lens_q for packed texts"):
+        run(flat["input_ids"], position_ids=flat["position_ids"])
+
+
 def test_token_classification(make_config, flat, padded):
     model = NeoBERTForTokenClassification(make_config(num_labels=4)).eval()
     labels = torch.where(padded["attention_mask"].bool(), padded["input_ids"] % 4, -100)
