@@ -36,6 +36,14 @@ def rule_codes(incomplete: str) -> list[str]:
     return _beginning(sorted(RULES), incomplete)
 
 
+def export_formats(incomplete: str) -> list[str]:
+    """Complete the last name of a comma-separated list of export formats."""
+    from neobert.export_formats import FORMATS
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(FORMATS, last)]
+
+
 def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
@@ -228,6 +236,33 @@ BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Sa
 SpeedrunRules = Annotated[Path, Argument(metavar="RULES", help="Rule file (docs/speedrun.md).")]
 SpeedrunDryRun = Annotated[
     bool, Option("--dry-run", help="Check rules, sources and runs, list the runs, start nothing.")
+]
+
+# export
+ExportSource = Annotated[
+    Path,
+    Argument(metavar="SOURCE", help="Run directory (newest checkpoint), checkpoint, or folder of weights."),
+]
+ExportFormats = Annotated[
+    str,
+    Option(
+        "--to",
+        metavar="FORMATS",
+        autocompletion=export_formats,
+        help="Comma-separated: hf, sentence-transformers, onnx, gguf-ready, fork.",
+    ),
+]
+ExportOutput = Annotated[
+    Path, Option("--output", "-o", metavar="DIR", help="Folder that receives one folder per format.")
+]
+Average = Annotated[
+    str,
+    Option(
+        "--average",
+        metavar="N|STEPS",
+        help="Export the mean of the newest N checkpoints of a run, or of these steps (1000,2000).",
+        show_default=False,
+    ),
 ]
 
 # status, runs, data prepare, tokenizer train

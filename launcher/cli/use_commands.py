@@ -1,4 +1,4 @@
-"""Declarations of the commands that use a checkpoint: encode, evaluate."""
+"""Declarations of the commands that use a checkpoint: encode, evaluate, export."""
 
 from __future__ import annotations
 
@@ -49,6 +49,33 @@ def _encode(
         texts_per_shard=texts_per_shard,
     )
     end(encode.run(request, output_format))
+
+
+@app.command(
+    "export",
+    rich_help_panel="Use",
+    epilog=f"Example: {PROGRAM} export runs/demo --to hf,sentence-transformers --output exported",
+)
+def _export(
+    source: options.ExportSource,
+    output: options.ExportOutput,
+    to: options.ExportFormats = "hf",
+    average: options.Average = "",
+    pooling: options.Pooling = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Write a checkpoint as folders that other libraries read.
+
+    Each folder is read back by its library in a separate process and compared with the model; one that
+    differs by more than 1e-5 is removed. conversion.json in each folder keeps the differences.
+    """
+    from launcher.commands import export
+
+    formats = tuple(dict.fromkeys(name for name in to.split(",") if name))
+    arguments = export.Arguments(
+        source=source, formats=formats, output=output, average=average, pooling=pooling
+    )
+    end(export.run(arguments, output_format))
 
 
 @evaluate_app.command(

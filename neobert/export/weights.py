@@ -73,7 +73,7 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
 
 def read_weights(path: Path) -> StateDict:
     """Read the tensors of a safetensors file, or of a folder with one file or with shards."""
-    files = [path] if path.is_file() else _files_in(path)
+    files = [path] if path.is_file() else weight_files(path)
     state: StateDict = {}
     for file in files:
         try:
@@ -88,7 +88,7 @@ def read_weights(path: Path) -> StateDict:
     return state
 
 
-def _files_in(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """List the one file, or else the shards of the index: next to whole weights an index is never read."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]

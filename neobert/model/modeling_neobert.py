@@ -193,8 +193,8 @@ def _restarts(position_ids: Tensor) -> Tensor | None:
     if torch.compiler.is_compiling():
         # The number of segments is data, and so would be the shape of the logits.
         raise ValueError(
-            "a compiled classifier cannot count the texts of position_ids: pass cu_seq_lens_q for packed texts, "
-            "or an attention_mask for one text"
+            "a compiled classifier cannot count the texts of position_ids: "
+            "pass cu_seq_lens_q for packed texts, or an attention_mask for one text"
         )
     return bounds_of(position_ids.flatten())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neobert.export_formats import EXTRAS as EXPORT_EXTRAS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.trackers.table import TRACKERS
 
@@ -15,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
-INSTALL = KERNELS | {name: tracker.install for name, tracker in TRACKERS.items()}
+EXPORTS = {name: each.install for name, each in EXPORT_EXTRAS.items()}
+INSTALL = KERNELS | EXPORTS | {name: tracker.install for name, tracker in TRACKERS.items()}
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
 
 

@@ -54,7 +54,7 @@ def test_a_receipt_is_a_file_or_its_folder() -> None:
     [
         "", "init", "profiles", "profiles list", "profiles show", "profiles diff", "lint", "rule", "explain",
         "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
-        "tokenizer train", "report", "bench", "encode", "bench speed", "bench speedrun",
+        "tokenizer train", "report", "bench", "export", "encode", "bench speed", "bench speedrun",
         "evaluate", "evaluate glue", "evaluate blimp", "evaluate pseudo-perplexity",
     ],
 )  # fmt: skip

@@ -71,12 +71,19 @@ class TokenizerBundle:
 
 
 def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
+    """Load the tokenizer of a config as `open_tokenizer` does, and pad its vocabulary."""
+    tokenizer = open_tokenizer(config, corpus)
+    requested = trained_size(config) if is_trained(config) else 0
+    return bundle(tokenizer, max(len(tokenizer), requested), _place_of(config))
+
+
+def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> PreTrainedTokenizerFast:
     """Load the tokenizer that a config names (`path` before `name`), or train one if it names none.
 
     Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003
     (not fast), TOK004 (cannot be trained).
     """
-    place = config.path or config.name or "tokenizer"
+    place = _place_of(config)
     if config.path is not None:
         tokenizer = _from_path(Path(os.path.expanduser(config.path)), config)
     elif config.name is not None:
@@ -87,8 +94,11 @@ def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Tok
         raise ProjectError("TOK003", "is not a fast tokenizer", "save it with a tokenizer.json", place)
     _complete_roles(tokenizer, place, may_add=config.allow_special_token_rewrite)
     _check_template(tokenizer, place, may_rewrite=config.allow_special_token_rewrite)
-    requested = trained_size(config) if is_trained(config) else 0
-    return bundle(tokenizer, max(len(tokenizer), requested), place)
+    return tokenizer
+
+
+def _place_of(config: TokenizerConfig) -> str:
+    return config.path or config.name or "tokenizer"
 
 
 def is_trained(config: TokenizerConfig) -> bool:

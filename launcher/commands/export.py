@@ -1,0 +1,161 @@
+"""`export`: a checkpoint, or the mean of several, as folders that other libraries read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.io.files import make_folder
+from launcher.process.json_child import ask
+from launcher.terminal import console
+from launcher.terminal.table import columns
+from launcher.terminal.values import to_json
+from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.export_formats import FORMATS, unknown
+from neobert.plurals import listed
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
+
+MODULE = "neobert.export"
+HINT = "see the output above; if memory ran out, run it on a machine with more"
+CONFIG, WEIGHTS = "config.json", "*.safetensors"
+HEAD = ("format", "folder", "largest difference", "read with")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """Arguments of the command.
+
+    Attributes:
+        source: run directory, checkpoint folder, or folder of transformers.
+        average: number of newest checkpoints, or their steps; empty: no mean.
+    """
+
+    source: Path
+    formats: tuple[str, ...]
+    output: Path
+    average: str
+    pooling: str | None
+
+
+def run(arguments: Arguments, output_format: str) -> int:
+    """Export, and print for each folder how far it is from the model."""
+    require_formats(arguments.formats)
+    folders = choose_folders(arguments.source, arguments.average)
+    require_free(arguments.output, arguments.formats)
+    require_packages(arguments.formats)
+    make_folder(arguments.output)
+    request = {
+        "folders": [str(folder.absolute()) for folder in folders],
+        "formats": list(arguments.formats),
+        "output": str(arguments.output.absolute()),
+        "pooling": arguments.pooling,
+    }
+    report = ask(MODULE, request, hint=HINT)
+    console.write(to_json(report) if output_format == "json" else export_text(report, arguments.output))
+    return EXIT_OK
+
+
+def require_formats(names: Sequence[str]) -> None:
+    """Raise `ProjectError` for a name that is not a format."""
+    if not names or unknown(names):
+        raise ProjectError(
+            "export-format",
+            f"{listed(unknown(names))} is not an export format" if names else "no format is named",
+            f"--to takes {', '.join(FORMATS)}, separated by commas",
+            "--to",
+            EXIT_USAGE,
+        )
+
+
+def require_packages(names: Sequence[str]) -> None:
+    """Raise `ProjectError` with the command that installs what the first incomplete format needs."""
+    for name in names:
+        missing = FORMATS[name].missing()
+        if missing:
+            raise ProjectError(
+                "export-package",
+                f"--to {name} needs {listed(missing)}, not installed here",
+                FORMATS[name].install,
+                "--to",
+                EXIT_CHECK_UNKNOWN,
+            )
+
+
+def require_free(output: Path, names: Sequence[str]) -> None:
+    """Raise `ProjectError` if a folder that will be written is there already: others may use it."""
+    for name in names:
+        if (output / name).exists():
+            raise ProjectError(
+                "occupied-folder", "already there", "name a new --output", str(output / name), EXIT_USAGE
+            )
+
+
+def choose_folders(source: Path, average: str) -> list[Path]:
+    """Return the verified checkpoint folders to export: the newest, the named one, or those to average.
+
+    A folder without a manifest is taken as it is if it holds a config and weights, as transformers saves it.
+    """
+    if not source.exists():
+        raise _unusable(source, "no such folder")
+    root = next((place for place in holders(source) if checkpoint_steps(place)), None)
+    if average:
+        if root is None:
+            raise _unusable(source, "--average needs a run directory with checkpoints")
+        return [_verified(root / str(step)) for step in steps_to_average(root, average)]
+    if root is not None:
+        found = find(root, "auto")
+        assert found is not None
+        return [found[0]]
+    if (source / CONFIG).is_file() and any(source.glob(WEIGHTS)) and not (source / FILE_NAME).exists():
+        return [source]
+    found = find(source.parent, str(source))
+    assert found is not None
+    return [found[0]]
+
+
+def steps_to_average(root: Path, average: str) -> list[int]:
+    """Return the newest N steps for `N`, or the steps of `STEP,STEP,...`. Raises `ProjectError`."""
+    there = checkpoint_steps(root)
+    parts = average.split(",")
+    if not all(part.isdigit() for part in parts):
+        raise _unusable_average(average, "is not a number of checkpoints, or a list of steps", there)
+    numbers = [int(part) for part in parts]
+    steps = numbers if len(numbers) > 1 else there[-numbers[0] :] if numbers[0] else []
+    absent = [str(step) for step in steps if step not in there]
+    if absent:
+        raise _unusable_average(average, f"names steps without a checkpoint ({', '.join(absent)})", there)
+    if len(steps) < max(2, numbers[0] if len(numbers) == 1 else 2) or len(set(steps)) < len(steps):
+        raise _unusable_average(average, "needs at least two checkpoints, each once", there)
+    return steps
+
+
+def _verified(folder: Path) -> Path:
+    """Return a checkpoint's folder once every file of it was compared with its manifest."""
+    verify(folder)
+    return folder
+
+
+def _unusable(source: Path, reason: str) -> ProjectError:
+    hint = "pass a run directory, a checkpoint folder, or a folder of transformers"
+    return ProjectError("export-source", reason, hint, str(source), EXIT_USAGE)
+
+
+def _unusable_average(average: str, reason: str, there: Sequence[int]) -> ProjectError:
+    steps = ", ".join(map(str, there))
+    return ProjectError(
+        "export-average", f"{average} {reason}", f"the checkpoints are {steps}", "--average", EXIT_USAGE
+    )
+
+
+def export_text(report: Mapping[str, Any], output: Path) -> str:
+    """Format the report as a table, with folders as the command line spells them."""
+    return columns([HEAD, *(_row(name, each, output) for name, each in report.items())])
+
+
+def _row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str, ...]:
+    largest = max(report["max_difference"].values())
+    package, version = next(iter(report["read_with"].items()))
+    return name, str(output / name), f"{largest:.1e} (limit {report['limit']:g})", f"{package} {version}"

@@ -1,0 +1,1 @@
+"""Writers of the export formats, one module each; `neobert/export_formats.py` is their table."""

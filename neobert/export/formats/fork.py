@@ -1,0 +1,71 @@
+"""Weights in the layout of the published model's best-known fork: gate and up apart, the decoder tied.
+
+Its config names the keys that the fork reads; the fork brings its own modeling code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from neobert.errors import ProjectError
+from neobert.export.folder import METADATA
+from neobert.export.formats.sentence_transformers import write_json
+from neobert.export.formats.writer import ROWS, Writer, departures, outputs
+from neobert.export.layouts import DECODER, EMBEDDING, hub_to_fork
+from neobert.export.source import Source
+from neobert.export.weights import WEIGHTS, own_weights
+from neobert.model.configuration_neobert import DEFAULT_ROPE_THETA
+
+KEYS = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
+    "max_position_embeddings", "embedding_init_range", "decoder_init_range", "norm_eps", "rms_norm", "rope",
+    "hidden_act", "pad_token_id",
+)  # fmt: skip
+CLASSES = {
+    "AutoConfig": "modeling_neobert.NeoBERTConfig",
+    "AutoModel": "modeling_neobert.NeoBERT",
+    "AutoModelForMaskedLM": "modeling_neobert.NeoBERTLMHead",
+}
+
+
+def refusal(source: Source) -> str:
+    """Refuse what the fork's code would compute otherwise."""
+    if type(source.model).__name__ != "NeoBERTLMHead":
+        return f"the fork's layout is for masked language models, not for {type(source.model).__name__}"
+    config = source.model.config
+    if other := departures(source):
+        return f"a model with {other} is not verified in the fork's layout"
+    if config.rope_theta != DEFAULT_ROPE_THETA:
+        return f"the fork rotates with base {DEFAULT_ROPE_THETA:g}, and rope_theta is {config.rope_theta:g}"
+    try:
+        _respelled(source)
+    except ProjectError as error:
+        return f"the fork ties its decoder to the embedding, without a bias: {error.message}"
+    return ""
+
+
+def write(source: Source, folder: Path) -> dict[str, Any]:
+    """Write weights, config and tokenizer."""
+    save_file(_respelled(source), folder / WEIGHTS, METADATA)
+    config = source.model.config
+    fixed = {"architectures": ["NeoBERTLMHead"], "model_type": "neobert", "auto_map": CLASSES}
+    own = {"max_length": config.max_position_embeddings, "dropout": 0.0, "flash_attention": False}
+    own |= {"torch_dtype": "float32", "tie_word_embeddings": True}
+    write_json(folder / "config.json", {**fixed, **{key: getattr(config, key) for key in KEYS}, **own})
+    for name, content in source.tokenizer_files.items():
+        (folder / name).write_bytes(content)
+    return {"note": "add the fork's modeling_neobert.py and rotary.py to load the folder with transformers"}
+
+
+def _respelled(source: Source) -> dict[str, torch.Tensor]:
+    state = {name: tensor.detach() for name, tensor in own_weights(source.model).items()}
+    if source.model.config.tie_word_embeddings:
+        state[DECODER] = state[EMBEDDING]
+    return {name: tensor.contiguous() for name, tensor in hub_to_fork(state).items()}
+
+
+WRITER = Writer(write, "fork_folder", outputs(*ROWS, "last_hidden_state", "logits"), refusal)

@@ -1,0 +1,144 @@
+"""model.gguf, which llama.cpp runs as it is and quantises; written with llama.cpp's own `gguf` package.
+
+llama.cpp's converter is not used. It keeps the rows of qkv in groups of heads, where the graph of llama.cpp
+expects all queries, then all keys, then all values; it writes rope base 10,000, pooling of the first token
+and two thirds of intermediate_size, whatever the config says; it leaves out the id of the first token, which
+llama.cpp then takes to be 101; and it stops at vocabularies that it does not know. Sources: llama.cpp,
+conversion/bert.py and src/models/neo-bert.cpp.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from neobert.export.formats.writer import Writer, departures
+from neobert.export.reference import Arrays, Reference
+from neobert.export.source import Source
+from neobert.export.weights import own_weights
+from neobert.model import NeoBERTConfig
+
+MODEL_FILE = "model.gguf"
+ARCHITECTURE = "neo-bert"
+POOLING_TYPES = {"avg": "MEAN", "cls": "CLS"}
+WORD_START, CONTINUATION = "\N{LOWER ONE EIGHTH BLOCK}", "##"
+NAMES = {
+    "encoder.weight": "token_embd.weight",
+    "layer_norm.weight": "enc.output_norm.weight",
+    "attention_norm.weight": "attn_norm.weight",
+    "qkv.weight": "attn_qkv.weight",
+    "wo.weight": "attn_output.weight",
+    "ffn_norm.weight": "ffn_norm.weight",
+    "ffn.w12.weight": "ffn_up.weight",
+    "ffn.w3.weight": "ffn_down.weight",
+}
+"""Tensors of the encoder, and their names in GGUF; those of block 3 begin with blk.3."""
+
+
+def refusal(source: Source) -> str:
+    """Refuse what the graph of llama.cpp does not compute."""
+    if not source.is_neobert:
+        return f"llama.cpp's {ARCHITECTURE} graph is for NeoBERT, not for {type(source.model).__name__}"
+    if source.is_classifier:
+        return "llama.cpp keeps the encoder alone, and the checkpoint is a classifier"
+    config = source.model.config
+    if config.pooling not in POOLING_TYPES:
+        return f"llama.cpp has no pooling {config.pooling}: choose --pooling avg or cls"
+    if other := departures(source):
+        return f"llama.cpp's {ARCHITECTURE} graph has no {other}"
+    kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
+    if kind != "WordPiece":
+        return f"llama.cpp reads a WordPiece vocabulary for {ARCHITECTURE}, and the tokenizer is {kind}"
+    return ""
+
+
+def write(source: Source, folder: Path) -> dict[str, Any]:
+    """Write the encoder in fp32, its settings and its vocabulary."""
+    import gguf
+
+    writer = gguf.GGUFWriter(folder / MODEL_FILE, ARCHITECTURE)
+    _add_settings(writer, source)
+    _add_vocabulary(writer, source)
+    for name, tensor in own_weights(source.encoder).items():
+        writer.add_tensor(gguf_name(name), in_gguf_order(name, tensor.detach(), source.model.config).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return {"pooling": source.model.config.pooling, "quantise": f"llama-quantize {MODEL_FILE} q8_0.gguf q8_0"}
+
+
+def gguf_name(name: str) -> str:
+    """Translate the name of a tensor of the encoder."""
+    if not name.startswith("transformer_encoder."):
+        return NAMES[name]
+    _, block, rest = name.split(".", 2)
+    return f"blk.{block}.{NAMES[rest]}"
+
+
+def in_gguf_order(name: str, tensor: Tensor, config: NeoBERTConfig) -> Tensor:
+    """Reorder the rows of qkv [3 N H, D] from (head, kind) to (kind, head); leave all others as they are."""
+    if not name.endswith("qkv.weight"):
+        return tensor
+    by_head: Tensor = tensor.unflatten(0, (config.num_attention_heads, 3, -1))
+    return by_head.transpose(0, 1).flatten(0, 2).contiguous()
+
+
+def _add_settings(writer: Any, source: Source) -> None:
+    import gguf
+
+    config = source.model.config
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.ffn_width)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_causal_attention(False)
+    writer.add_rope_freq_base(config.rope_theta)
+    writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    writer.add_pooling_type(gguf.PoolingType[POOLING_TYPES[config.pooling]])
+
+
+def _add_vocabulary(writer: Any, source: Source) -> None:
+    """Write the WordPiece vocabulary in llama.cpp's spelling: words are marked, continuations are not."""
+    import gguf
+
+    tokenizer = source.tokenizer
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    words: list[str] = []
+    kinds: list[int] = []
+    for number in range(source.model.config.vocab_size):
+        is_known = number < len(tokenizer)
+        word = str(tokenizer.convert_ids_to_tokens(number)) if is_known else f"[UNUSED{number}]"
+        is_word = is_known and word not in special
+        kinds.append(gguf.TokenType.NORMAL if is_word else gguf.TokenType.CONTROL)
+        words.append(_spelled(word) if is_word else word)
+    writer.add_tokenizer_model("bert")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_type_count(1)
+    writer.add_token_list(words)
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(tokenizer.cls_token_id)
+    writer.add_eos_token_id(tokenizer.sep_token_id)
+    writer.add_sep_token_id(tokenizer.sep_token_id)
+    writer.add_pad_token_id(tokenizer.pad_token_id)
+    writer.add_mask_token_id(tokenizer.mask_token_id)
+    if tokenizer.unk_token_id is not None:
+        writer.add_unk_token_id(tokenizer.unk_token_id)
+
+
+def _spelled(word: str) -> str:
+    return word.removeprefix(CONTINUATION) if word.startswith(CONTINUATION) else WORD_START + word
+
+
+def expected(_: Source, reference: Reference) -> Arrays:
+    """Expect the pooled vectors, of token ids and of texts: only the second depends on the tokenizer."""
+    return {"pooled": reference.outputs["pooled"], "pooled, of texts": reference.outputs["pooled"]}
+
+
+WRITER = Writer(write, "gguf_folder", expected, refusal)

@@ -1,0 +1,19 @@
+"""A folder for transformers: weights in fp32, config, modeling code, tokenizer, model card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from neobert.export.folder import write_hf_folder
+from neobert.export.formats.writer import ROWS, Writer, outputs
+from neobert.export.source import Source
+
+
+def write(source: Source, folder: Path) -> dict[str, Any]:
+    """Write the folder as a checkpoint has it, without the trainer's state."""
+    write_hf_folder(source.model, source.tokenizer_files, folder)
+    return {}
+
+
+WRITER = Writer(write, "transformers_folder", outputs(*ROWS, "last_hidden_state", "logits"))

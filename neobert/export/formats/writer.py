@@ -1,0 +1,47 @@
+"""The interface of an export format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.export.reference import Arrays, Reference
+from neobert.export.source import Source
+
+ROWS = ("input_ids", "attention_mask")
+
+
+def never(_: Source) -> str:
+    """Refuse nothing."""
+    return ""
+
+
+def outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
+    """Return a function that takes these outputs of a reference, those that the model has."""
+    return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
+
+
+def departures(source: Source) -> str:
+    """List what differs from the published architecture, the only one that other programs know."""
+    published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True}
+    own = {key: getattr(source.model.config, key) for key in published}
+    return ", ".join(f"{key}: {value}" for key, value in own.items() if value != published[key])
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A format of exported folders.
+
+    Attributes:
+        write: fills an empty folder; returns what `conversion.json` states besides the checks.
+        reader: program in `neobert/export/readers` that reads the folder with the consumer's library.
+        expected: outputs of the reference that the reader must give.
+        refusal: reason why this model cannot have the format; empty if it can.
+    """
+
+    write: Callable[[Source, Path], dict[str, Any]]
+    reader: str
+    expected: Callable[[Source, Reference], Arrays]
+    refusal: Callable[[Source], str] = never

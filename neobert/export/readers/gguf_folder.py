@@ -1,0 +1,43 @@
+"""Read model.gguf with llama.cpp, through its binding xllamacpp."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xllamacpp
+
+DISTRIBUTIONS = ("xllamacpp", "gguf")
+AS_IT_IS = -1
+"""Value of embd_normalize that leaves vectors as they are."""
+
+
+def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
+    """Embed the texts, and their token ids, which the file token_ids.json of the working folder holds."""
+    ids = json.loads(Path("token_ids.json").read_text(encoding="utf-8"))
+    server = xllamacpp.Server(parameters(folder, max(map(len, ids)) + 8))
+    outputs = {"pooled": embed(server, ids), "pooled, of texts": embed(server, texts)}
+    del server
+    return outputs
+
+
+def parameters(folder: str, longest_row: int) -> xllamacpp.CommonParams:
+    """Return the parameters of a server for one row at a time, in fp32, on the CPU."""
+    params = xllamacpp.CommonParams()
+    params.model.path = str(Path(folder, "model.gguf"))
+    params.embedding, params.warmup, params.n_parallel, params.n_gpu_layers = True, False, 1, 0
+    params.n_ctx = params.n_batch = params.n_ubatch = longest_row
+    params.embd_normalize = AS_IT_IS
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return params
+
+
+def embed(server: xllamacpp.Server, rows: list[Any]) -> np.ndarray:
+    """Return one vector for each row."""
+    vectors = []
+    for row in rows:
+        answer = server.handle_embeddings({"input": row, "model": "model", "embd_normalize": AS_IT_IS})
+        if "data" not in answer:
+            raise RuntimeError(f"llama.cpp refused a row: {answer}")
+        vectors.append(answer["data"][0]["embedding"])
+    return np.array(vectors, dtype=np.float32)

@@ -1,0 +1,43 @@
+"""Run one reader where this project cannot be imported: `python -I isolated.py READER FOLDER WORK_DIR`.
+
+WORK_DIR holds texts.json and receives outputs.npz and versions.json. The reader is a file next to this one;
+none of them imports this project.
+"""
+
+import importlib.metadata
+import json
+import runpy
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+PROJECT = ("neobert", "launcher", "profiles", "validators")
+
+
+class NotInstalled:
+    """Stand in for an environment without this project: its packages cannot be found."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002
+        """Raise for packages of this project, and leave all others to the next finder."""
+        if name.partition(".")[0] in PROJECT:
+            self._raise(name)
+
+    def _raise(self, name: str) -> NoReturn:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def main(reader: str, folder: str, work_dir: str) -> None:
+    """Read the folder, and write the outputs and the versions of the libraries that were used."""
+    sys.meta_path.insert(0, NotInstalled())
+    texts = json.loads(Path(work_dir, "texts.json").read_text(encoding="utf-8"))
+    module = runpy.run_path(str(Path(__file__).with_name(f"{reader}.py")))
+    outputs = module["read"](folder, texts)
+    np.savez(Path(work_dir, "outputs.npz"), **outputs)
+    versions = {name: importlib.metadata.version(name) for name in module["DISTRIBUTIONS"]}
+    Path(work_dir, "versions.json").write_text(json.dumps(versions), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,44 @@
+"""Read a folder with transformers' auto classes and the folder's own code."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
+
+DISTRIBUTIONS = ("transformers", "torch", "tokenizers", "safetensors")
+
+
+def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
+    """Tokenize the texts; run the encoder, and the head if the folder has one."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    encoder = AutoModel.from_pretrained(folder, trust_remote_code=True).float().eval()
+    head = class_of_head(folder)
+    with torch.no_grad():
+        hidden = encoder(ids, attention_mask=mask).last_hidden_state
+        outputs = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden * mask[..., None]}
+        if head is not None:
+            model = head.from_pretrained(folder).float().eval()
+            logits = model(input_ids=ids, attention_mask=mask).logits
+            outputs["logits"] = logits * mask[..., None] if logits.dim() == 3 else logits
+    return {name: tensor.numpy() for name, tensor in outputs.items()}
+
+
+def class_of_head(folder: str) -> Any:
+    """Return the class that config.json names, of the folder or transformers; None for an encoder."""
+    import transformers
+
+    config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+    name, auto_map = config["architectures"][0], config.get("auto_map", {})
+    if auto_map.get("AutoModel", "").endswith(f".{name}"):
+        return None
+    paths = [path for path in auto_map.values() if path.endswith(f".{name}")]
+    if paths:
+        AutoConfig.from_pretrained(folder, trust_remote_code=True)
+        return get_class_from_dynamic_module(paths[0], folder)
+    return getattr(transformers, name)

@@ -1,0 +1,85 @@
+"""Outputs of the model itself, which what another library reads from an exported folder must equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast
+
+from neobert.export.source import Source
+from neobert.model.heads import pool
+
+LIMIT = 1e-5
+"""Largest difference that is accepted, in fp32, relative to the largest magnitude (at least 1)."""
+
+TEXTS = (
+    "An encoder reads the whole text.",
+    "Short.",
+    "Café, naïve, 3,141 and (brackets): 100% — tokenised as it was in training!",
+    "The longest of these texts is repeated until it comes near the longest row of the model. " * 12,
+)
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Texts of mixed lengths and what the model gives for them, in one padded batch.
+
+    Attributes:
+        outputs: input_ids and attention_mask [B, S], last_hidden_state [B, S, D] (zero where padded), and
+            pooled [B, D] and logits ([B, S, V] or [B, labels]) where the model has them.
+    """
+
+    texts: list[str]
+    outputs: Arrays
+
+
+def make_reference(source: Source) -> Reference:
+    """Run the model on texts that fit its rows."""
+    limit = min(128, int(source.tokenizer.model_max_length))
+    texts = [fit(text, source.tokenizer, limit) for text in TEXTS]
+    batch = source.tokenizer(texts, padding=True, return_tensors="pt")
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    with torch.no_grad():
+        hidden = source.encoder(ids, attention_mask=mask, return_dict=True).last_hidden_state
+        tensors = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden * mask[..., None]}
+        if source.is_neobert:
+            tensors["pooled"] = pool(hidden, mask, source.model.config.pooling)
+        if source.model is not source.encoder:
+            tensors["logits"] = logits_of(source.model, ids, mask)
+    return Reference(texts, {name: tensor.numpy() for name, tensor in tensors.items()})
+
+
+def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the logits; those of padding are zero, since consumers may leave them out."""
+    logits: torch.Tensor = model(input_ids=ids, attention_mask=mask, return_dict=True).logits
+    return logits * mask[..., None] if logits.dim() == 3 else logits
+
+
+def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
+    """Drop words from the end of a text until it has at most `limit` tokens with its markers."""
+    words = text.split()
+    while len(words) > 1 and len(tokenizer.backend_tokenizer.encode(" ".join(words)).ids) > limit:
+        words = words[: -max(1, len(words) // 8)]
+    return " ".join(words)
+
+
+def differences(expected: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    """Return the largest difference by output, relative as `LIMIT` says; infinite for another shape."""
+    return {name: _difference(array, found.get(name)) for name, array in expected.items()}
+
+
+def _difference(expected: NDArray[Any], found: NDArray[Any] | None) -> float:
+    if found is None or expected.shape != found.shape:
+        return float("inf")
+    gap = np.abs(expected.astype(np.float64) - found.astype(np.float64)).max(initial=0.0)
+    # Not a number compares as smaller than any limit.
+    if np.isnan(gap):
+        return float("inf")
+    scale = 1.0 if expected.dtype.kind in "iu" else max(1.0, float(np.abs(expected).max(initial=0.0)))
+    return float(gap) / scale

@@ -1,0 +1,176 @@
+"""The model to export: one checkpoint, or the mean of several, in fp32, with its tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import transformers
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.tokenizers import open_tokenizer
+from neobert.errors import ProjectError
+from neobert.export.folder import TOKENIZER_FILES, read_tokenizer_files
+from neobert.export.weights import load_weights, own_weights, weight_files
+from neobert.model import modeling_neobert
+from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.printable import printable
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, sha256
+
+CONFIG = "config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+EXPORTED = (
+    "NeoBERT",
+    "NeoBERTLMHead",
+    "NeoBERTForSequenceClassification",
+    "NeoBERTForTokenClassification",
+)
+ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model to export.
+
+    Attributes:
+        model: in fp32 and evaluation mode.
+        tokenizer: with a token for every role.
+        tokenizer_files: what every exported folder holds of it.
+        origin: of each checkpoint, its name, step and digests, for `conversion.json`.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    tokenizer_files: dict[str, bytes]
+    origin: list[dict[str, Any]]
+
+    @property
+    def is_neobert(self) -> bool:
+        """Return whether the model is this project's own, whose weights other layouts know."""
+        return isinstance(self.model, NeoBERTPreTrainedModel)
+
+    @property
+    def encoder(self) -> PreTrainedModel:
+        """Return the model without its head."""
+        encoder: PreTrainedModel = self.model.base_model
+        return encoder
+
+    @property
+    def is_classifier(self) -> bool:
+        """Return whether the head scores texts."""
+        return hasattr(self.model, "classifier")
+
+
+def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
+    """Read one checkpoint folder, or several and take the mean of their weights.
+
+    Args:
+        pooling: takes the place of `config.pooling`; None keeps it.
+
+    Raises `ProjectError` EXP001 (no tokenizer), EXP004 and EXP005 (weights), EXP007 (config) or TOK002.
+    """
+    model = _build(folders[0])
+    _check_same(folders)
+    load_mean(model, folders)
+    if pooling is not None:
+        _declare_pooling(model, pooling, folders[0])
+    tokenizer = open_tokenizer(TokenizerConfig(path=str(folders[0])))
+    limit = getattr(model.config, "max_position_embeddings", None)
+    if limit is not None:
+        # Consumers truncate at this length, and the model refuses longer rows.
+        tokenizer.model_max_length = min(int(limit), tokenizer.model_max_length)
+    return Source(model, tokenizer, _files_of(tokenizer), [origin_of(folder) for folder in folders])
+
+
+def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
+    """Load the mean of the weights of several folders; of one, its weights. Sums are in fp32."""
+    total: dict[str, Tensor] = {}
+    for folder in folders:
+        load_weights(model, folder)
+        for name, tensor in own_weights(model).items():
+            total[name] = total[name] + tensor.detach() if name in total else tensor.detach().clone()
+    if len(folders) > 1:
+        model.load_state_dict({name: tensor / len(folders) for name, tensor in total.items()}, strict=False)
+
+
+def origin_of(folder: Path) -> dict[str, Any]:
+    """Describe a source: its folder's name, SHA-256 of its weights and, of a checkpoint, step and config."""
+    weights = {file.name: sha256(file) for file in weight_files(folder)}
+    manifest = folder / FILE_NAME
+    saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
+    return {
+        "folder": printable(folder.resolve().name),
+        "weights_sha256": weights,
+        "step": saved.get("step"),
+        "config_digest": saved.get("config_digest"),
+    }
+
+
+def _build(folder: Path) -> PreTrainedModel:
+    """Build the model of a config.json, with random weights; its code is never taken from the folder."""
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        names = config.architectures or ["none"]
+    except Exception as error:  # a damaged file raises errors of every kind
+        raise _unknown_model(folder, str(error).splitlines()[0]) from error
+    own = modeling_neobert if names[0] in EXPORTED else transformers
+    found: Any = getattr(own, names[0], None)
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+        raise _unknown_model(folder, f"architectures is {names}")
+    wanted = getattr(found, "config_class", None)
+    if wanted is not None and not isinstance(config, wanted):
+        raise _unknown_model(folder, f"{names[0]} has no model_type {config.model_type!r}")
+    model: PreTrainedModel = found(config)
+    return model.float().eval()
+
+
+def _unknown_model(folder: Path, reason: str) -> ProjectError:
+    return ProjectError(
+        "EXP007",
+        f"{CONFIG} names no model that can be exported: {printable(reason)}",
+        "export a checkpoint of this project, or a folder of transformers with a known architecture",
+        str(folder),
+    )
+
+
+def _check_same(folders: Sequence[Path]) -> None:
+    """Raise `ProjectError` EXP008 where checkpoints to be averaged are not of one model."""
+    ignored = ("transformers_version", "dtype", "torch_dtype")
+    configs = [json.loads((folder / CONFIG).read_bytes()) for folder in folders]
+    first = {key: value for key, value in configs[0].items() if key not in ignored}
+    for folder, config in zip(folders, configs, strict=True):
+        differing = sorted(key for key in {*first, *config} - {*ignored} if config.get(key) != first.get(key))
+        if differing:
+            raise ProjectError(
+                "EXP008",
+                f"{CONFIG} differs from that of {folders[0].name} in {', '.join(differing)}",
+                "average checkpoints of one run",
+                str(folder),
+            )
+
+
+def _declare_pooling(model: PreTrainedModel, pooling: str, folder: Path) -> None:
+    if not isinstance(model, NeoBERTPreTrainedModel) or hasattr(model, "classifier"):
+        raise ProjectError(
+            "EXP009",
+            "--pooling is for encoders of this project; a classifier keeps the one it was trained with",
+            "leave --pooling out",
+            str(folder),
+        )
+    model.config.pooling = pooling
+
+
+def _files_of(tokenizer: PreTrainedTokenizerFast) -> dict[str, bytes]:
+    """Write the tokenizer with its settings and its special tokens, whatever its own folder held."""
+    with TemporaryDirectory(prefix="neobert-export-") as folder:
+        tokenizer.save_pretrained(folder)
+        special = {role: str(getattr(tokenizer, role)) for role in ROLES if getattr(tokenizer, role)}
+        Path(folder, SPECIAL_TOKENS).write_text(json.dumps(special, indent=2, ensure_ascii=False) + "\n")
+        files = read_tokenizer_files(Path(folder))
+    return {name: content for name, content in files.items() if name in TOKENIZER_FILES}

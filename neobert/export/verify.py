@@ -1,0 +1,89 @@
+"""Comparison of an exported folder, read by its consumer's library in a clean process, with the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.export.reference import LIMIT, Arrays, Reference, differences
+from neobert.printable import printable
+
+ISOLATED = Path(__file__).parent / "readers" / "isolated.py"
+LAST_LINES = 12
+
+
+def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arrays, dict[str, str]]:
+    """Run a reader in a process that has the installed libraries but not this project, on the CPU.
+
+    Returns its outputs, and the versions of the libraries that it used. Raises `ProjectError` EXP010 where it
+    fails.
+    """
+    with TemporaryDirectory(prefix="neobert-export-") as work_dir:
+        Path(work_dir, "texts.json").write_text(json.dumps(reference.texts), encoding="utf-8")
+        Path(work_dir, "token_ids.json").write_text(json.dumps(token_ids(reference)), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-I", str(ISOLATED), reader, str(folder.absolute()), work_dir],
+            cwd=work_dir,
+            env=clean_environment(work_dir),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            lines = (printable(line) for line in done.stderr.strip().splitlines()[-LAST_LINES:])
+            raise ProjectError(
+                "EXP010",
+                f"the consumer's library cannot read the folder: {' | '.join(lines)}",
+                "the folder was removed; report this with the output above",
+                folder.name,
+                EXIT_TRAINING_FAILED,
+            )
+        with np.load(Path(work_dir, "outputs.npz"), allow_pickle=False) as found:
+            outputs = dict(found)
+        return outputs, json.loads(Path(work_dir, "versions.json").read_text(encoding="utf-8"))
+
+
+def token_ids(reference: Reference) -> list[list[int]]:
+    """Return the token ids of each text, without padding."""
+    rows = zip(reference.outputs["input_ids"], reference.outputs["attention_mask"], strict=True)
+    return [ids[mask.astype(bool)].tolist() for ids, mask in rows]
+
+
+def clean_environment(work_dir: str) -> dict[str, str]:
+    """Return the environment of a reader: no network, no GPU, no settings of this project, modules apart."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEOBERT_", "PYTHON"))}
+    return kept | {
+        "CUDA_VISIBLE_DEVICES": "",
+        "HF_HUB_OFFLINE": "1",
+        "HF_MODULES_CACHE": str(Path(work_dir, "modules")),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+
+def compare(expected: Arrays, found: Arrays, folder: Path) -> dict[str, float]:
+    """Return the differences by output. Raises `ProjectError` EXP006 where one exceeds the limit."""
+    gaps = differences(expected, found)
+    beyond = {name: gap for name, gap in gaps.items() if not gap <= LIMIT}
+    if beyond:
+        raise ProjectError(
+            "EXP006",
+            f"the consumer's library differs from the model: {_listed(beyond)} (limit {LIMIT:g})",
+            "the folder was removed: it would give wrong results",
+            folder.name,
+            EXIT_TRAINING_FAILED,
+        )
+    return gaps
+
+
+def _listed(gaps: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} by {gap:.3g}" for name, gap in gaps.items())

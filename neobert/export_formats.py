@@ -1,0 +1,68 @@
+"""The table of export formats: names, and the packages that write or read each. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import NamedTuple
+
+
+class ExportFormat(NamedTuple):
+    """A folder that another library reads.
+
+    Attributes:
+        module: module of `neobert.export.formats` that writes it.
+        content: what the folder holds, for help and docs.
+        packages: import names that writing it and reading it back need, besides this project's own.
+        requirements: distributions that bring them: the extra of the same name.
+    """
+
+    name: str
+    module: str
+    content: str
+    packages: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+
+    @property
+    def install(self) -> str:
+        """Return the command that installs the packages of this format."""
+        return " ".join(["pip install", *(f"'{each}'" for each in self.requirements)])
+
+    def missing(self) -> list[str]:
+        """Return the packages that are not installed, without importing them."""
+        return [package for package in self.packages if find_spec(package) is None]
+
+
+_ALL = (
+    ExportFormat("hf", "hf", "weights, modeling code and tokenizer for transformers"),
+    ExportFormat(
+        "sentence-transformers",
+        "sentence_transformers",
+        "the encoder with its pooling, for sentence-transformers",
+        ("sentence_transformers",),
+        ("sentence-transformers>=6",),
+    ),
+    ExportFormat(
+        "onnx",
+        "onnx",
+        "onnx/model.onnx, for ONNX Runtime",
+        ("onnx", "onnxscript", "onnxruntime"),
+        ("onnx>=1.20", "onnxscript>=0.6", "onnxruntime>=1.23"),
+    ),
+    ExportFormat(
+        "gguf-ready",
+        "gguf",
+        "model.gguf, for llama.cpp, and the folder that its converter reads",
+        ("gguf", "xllamacpp"),
+        ("gguf>=0.17", "xllamacpp>=2026.10"),
+    ),
+    ExportFormat("fork", "fork", "weights in the layout of the published model's best-known fork"),
+)
+FORMATS = {each.name: each for each in _ALL}
+EXTRAS = {name.removesuffix("-ready"): each for name, each in FORMATS.items() if each.requirements}
+"""Formats by the extra that installs their packages."""
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Return the names that are not formats."""
+    return [name for name in names if name not in FORMATS]

@@ -1,0 +1,206 @@
+"""Exports in every format: each folder gives what the model gives, and one that does not is removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+from neobert.errors import ProjectError
+from neobert.export import read_weights, write_hf_folder
+from neobert.export.formats import fork, gguf
+from neobert.export.formats import hf as hf_format
+from neobert.export.reference import LIMIT, differences
+from neobert.export.run import CONVERSION, export, refuse_unsuitable, writer_of
+from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
+from neobert.export_formats import FORMATS
+from neobert.model import NeoBERTForSequenceClassification
+
+pytestmark = pytest.mark.e2e
+
+
+ST = "sentence-transformers"
+LARGE = {"embedding_init_range": 1.0, "decoder_init_range": 0.3}
+
+
+@pytest.fixture
+def save(tokenizer_dir, tmp_path):
+    """Write a model as a checkpoint's folder; its tokenizer is a bare tokenizer.json."""
+
+    def write(model, name="100") -> Path:
+        tokenizer = {"tokenizer.json": (tokenizer_dir / "tokenizer.json").read_bytes()}
+        write_hf_folder(model, tokenizer, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def checkpoint(make_model, save):
+    """A model with weights so large that a fault in any of them shows."""
+    return save(make_model(**LARGE, tie_word_embeddings=True, pooling="avg"))
+
+
+def run(checkpoint: Path, name: str, pooling: str | None = None) -> Path:
+    if missing := FORMATS[name].missing():
+        pytest.skip(f"needs {', '.join(missing)}: {FORMATS[name].install}")
+    output = checkpoint.parent / "out"
+    export([checkpoint], [name], output, pooling)
+    assert [path.name for path in output.iterdir()] == [name]
+    return output / name
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"), [(name, None) for name in FORMATS if name != ST] + [(ST, "max")]
+)
+def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
+    folder = run(checkpoint, name, pooling)
+    report = json.loads((folder / CONVERSION).read_text())
+    assert report["max_difference"]
+    assert max(report["max_difference"].values()) <= LIMIT
+    assert report["read_with"]
+    assert report["source"][0]["folder"] == "100"
+    assert len(report["source"][0]["weights_sha256"]["model.safetensors"]) == 64
+    if name == ST:
+        assert json.loads((folder / "config.json").read_text())["pooling"] == "max"
+        assert (
+            json.loads((folder / "1_Pooling" / "config.json").read_text())["pooling_mode_max_tokens"] is True
+        )
+    if name == "hf":
+        assert json.loads((folder / SPECIAL_TOKENS).read_text())["pad_token"] == "[PAD]"
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+        assert (tokenizer.pad_token, tokenizer.mask_token, tokenizer.model_max_length) == (
+            "[PAD]",
+            "[MASK]",
+            32,
+        )
+
+
+def test_llama_cpp_gets_base_pooling_and_width_of_the_model(make_model, save):
+    run(save(make_model(**LARGE, rope_theta=500.0, intermediate_size=49)), "gguf-ready", "cls")
+
+
+def test_a_classifier_is_exported_whole(make_model, save):
+    model = NeoBERTForSequenceClassification(make_model(pooling="avg", num_labels=3).config).eval()
+    report = json.loads((run(save(model), "onnx") / CONVERSION).read_text())
+    assert report["output"] == "logits"
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "function", "fault"),
+    [
+        ("gguf-ready", gguf, "in_gguf_order", lambda name, tensor, config: tensor),
+        ("fork", fork, "hub_to_fork", lambda state: swap_gates(HUB_TO_FORK(state))),
+    ],
+)
+def test_a_fault_of_the_writer_is_found(checkpoint, monkeypatch, name, module, function, fault):
+    monkeypatch.setattr(module, function, fault)
+    with pytest.raises(ProjectError, match="differs from the model") as caught:
+        run(checkpoint, name)
+    assert caught.value.code == "EXP006"
+    assert list((checkpoint.parent / "out").iterdir()) == []
+
+
+HUB_TO_FORK = fork.hub_to_fork
+
+
+def swap_gates(state):
+    names = {"w1": "w2", "w2": "w1"}
+    return {
+        ".".join(names.get(part, part) for part in name.split(".")): tensor for name, tensor in state.items()
+    }
+
+
+def test_a_full_disk_is_one_clear_error(checkpoint, monkeypatch):
+    def fail(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(hf_format, "write_hf_folder", fail)
+    (checkpoint.parent / "out" / ".tmp-hf").mkdir(parents=True)  # of an export that was killed
+    with pytest.raises(ProjectError, match="No space left on device") as caught:
+        run(checkpoint, "hf")
+    assert caught.value.code == "EXP012"
+    assert list((checkpoint.parent / "out").iterdir()) == []
+
+
+def test_a_folder_that_its_library_cannot_read_is_removed(checkpoint, monkeypatch):
+    monkeypatch.setattr(hf_format, "write_hf_folder", lambda model, files, folder: (folder / "x").touch())
+    with pytest.raises(ProjectError) as caught:
+        run(checkpoint, "hf")
+    assert caught.value.code == "EXP010"
+    assert list((checkpoint.parent / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("gguf-ready", {"hidden_act": "gelu"}, "graph has no hidden_act: gelu"),
+        ("gguf-ready", {"rms_norm": False, "rope": False}, "graph has no rms_norm: False, rope: False"),
+        ("gguf-ready", {"pooling": "max"}, "no pooling max"),
+        ("fork", {"rope_theta": 500.0}, "rotates with base 10000, and rope_theta is 500"),
+        ("fork", {"tie_word_embeddings": False}, "decoder.weight differs"),
+    ],
+)
+def test_a_format_that_would_change_the_model_is_refused(make_model, save, name, changes, reason):
+    source = open_source([save(make_model(**changes))], None)
+    with pytest.raises(ProjectError, match=reason) as caught:
+        refuse_unsuitable(source, {each: writer_of(each) for each in ("hf", name)})
+    assert (caught.value.code, caught.value.hint) == ("EXP011", "leave it out: --to hf")
+
+
+@pytest.mark.parametrize("name", ["sentence-transformers", "gguf-ready", "fork"])
+def test_a_classifier_is_refused_where_its_head_would_be_lost(make_model, save, name):
+    source = open_source([save(NeoBERTForSequenceClassification(make_model().config))], None)
+    assert "classif" in writer_of(name).refusal(source).lower()
+    assert not writer_of("hf").refusal(source)
+    with pytest.raises(ProjectError, match="--pooling"):
+        open_source([save(source.model, "again")], "avg")
+
+
+def test_the_mean_of_checkpoints_is_taken_in_fp32(make_model, save):
+    models = [make_model().to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.float32)]
+    folders = [save(model, str(step)) for step, model in enumerate(models)]
+    source = open_source(folders, None)
+    wanted = [read_weights(folder) for folder in folders]
+    for name, tensor in source.model.state_dict().items():
+        mean = sum(each[name].double() for each in wanted) / 3
+        torch.testing.assert_close(tensor.double(), mean, rtol=0, atol=1e-7)
+    assert [origin["folder"] for origin in source.origin] == ["0", "1", "2"]
+    load_mean(source.model, folders[:1])
+    assert torch.equal(source.model.model.encoder.weight, wanted[0]["model.encoder.weight"])
+
+
+def test_checkpoints_of_different_models_have_no_mean(make_model, save):
+    folders = [save(make_model(), "1"), save(make_model(rope_theta=500.0), "2")]
+    with pytest.raises(ProjectError, match=r"differs from that of 1 in rope_theta") as caught:
+        open_source(folders, None)
+    assert caught.value.code == "EXP008"
+
+
+@pytest.mark.parametrize("config", ["{", "[]", '{"model_type": "neobert", "architectures": ["os"]}', "{}"])
+def test_an_unknown_model_is_one_clear_error(checkpoint, config):
+    (checkpoint / "config.json").write_text(config)
+    with pytest.raises(ProjectError, match=r"config\.json names no model") as caught:
+        open_source([checkpoint], None)
+    assert caught.value.code == "EXP007"
+
+
+def test_a_difference_is_relative_to_large_outputs_and_never_hides_nan():
+    wanted = np.array([100.0, 1.0], dtype=np.float32)
+    assert differences({"x": wanted}, {"x": wanted + 1e-3})["x"] == pytest.approx(1e-5, rel=0.1)
+    assert differences({"x": wanted / 100}, {"x": wanted / 100 + 1e-3})["x"] == pytest.approx(1e-3, rel=0.1)
+    for bad in ({}, {"x": wanted[:1]}, {"x": np.array([np.nan, 1.0])}):
+        assert differences({"x": wanted}, bad)["x"] == float("inf")
+    assert differences({"ids": np.array([5000])}, {"ids": np.array([5001])})["ids"] == 1.0
+
+
+def test_a_model_of_transformers_has_the_formats_that_know_it(save):
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    model = BertForMaskedLM(BertConfig(vocab_size=64, max_position_embeddings=32, **shape)).eval()
+    source = open_source([save(model)], None)
+    refused = {name for name in FORMATS if writer_of(name).refusal(source)}
+    assert refused == {"sentence-transformers", "gguf-ready", "fork"}

@@ -1,0 +1,133 @@
+"""`export` on the command line: what it takes, what it refuses before a child starts, what it prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.commands import export
+from launcher.commands.export import Arguments, choose_folders, steps_to_average
+from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
+from neobert.export_formats import FORMATS, ExportFormat
+from neobert.runfiles.checkpoint.manifest import seal
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    for step in (100, 200, 300):
+        folder = tmp_path / "run" / "checkpoints" / str(step)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        seal(folder, step, "digest", "2026-01-01T00:00:00+00:00")
+    return tmp_path / "run"
+
+
+def arguments(source: Path, *formats: str, average: str = "") -> Arguments:
+    output = source.parent / "out"
+    return Arguments(source=source, formats=formats, output=output, average=average, pooling=None)
+
+
+def names(folders: list[Path]) -> list[str]:
+    return [folder.name for folder in folders]
+
+
+def test_a_run_gives_its_newest_checkpoint_that_verifies(run_dir: Path) -> None:
+    checkpoints = run_dir / "checkpoints"
+    assert names(choose_folders(run_dir, "")) == names(choose_folders(checkpoints, "")) == ["300"]
+    assert names(choose_folders(checkpoints / "200", "")) == ["200"]
+    (checkpoints / "300" / "config.json").write_text("{ }")
+    assert names(choose_folders(run_dir, "")) == ["200"]
+    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes, not 2"):
+        choose_folders(checkpoints / "300", "")
+
+
+@pytest.mark.parametrize(
+    ("average", "steps"), [("2", ["200", "300"]), ("3", ["100", "200", "300"]), ("100,300", ["100", "300"])]
+)
+def test_checkpoints_to_average(run_dir: Path, average: str, steps: list[str]) -> None:
+    assert names(choose_folders(run_dir, average)) == steps
+
+
+@pytest.mark.parametrize(
+    ("average", "reason"),
+    [
+        ("4", "needs at least two"), ("1", "needs at least two"), ("0", "needs at least two"),
+        ("100,100", "needs at least two"), ("100,150", "without a checkpoint (150)"),
+        ("last", "is not a number"), ("100,", "is not a number"), ("-2", "is not a number"),
+    ],
+)  # fmt: skip
+def test_an_average_of_nothing_is_refused(run_dir: Path, average: str, reason: str) -> None:
+    with pytest.raises(ProjectError) as caught:
+        steps_to_average(run_dir / "checkpoints", average)
+    assert reason in caught.value.message
+    assert caught.value.hint == "the checkpoints are 100, 200, 300"
+
+
+def test_a_damaged_checkpoint_is_never_averaged(run_dir: Path) -> None:
+    (run_dir / "checkpoints" / "100" / "config.json").write_text("{ }")
+    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes"):
+        choose_folders(run_dir, "3")
+
+
+def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ProjectError, match=r"has no checkpoint\.json"):
+        choose_folders(tmp_path, "")
+    (tmp_path / "model.safetensors").touch()
+    assert choose_folders(tmp_path, "") == [tmp_path]
+    with pytest.raises(ProjectError, match="--average needs a run directory"):
+        choose_folders(tmp_path, "2")
+
+
+@pytest.mark.parametrize(
+    ("formats", "reason"), [(("hf", "pickle"), "pickle is not an export format"), ((), "no format")]
+)
+def test_unknown_formats_are_refused(run_dir: Path, formats: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(ProjectError, match=reason) as caught:
+        export.run(arguments(run_dir, *formats), "text")
+    assert caught.value.exit_code == EXIT_USAGE
+    assert all(name in caught.value.hint for name in FORMATS)
+
+
+def test_a_missing_package_is_one_line_with_the_command(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = ExportFormat("onnx", "onnx", "", ("json", "not_there"), ("not-there>=1", "other>=2"))
+    monkeypatch.setitem(FORMATS, "onnx", absent)
+    with pytest.raises(ProjectError) as caught:
+        export.run(arguments(run_dir, "hf", "onnx"), "text")
+    assert str(caught.value).startswith("--to: --to onnx needs not_there, not installed here")
+    assert caught.value.hint == "pip install 'not-there>=1' 'other>=2'"
+    assert caught.value.exit_code == EXIT_CHECK_UNKNOWN
+
+
+def test_nothing_is_written_over(run_dir: Path) -> None:
+    (run_dir.parent / "out" / "hf").mkdir(parents=True)
+    with pytest.raises(ProjectError, match="already there"):
+        export.run(arguments(run_dir, "hf"), "text")
+
+
+def test_the_table_names_folders_as_the_command_line_did() -> None:
+    report = {
+        "max_difference": {"logits": 2e-7},
+        "limit": 1e-5,
+        "read_with": {"torch": "2"},
+        "folder": "/x/out/hf",
+    }
+    text = export.export_text({"hf": report}, Path("out"))
+    assert text.splitlines()[1].split() == ["hf", "out/hf", "2.0e-07", "(limit", "1e-05)", "torch", "2"]
+
+
+@pytest.mark.e2e
+def test_the_command_prints_one_json_object_for_any_end(run_dir: Path) -> None:
+    command = [sys.executable, "-m", "launcher", "export", str(run_dir), "--to", "hf", "-o", "out"]
+    done = subprocess.run(
+        [*command, "--output-format", "json"], cwd=run_dir.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["findings"][0]["code"] == "EXP007"
+    assert not (run_dir.parent / "out" / "hf").exists()
