@@ -42,6 +42,7 @@ def build_model_config(
         norm_eps=model.norm_eps,
         hidden_act=model.hidden_act,
         tie_word_embeddings=model.tie_word_embeddings,
+        embedding_multiplier=model.embedding_multiplier,
         init=model.init,
         **_init_ranges(model),
         **head,

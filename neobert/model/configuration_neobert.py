@@ -55,6 +55,7 @@ class NeoBERTConfig(PretrainedConfig):
         norm_eps: float = 1e-5,
         hidden_act: str = "swiglu",
         tie_word_embeddings: bool = False,
+        embedding_multiplier: float = 1.0,
         init: str = "published",
         embedding_init_range: float = 0.02,
         decoder_init_range: float = 0.02,
@@ -82,6 +83,7 @@ class NeoBERTConfig(PretrainedConfig):
         self.rms_norm = rms_norm
         self.norm_eps = norm_eps
         self.hidden_act = _one_of("hidden_act", hidden_act.lower(), ACTIVATIONS)
+        self.embedding_multiplier = embedding_multiplier
         self.init = _one_of("init", init, INITS)
         self.embedding_init_range = embedding_init_range
         self.decoder_init_range = decoder_init_range

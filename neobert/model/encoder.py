@@ -124,7 +124,9 @@ class NeoBERT(NeoBERTPreTrainedModel):
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds")
-        return self.encoder(input_ids) if inputs_embeds is None else inputs_embeds
+        x = self.encoder(input_ids) if inputs_embeds is None else inputs_embeds
+        factor = self.config.embedding_multiplier
+        return x if factor == 1.0 else x * factor
 
     @property
     def _registered(self) -> str | None:

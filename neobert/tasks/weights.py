@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
-from neobert.config.schema import RunConfig
+from neobert.config.schema import ModelConfig, RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights, requested_rows
+from neobert.printable import printable
 
 
 def start_from_weights(
@@ -18,13 +20,15 @@ def start_from_weights(
 ) -> None:
     """Have `load` read `model.pretrained_checkpoint` where the config names one.
 
-    Raises `ProjectError` EXP005 where the weights do not fit, or know another vocabulary.
+    Raises `ProjectError` EXP005 where the weights do not fit, know another vocabulary, or were trained with
+    another arithmetic.
     """
     starts_from = initial_weights(config)
     if starts_from is None:
         return
     weights = Path(starts_from)
     refuse_other_vocabulary(tokenizer, weights)
+    refuse_other_arithmetic(config, weights)
     load(weights)
 
 
@@ -60,3 +64,37 @@ def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
             f"set tokenizer.path to {folder}",
             "tokenizer",
         )
+
+
+# No tensor's shape shows these; a key that config.json lacks has the value of the published model. rope_theta
+# is left out: training on longer rows may raise it.
+_ARITHMETIC = {
+    "num_attention_heads": 12,
+    "rope": True,
+    "rms_norm": True,
+    "norm_eps": 1e-5,
+    "hidden_act": "swiglu",
+    "embedding_multiplier": 1.0,
+}
+
+
+def refuse_other_arithmetic(config: RunConfig, weights: Path) -> None:
+    """Raise `ProjectError` EXP005 where config.json next to a NeoBERT's weights contradicts the section."""
+    file = (weights if weights.is_dir() else weights.parent) / "config.json"
+    if not isinstance(config.model, ModelConfig) or not file.is_file():
+        return
+    try:
+        trained = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProjectError("EXP005", f"cannot be read: {printable(str(error))}", place=str(file)) from error
+    for name, default in _ARITHMETIC.items():
+        requested, value = getattr(config.model, name), trained.get(name, default)
+        value = value.lower() if isinstance(value, str) else value
+        if value != requested:
+            raise ProjectError(
+                "EXP005",
+                f"model.{name} is {requested}, but the weights in {file.parent} were trained with "
+                f"{printable(str(value))}",
+                f"set model.{name} to {printable(str(value))}",
+                f"model.{name}",
+            )

@@ -87,7 +87,7 @@ class Reference:
 
     def hidden(self, ids: Tensor, positions: Tensor, allowed: Tensor) -> Tensor:
         """ids [T], positions [T], allowed [T, T] -> [T, D]."""
-        x = self.weights["model.encoder.weight"][ids]
+        x = self.weights["model.encoder.weight"][ids] * self.config.embedding_multiplier
         for i in range(self.config.num_hidden_layers):
             block = f"model.transformer_encoder.{i}."
             x = x + self._attention(block, self._norm(x, block + "attention_norm"), positions, allowed)

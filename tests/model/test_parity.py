@@ -60,6 +60,15 @@ def test_the_rotary_base_is_read(make_model, pack, reference, ratio, theta):
     assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
 
 
+def test_the_embedding_multiplier_is_applied(make_model, pack, reference, ratio):
+    model, run = make_model(embedding_multiplier=22.6), pack((20,))
+    wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
+    assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
+    inputs = run.inputs()
+    embedded = model.model.encoder(inputs.pop("input_ids"))
+    assert ratio(model(inputs_embeds=embedded, **inputs).logits, wanted) < HEALTHY
+
+
 def test_default_positions_restart_in_each_segment(make_model, pack):
     model, run = make_model(), pack(LENGTHS)
     inputs = run.inputs()

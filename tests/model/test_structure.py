@@ -205,7 +205,9 @@ def test_every_field_is_written_even_at_its_default(tmp_path):
 
 
 def test_configuration_round_trip(tmp_path, make_config):
-    config = make_config(rope_theta=500.0, tie_word_embeddings=True, pooling="avg", norm_eps=1e-6, rope=False)
+    config = make_config(rope_theta=500.0, tie_word_embeddings=True, pooling="avg", norm_eps=1e-6, rope=False,
+        embedding_multiplier=3.0,
+    )  # fmt: skip
     config.save_pretrained(tmp_path)
     assert AutoConfig.from_pretrained(tmp_path).to_diff_dict() == config.to_diff_dict()
 
@@ -237,6 +239,7 @@ def test_the_section_model_is_carried_over_whole():
         max_position_embeddings=77,
         rope=False,
         rope_theta=123.0,
+        embedding_multiplier=4.0,
         rms_norm=False,
         norm_eps=1e-6,
         hidden_act="gelu",

@@ -238,6 +238,16 @@ def test_weights_of_another_run_start_a_fresh_schedule(make_run, run, metrics):
     assert lines[1]["train/learning_rate"] == metrics(source)[1]["train/learning_rate"]
 
 
+@pytest.mark.parametrize(("key", "value"), [("embedding_multiplier", 4.0), ("norm_eps", 1e-3)])
+def test_weights_are_refused_by_a_model_that_computes_something_else(make_run, run, key, value):
+    source = make_run("source")
+    run(source)
+    weights = str(source / "checkpoints" / "12")
+    with pytest.raises(ProjectError, match=f"model.{key} is {value}") as caught:
+        run(make_run("next", model={"pretrained_checkpoint": weights, key: value}))
+    assert (caught.value.code, caught.value.place) == ("EXP005", f"model.{key}")
+
+
 @pytest.mark.parametrize("spelling", ["12", "12/model.safetensors"])
 def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, tmp_path, spelling):
     """A tokenizer that is trained from other text has the size of the first, and other words under it."""

@@ -19,6 +19,7 @@ PATIENCE = 6
 SIZES = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
     "max_position_embeddings", "rope", "rope_theta", "rms_norm", "norm_eps", "hidden_act",
+    "embedding_multiplier",
 )  # fmt: skip
 """Keys of config.json that are keys of the section `model`."""
 

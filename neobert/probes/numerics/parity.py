@@ -55,7 +55,7 @@ def encode(weights: Weights, config: NeoBERTConfig, ids: Tensor, lengths: tuple[
     """Return the normed hidden states [T, D] of consecutive documents."""
     positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
     bounds = torch.tensor([0, *lengths]).cumsum(0)
-    x = weights["model.encoder.weight"][ids]
+    x = weights["model.encoder.weight"][ids] * config.embedding_multiplier
     if not config.rope:
         x = x + weights["model.positional_embedding.weight"][positions]
         positions = torch.zeros_like(positions)  # a rotation by nothing
