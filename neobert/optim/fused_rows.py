@@ -17,22 +17,23 @@ WHOLE, QKV, QKV_BY_HEAD, GATE_UP = "whole", "qkv", "qkv_by_head", "gate_up"
 
 
 def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
-    """Take a weight apart: [1, rows, D], gate and up [2, rows / 2, D], or Q, K and V [3, N H, D].
+    """Take weights [..., rows, D] apart.
 
+    Gives [..., 1, rows, D], for gate and up [..., 2, rows / 2, D], for Q, K and V [..., 3, N H, D].
     The rows of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all. By
-    head they come apart in that order, [3 N, H, D].
+    head they come apart in that order, [..., 3 N, H, D].
     """
     if layout == QKV:
-        return weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(1, 2)
+        return weight.unflatten(-2, (num_heads, 3, -1)).transpose(-4, -3).flatten(-3, -2)
     num_parts = {GATE_UP: 2, QKV_BY_HEAD: 3 * num_heads}.get(layout, 1)
-    return weight.unflatten(0, (num_parts, -1))
+    return weight.unflatten(-2, (num_parts, -1))
 
 
 def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:
     """Put together what `split_rows` took apart."""
     if layout == QKV:
-        return parts.unflatten(1, (num_heads, -1)).transpose(0, 1).flatten(0, 2)
-    return parts.flatten(0, 1)
+        return parts.unflatten(-2, (num_heads, -1)).transpose(-4, -3).flatten(-4, -2)
+    return parts.flatten(-3, -2)
 
 
 def head_rows(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:

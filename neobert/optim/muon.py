@@ -108,10 +108,12 @@ class MuonWithAdamW(Optimizer):
         if self.found_inf is not None:
             shrink = torch.where(self.found_inf > 0, 1.0, shrink)
         torch._foreach_mul_([own_part(each) for each in parameters], shrink)
-        for parameter, update, factor in _orthogonal_updates(group, parameters, directions):
+        for alike, updates, factor in _orthogonal_updates(group, parameters, directions):
             if self.found_inf is not None:
-                update = torch.where(self.found_inf > 0, 0.0, update)
-            own_part(parameter).add_(update, alpha=-group["lr"] * factor)
+                updates = torch.where(self.found_inf > 0, 0.0, updates)
+            for parameter, update in zip(alike, updates, strict=True):
+                part = own_part(part_like(update, parameter))
+                own_part(parameter).add_(part, alpha=-group["lr"] * factor)
 
     def _directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
         """Move the momenta on, and return where they point; parts of this rank."""
@@ -135,25 +137,28 @@ class MuonWithAdamW(Optimizer):
 
 def _orthogonal_updates(
     group: Group, parameters: Sequence[Tensor], directions: Sequence[Tensor]
-) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Yield each weight, this rank's part of its orthogonal update, and what its shape makes of the rate."""
+) -> Iterator[tuple[Sequence[Tensor], Tensor, float]]:
+    """Yield weights of one shape, their whole orthogonal updates [K, R, C], and their factor of the rate."""
     layout, num_heads = group["layout"], group["num_heads"]
     by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for parameter, direction in zip(parameters, directions, strict=True):
         by_shape[parameter.shape].append((parameter, direction))
-    for alike in by_shape.values():
-        wholes = [_gather(direction.to(torch.bfloat16), parameter) for parameter, direction in alike]
-        parts = torch.stack([split_rows(each, layout, num_heads) for each in wholes])
+    for shape, pairs in by_shape.items():
+        # One stack and few operators for all: a small model waits for the launches of many.
+        wholes = directions[0].new_empty((len(pairs), *shape), dtype=torch.bfloat16)
+        alike = [parameter for parameter, _ in pairs]
+        torch._foreach_copy_(list(wholes), [_gather(each, like) for like, each in pairs])
+        parts = split_rows(wholes, layout, num_heads)
         orthogonal = orthogonalize(parts.flatten(0, 1), group["ns_steps"]).unflatten(0, parts.shape[:2])
         factor = rate_factor(group["adjust_lr_fn"], *parts.shape[-2:])
-        for (parameter, _), update in zip(alike, orthogonal, strict=True):
-            yield parameter, own_part(part_like(join_rows(update, layout, num_heads), parameter)), factor
+        yield alike, join_rows(orthogonal, layout, num_heads), factor
 
 
 def _gather(part: Tensor, parameter: Tensor) -> Tensor:
     """Return the whole of what each rank holds a part of, split as the parameter is. All ranks call it."""
     if not isinstance(parameter, DTensor):
         return part
+    part = part.to(torch.bfloat16)  # half the bytes to send
     mesh, placements = parameter.device_mesh, parameter.placements
     shape, stride = parameter.shape, parameter.stride()
     return full_tensor(
