@@ -76,7 +76,7 @@
     const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" }, box);
     const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
     const x = value => left + (value - low) / (high - low) * (right - left);
-    for (const tick of nice(low / unit, high / unit, Math.max(2, (right - left) / 90))) {
+    for (const tick of nice(low / unit, high / unit, Math.max(2, (right - left) / 70))) {
       svg("line", { class: "grid", x1: x(tick * unit), x2: x(tick * unit), y1: MARGIN.top, y2: bottom }, root);
       svg("text", { class: "tick", x: x(tick * unit), y: bottom + 15, "text-anchor": "middle" }, root).textContent = show(tick);
     }
@@ -86,7 +86,7 @@
 
   const drawChart = chart => {
     const area = frame(chart.box, HEIGHT, MARGIN.left);
-    const lines = chart.lines.filter(line => !line.hidden), values = lines.flatMap(line => line.values);
+    const lines = chart.lines.filter(line => !line.hidden), values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values);
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!values.length) [low, high] = [0, 1];
     if (low >= 0 && low < 0.35 * high) low = 0;
@@ -106,6 +106,11 @@
     }
     for (const line of lines) {
       line.pixels = line.steps.map(step => area.x(position(line.run, step)));
+      if (line.lows) {
+        const edge = (each, index) => line.pixels[index].toFixed(1) + "," + y(each).toFixed(1);
+        const outline = line.highs.map(edge).concat(line.lows.map(edge).reverse());
+        svg("polygon", { class: `c${line.colour} band`, points: outline.join(" ") }, area.root);
+      }
       const points = line.values.map((value, index) => line.pixels[index].toFixed(1) + "," + y(value).toFixed(1));
       svg("polyline", { class: `line c${line.colour} d${line.dash}`, points: points.join(" ") }, area.root);
       if (line.values.length > 40) continue;
@@ -131,13 +136,21 @@
         swatch(hit.line, row);
         html("span", "", row, hit.line.name);
         html("b", "", row, withUnit(hit.line.values[hit.index], chart.unit));
-        html("span", "muted", row, "step " + hit.line.steps[hit.index].toLocaleString("en"));
+        html("span", "muted", row, whereOf(hit.line, hit.index, chart.unit));
       }
       chart.tip.hidden = false;
       const room = chart.box.clientWidth - chart.tip.offsetWidth, after = nearest.at + 14;
       chart.tip.style.left = Math.max(0, after <= room ? after : nearest.at - 14 - chart.tip.offsetWidth) + "px";
     });
     area.root.addEventListener("pointerleave", () => { chart.tip.hidden = true; cursor.setAttribute("visibility", "hidden"); });
+  };
+
+  // Step of a value; of a mean, the extremes of its pixel with their steps.
+  const whereOf = (line, index, unit) => {
+    const step = value => "step " + value.toLocaleString("en");
+    if (!line.lows) return step(line.steps[index]);
+    const low = `${withUnit(line.lows[index], unit)} (${step(line.lowSteps[index])})`;
+    return `mean of ${low} to ${withUnit(line.highs[index], unit)} (${step(line.highSteps[index])})`;
   };
 
   const swatch = (line, parent) => {
@@ -153,7 +166,7 @@
       // Few lines have a colour each; of many, the second run has those of the first, dashed.
       const place = panel.lines.length > 3 ? number % COLOURS : lines.length;
       const named = data.runs.length > 1 ? (label ? label + ", " : "") + "AB"[index] : label || panel.title;
-      lines.push({ run, name: named, steps: series.steps, values: series.values, colour: place, dash: index, hidden: false });
+      lines.push({ ...series, run, name: named, colour: place, dash: index, hidden: false });
     }));
     const card = html("section", "card", parent), head = html("h3", "", card, panel.title);
     if (panel.unit) html("span", "muted", head, " " + panel.unit);

@@ -1,4 +1,4 @@
-"""Decimation of metrics: per pixel and name, the minimum and the maximum with their steps."""
+"""Decimation of metrics: per pixel and name the minimum and the maximum with their steps, and the mean."""
 
 from __future__ import annotations
 
@@ -25,25 +25,66 @@ DERIVED = ("_p50_ms", "_p95_ms", "_moving_ms")
 
 
 @dataclass(slots=True)
-class Series:
-    """Points of one chart line: ascending steps, values as they were written."""
+class Band:
+    """Extremes of each pixel, with the steps at which they occurred."""
 
-    steps: list[int]
-    values: list[float]
+    lows: list[float]
+    low_steps: list[int]
+    highs: list[float]
+    high_steps: list[int]
 
 
 @dataclass(slots=True)
-class Extremes:
-    """Smallest and largest value of one name in one pixel."""
+class Series:
+    """One chart line, by ascending steps.
+
+    Attributes:
+        values: as they were written; where a pixel has more than two, the mean of each pixel.
+        band: extremes of each pixel; None for values as they were written.
+        first, last: the first and the last value that was written.
+        lowest, highest: the extreme values that were written, with their steps.
+    """
+
+    steps: list[int]
+    values: list[float]
+    band: Band | None
+    first: float
+    last: float
+    lowest: tuple[float, int]
+    highest: tuple[float, int]
+
+
+@dataclass(slots=True)
+class Bucket:
+    """Values of one name in one pixel."""
 
     low: float
     low_step: int
     high: float
     high_step: int
+    total: float
+    count: int
+    first: tuple[int, float]
+    last: tuple[int, float]
 
-    def points(self) -> list[tuple[int, float]]:
-        """Return the one or two points in order of steps."""
-        return sorted({(self.low_step, self.low), (self.high_step, self.high)})
+    def merge(self, other: Bucket) -> None:
+        """Add values of the same pixel that were read later."""
+        if other.low < self.low:
+            self.low, self.low_step = other.low, other.low_step
+        if other.high > self.high:
+            self.high, self.high_step = other.high, other.high_step
+        self.total, self.count = self.total + other.total, self.count + other.count
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+
+    @property
+    def middle(self) -> int:
+        """Return the step at which the mean is drawn."""
+        return (self.first[0] + self.last[0]) // 2
+
+    @property
+    def mean(self) -> float:
+        """Return the mean; the middle of the extremes where the total is not finite."""
+        return self.total / self.count if math.isfinite(self.total) else self.low / 2 + self.high / 2
 
 
 @dataclass(slots=True)
@@ -57,7 +98,7 @@ class Decimator:
     first: int
     last: int
     pixels: int = PIXELS
-    _found: dict[str, dict[int, Extremes]] = field(default_factory=dict, init=False)
+    _found: dict[str, dict[int, Bucket]] = field(default_factory=dict, init=False)
 
     def groups(self, steps: Sequence[int]) -> Iterator[tuple[int, int, int]]:
         """Yield (pixel, start, stop) for ascending steps."""
@@ -101,15 +142,20 @@ class Decimator:
                 return
             steps, values = [step for step, _ in numbers], [value for _, value in numbers]
         low, high = min(values), max(values)
-        found = self._found[name].get(pixel)
-        low_step, high_step = steps[values.index(low)], steps[values.index(high)]
-        if found is None:
-            self._found[name][pixel] = Extremes(low, low_step, high, high_step)
-            return
-        if low < found.low:
-            found.low, found.low_step = low, low_step
-        if high > found.high:
-            found.high, found.high_step = high, high_step
+        bucket = Bucket(
+            low=low,
+            low_step=steps[values.index(low)],
+            high=high,
+            high_step=steps[values.index(high)],
+            total=float(sum(values)),
+            count=len(values),
+            first=(steps[0], values[0]),
+            last=(steps[-1], values[-1]),
+        )
+        if pixel in self._found[name]:
+            self._found[name][pixel].merge(bucket)
+        else:
+            self._found[name][pixel] = bucket
 
 
 def column(rows: Sequence[Record], name: str) -> list[Any]:
@@ -137,6 +183,26 @@ def are_numbers(values: Sequence[Any]) -> bool:
         return False
 
 
-def _joined(found: dict[int, Extremes]) -> Series:
-    points = [point for pixel in sorted(found) for point in found[pixel].points()]
-    return Series([step for step, _ in points], [value for _, value in points])
+def _joined(found: dict[int, Bucket]) -> Series:
+    buckets = [found[pixel] for pixel in sorted(found)]
+    lowest, highest = min(buckets, key=lambda each: each.low), max(buckets, key=lambda each: each.high)
+    if all(bucket.count <= 2 for bucket in buckets):
+        points = [point for bucket in buckets for point in sorted({bucket.first, bucket.last})]
+        band = None
+    else:
+        points = [(bucket.middle, bucket.mean) for bucket in buckets]
+        band = Band(
+            lows=[bucket.low for bucket in buckets],
+            low_steps=[bucket.low_step for bucket in buckets],
+            highs=[bucket.high for bucket in buckets],
+            high_steps=[bucket.high_step for bucket in buckets],
+        )
+    return Series(
+        steps=[step for step, _ in points],
+        values=[value for _, value in points],
+        band=band,
+        first=buckets[0].first[1],
+        last=buckets[-1].last[1],
+        lowest=(lowest.low, lowest.low_step),
+        highest=(highest.high, highest.high_step),
+    )

@@ -34,11 +34,10 @@ def results(run: RunRecord) -> str:
     for metric in run.metrics:
         if (series := run.history.series.get(metric.name)) is None:
             continue
-        best = (max if metric.is_higher_better else min)(series.values)
-        step = series.steps[series.values.index(best)]
+        best, step = series.highest if metric.is_higher_better else series.lowest
         first, top, last = (
             f"{value:.2%}" if metric.is_share else show_number(value)
-            for value in (series.values[0], best, series.values[-1])
+            for value in (series.first, best, series.last)
         )
         better = "higher is better" if metric.is_higher_better else "lower is better"
         rows.append([text(metric.label), first, f"{top} (step {step:,})", last, muted(better)])
@@ -75,7 +74,7 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "tokens", show_count(tokens)
     yield "training loss", show_number(number(history.last.get("train/loss")))
     if "eval/loss" in history.series:
-        yield "evaluation loss", show_number(history.series["eval/loss"].values[-1])
+        yield "evaluation loss", show_number(history.series["eval/loss"].last)
     yield "mean throughput", f"{show_count(tokens / seconds)} tokens/s" if tokens and seconds else "-"
     yield "training time", show_duration(history.clock.elapsed_s)
     yield "restarts", str(len(run.restarts()))

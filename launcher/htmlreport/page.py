@@ -11,6 +11,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import folded, text
 from launcher.htmlreport.overview import LETTERS, heading, headings
 from launcher.htmlreport.panels import Panel, panels_of
@@ -52,9 +53,10 @@ def _footer(runs: Sequence[RunRecord]) -> str:
     written = datetime.now(UTC).isoformat(timespec="seconds")
     rows = " + ".join(f"{run.history.num_rows:,}" for run in runs)
     return (
-        f"Written by neobert-launch {__version__} at {written} from {rows} rows of metrics. Charts keep the "
-        "minimum and the maximum of each pixel. Training time is the measured time of steps and evaluations, "
-        "without the time between sessions. Cost counts that time."
+        f"Written by neobert-launch {__version__} at {written} from {rows} rows of metrics. "
+        "Charts of many rows show the mean of each pixel, and its minimum and maximum as a band. "
+        "Training time is the measured time of steps and evaluations, without the time between sessions; "
+        "cost counts that time."
     )
 
 
@@ -83,14 +85,19 @@ def _run_data(run: RunRecord, panels: Sequence[Panel]) -> dict[str, Any]:
         "name": printable(run.name),
         "last": run.last_step,
         "clock": {"steps": clock.steps, "tokens": clock.tokens, "time": clock.seconds},
-        "series": {
-            name: {"steps": series[name].steps, "values": [_short(value) for value in series[name].values]}
-            for name in names
-        },
+        "series": {name: _line(series[name]) for name in names},
         "events": [
             {"kind": event.kind, "step": event.step, "text": printable(event.text)} for event in run.events()
         ],
     }
+
+
+def _line(series: Series) -> dict[str, Any]:
+    line: dict[str, Any] = {"steps": series.steps, "values": [_short(value) for value in series.values]}
+    if (band := series.band) is not None:
+        line |= {"lows": [_short(value) for value in band.lows], "lowSteps": band.low_steps}
+        line |= {"highs": [_short(value) for value in band.highs], "highSteps": band.high_steps}
+    return line
 
 
 def _short(value: float) -> float:

@@ -105,5 +105,7 @@ def _corpora_panels(series: dict[str, Series]) -> Iterator[Panel]:
 
 def _other_panels(series: dict[str, Series], shown: set[str]) -> list[Panel]:
     """Return a chart for each further metric that changes."""
-    names = [name for name, found in series.items() if name not in shown and len(set(found.values)) > 1]
+    names = [
+        name for name, found in series.items() if name not in shown and found.lowest[0] < found.highest[0]
+    ]
     return [_single(name, "", name) for name in sorted(names)[:MAX_OTHER]]

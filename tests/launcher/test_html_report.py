@@ -326,7 +326,9 @@ NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.integers(-5, 5), st.none(), st.just
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), NUMBERS), max_size=200), st.integers(1, 40), st.integers(1, 9))
-def test_each_pixel_keeps_its_extremes(points: list[tuple[int, Any]], pixels: int, size: int) -> None:
+def test_each_pixel_keeps_its_extremes_and_its_mean(
+    points: list[tuple[int, Any]], pixels: int, size: int
+) -> None:
     last = max((step for step, _ in points), default=0)
     decimator = Decimator(0, last, pixels)
     for start in range(0, len(points), size):
@@ -342,15 +344,28 @@ def test_each_pixel_keeps_its_extremes(points: list[tuple[int, Any]], pixels: in
     if series is None:
         assert numbers == []
         return
-    kept = list(zip(series.steps, series.values, strict=True))
-    assert set(kept) <= set(numbers)
-    assert series.steps == sorted(series.steps)
-    by_pixel: dict[int, list[float]] = {}
+    by_pixel: dict[int, list[tuple[int, float]]] = {}
     for step, value in numbers:
-        by_pixel.setdefault(step * pixels // (last + 1), []).append(value)
-    extremes = sorted(value for values in by_pixel.values() for value in {min(values), max(values)})
-    assert sorted({*series.values}) == sorted({*extremes})
-    assert len(kept) <= 2 * len(by_pixel)
+        by_pixel.setdefault(step * pixels // (last + 1), []).append((step, value))
+    groups = [by_pixel[pixel] for pixel in sorted(by_pixel)]
+    extremes = [(min(value for _, value in group), max(value for _, value in group)) for group in groups]
+    assert series.steps == sorted(series.steps)
+    assert (series.lowest[0], series.highest[0]) == (
+        min(low for low, _ in extremes),
+        max(high for _, high in extremes),
+    )
+    assert {series.lowest[::-1], series.highest[::-1]} <= set(numbers)
+    if series.band is None:
+        assert max(map(len, groups)) <= 2
+        assert set(zip(series.steps, series.values, strict=True)) == set(numbers)
+        return
+    band = series.band
+    assert list(zip(band.lows, band.highs, strict=True)) == extremes
+    assert set(zip([*band.low_steps, *band.high_steps], [*band.lows, *band.highs], strict=True)) <= set(
+        numbers
+    )
+    means = [sum(value for _, value in group) / len(group) for group in groups]
+    assert series.values == pytest.approx(means, abs=1e-6)
 
 
 LINES = st.sampled_from(
@@ -379,7 +394,7 @@ def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert history.num_rows == num_rows
-        assert len(history.series["train/loss"].steps) <= 2 * decimation.PIXELS
+        assert len(history.series["train/loss"].steps) <= decimation.PIXELS
     assert peaks[1] < 1.2 * peaks[0]
 
 
@@ -387,7 +402,7 @@ def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_draws_the_charts(run_dir: Path, tmp_path: Path, width: int) -> None:
-    write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(41)])
+    write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(2000)])
     (tmp_path / "page.html").write_text(write_page([read_run(run_dir), read_run(run_dir)]), encoding="utf-8")
     flags = [
         "--headless",
@@ -401,6 +416,7 @@ def test_a_browser_draws_the_charts(run_dir: Path, tmp_path: Path, width: int) -
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     page = Page(shown.stdout)
     assert page.elements.count("polyline") >= 2 * 6
+    assert page.elements.count("polygon") >= 2
     assert page.elements.count("img") == 0
     assert "<title>broken" not in shown.stdout
     assert "CONSOLE" not in shown.stderr
