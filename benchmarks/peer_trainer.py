@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import torch
 from held_out import MASK_ID, held_out
+from model_sizes import SIZES
 from torch.utils.data import Dataset
 from transformers import ModernBertConfig, ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
 ROW_LENGTH, IGNORED, VOCABULARY = 512, -100, 30_528
-SIZES = {"53M": (12, 512), "245M": (28, 768), "tiny": (2, 128)}
 
 
 class Rows(Dataset):

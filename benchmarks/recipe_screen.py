@@ -10,21 +10,22 @@ the training steps alone, compilation and evaluation left out.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from held_out import held_out
+from model_sizes import SIZES
 from torch import Tensor, nn
 
 from neobert.config import from_dict
 from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
-from neobert.optim import build_optimizer, build_scheduler
+from neobert.optim import WeightAverage, build_optimizer, build_scheduler
 from neobert.parallel import World
 from neobert.training.loop.session import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
@@ -32,14 +33,10 @@ from neobert.training.loop.steps import run_step
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
 
-SIZES = {"53M": (12, 512), "245M": (28, 768), "tiny": (2, 128)}
 ROW_LENGTH = 512
 BASE: dict[str, Any] = {
     "steps": 600,
     "init": "published",
-    "std": 0.02,
-    "embedding_std": None,
-    "residual": "scaled",
     "optimizer": "adamw",
     "lr": 1e-3,
     "muon_lr": None,
@@ -50,7 +47,7 @@ BASE: dict[str, Any] = {
     "shape": "cosine",
     "floor": 0.0,
     "clip": 1.0,
-    "average": None,
+    "ema_decay": None,
     "momentum": 0.95,
     "seed": 0,
 }
@@ -114,30 +111,12 @@ def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
 
 @torch.no_grad()
 def initialize(model: nn.Module, trial: dict[str, Any]) -> None:
-    """Draw the weights in place: as published, or truncated normal with scaled residual outputs."""
+    """Copy the initial weights of `model.init` in place: the compiled step keeps pointers to the weights."""
+    config = copy.deepcopy(model.config)
+    config.init = trial["init"]
     torch.manual_seed(trial["seed"])
-    layers = len(model.model.transformer_encoder)
-    for name, weight in model.named_parameters():
-        if weight.ndim < 2:
-            weight.fill_(0.0 if name.endswith("bias") else 1.0)
-        elif trial["init"] == "published":
-            weight.uniform_(-0.02, 0.02)
-        else:
-            std, is_embedding = trial["std"], "encoder.weight" in name and "transformer" not in name
-            if trial["std"] == "fan_in" and not is_embedding:
-                std = weight.shape[1] ** -0.5
-            elif is_embedding and trial["embedding_std"] is not None:
-                std = trial["embedding_std"]
-            elif std == "fan_in":
-                std = 0.02
-            if name.endswith(("wo.weight", "w3.weight")):
-                if trial["residual"] == "zero":
-                    weight.zero_()
-                    continue
-                if trial["residual"] == "scaled":
-                    std /= math.sqrt(2 * layers)
-            nn.init.trunc_normal_(weight, std=std, a=-3 * std, b=3 * std)
-    model.model.encoder.weight[0].zero_()
+    for weight, drawn in zip(model.parameters(), type(model)(config).parameters(), strict=True):
+        weight.copy_(drawn)
 
 
 def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: torch.device) -> None:
@@ -148,6 +127,8 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: to
     initialize(trainer.task.model, trial)
     trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
     trainer.scheduler = build_scheduler(trainer.optimizer, config.scheduler, trial["steps"])
+    decay = trial["ema_decay"]
+    trainer.average = None if decay is None else WeightAverage(trainer.task.model, decay)
     trainer.state = TrainState(progress=Progress(loss=LossWindow(device), cursor=Cursor()))
     trainer.batches = trainer.task.batches(
         trainer.progress.cursor, moments(config, trial["steps"], first_step=0)
@@ -156,8 +137,7 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: to
 
 def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any]:
     """Train; return losses, tokens and seconds."""
-    curve, average = [], None
-    model = trainer.task.model
+    curve, model = [], trainer.task.model
     torch.cuda.synchronize() if torch.cuda.is_available() else None
     started = time.perf_counter()
     for step in range(trial["steps"]):
@@ -165,12 +145,6 @@ def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any
         if (step + 1) % 100 == 0:
             trainer.guard.check()
             curve.append(round(trainer.progress.loss.take(), 4))
-        if trial["average"] and step % 10 == 9:
-            weights = [p.detach() for p in model.parameters()]
-            if average is None:
-                average = [w.clone() for w in weights]
-            else:
-                torch._foreach_lerp_(average, weights, 1 - trial["average"] ** 10)
     torch.cuda.synchronize() if torch.cuda.is_available() else None
     seconds = time.perf_counter() - started
     found = {
@@ -179,11 +153,9 @@ def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any
         "train_losses": curve,
         **evaluate(model),
     }
-    if average is not None:
-        with torch.no_grad():
-            for weight, mean in zip(model.parameters(), average, strict=True):
-                weight.copy_(mean)
-        found["averaged_loss"] = evaluate(model)["loss"]
+    if trainer.average is not None:
+        with trainer.average.in_place_of_weights():
+            found["averaged_loss"] = evaluate(model)["loss"]
     return found
 
 
@@ -204,6 +176,8 @@ def main() -> None:
     begun = time.perf_counter()
     work = chosen.work.resolve()
     trials = [{**BASE, **trial} for trial in json.loads(chosen.trials.read_text())]
+    if unknown := {name for trial in trials for name in trial} - BASE.keys():
+        parser.error(f"trials set {', '.join(sorted(unknown))}; known are {', '.join(BASE)}")
     configs = [
         run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.mask) for trial in trials
     ]
