@@ -330,12 +330,17 @@ def test_the_report_names_the_place_that_this_run_reads(configure: Configure, co
 
 @pytest.mark.parametrize(
     ("held_out", "copies"),
-    [({"dataset__eval_samples": 2}, 3), ({"dataset__validation_split": 0.3}, 0), ({}, None)],
+    [({"dataset__eval_samples": 4}, (4, 3)), ({"dataset__validation_split": 0.3}, (0, 0)), ({}, None)],
 )
 def test_copies_of_evaluation_text_are_counted(configure: Configure, tmp_path, held_out, copies):
-    texts = ["go ba", "", *sentences(60), "go ba", "", "go ba ", "go ba", "go ba"]
+    texts = ["go ba", "", "Go  ba", "go ba", *sentences(60), "go ba", "", "go ba", "go ba", "go ba"]
     config = configure(dataset__path=str(write_jsonl(tmp_path / "a.jsonl", texts)), **held_out)
-    assert prepare(config).report["train"].get("copies_of_evaluation") == copies
+    report = prepare(config).report
+    if copies is None:
+        assert "copies_of_evaluation" not in report["train"]
+    else:
+        found = report["train"]["copies_of_evaluation"], report["eval"]["copies_in_training"]
+        assert found == copies
 
 
 def test_too_little_text(configure: Configure, tmp_path):

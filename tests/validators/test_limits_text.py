@@ -98,3 +98,35 @@ def test_targets_are_counted_in_what_a_device_takes_at_a_time() -> None:
     assert found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.25")) == []
     (one,) = found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.2"))
     assert one.message == "20.000% of the tokens are masked: 0.8 on average in a microbatch of 4"
+
+
+CLASSIFIED = ("task=classification", "dataset.long_documents=truncate")
+
+
+@pytest.mark.parametrize(
+    ("copies", "documents", "severities"),
+    [(0, 0, []), (0, 1_000, []), (9, 1_000, []), (10, 1_000, [Severity.WARN]), (99, 1_000, [Severity.WARN]),
+     (100, 1_000, [Severity.FAIL]), (20, 30, [Severity.FAIL])],
+)  # fmt: skip
+def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, severities: list[Any]) -> None:
+    facts = with_prepared(eval_copies=copies, eval_documents=documents)
+    findings = found("DAT022", run_of(*CLASSIFIED), facts)
+    assert [one.severity or Severity.FAIL for one in findings] == severities
+    assert all(f"{copies:,} of {documents:,}" in one.message for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "labels", "missing"),
+    [
+        (("classification.num_labels=2",), {"0": 1, "1": 1}, None),
+        (("classification.num_labels=4",), {"0": 1, "2": 1}, "1, 3"),
+        (("classification.label_names=[a, b, c]",), {"0": 1, "1": 1}, "2"),
+        (("classification.label_names=[a, b]",), {"0": 1, "1": 1}, None),
+        (("classification.problem=regression",), {"0": 1}, None),
+        (("classification.num_labels=3",), {}, None),
+    ],
+)
+def test_classes_that_no_text_has(overrides: tuple[str, ...], labels: Any, missing: str | None) -> None:
+    findings = found("DAT023", run_of(*CLASSIFIED, *overrides), with_prepared(labels=labels))
+    assert [one.path for one in findings] == ([overrides[0].partition("=")[0]] if missing else [])
+    assert all(f"no training text has label {missing}, but" in one.message for one in findings)

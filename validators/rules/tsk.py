@@ -5,12 +5,17 @@ from __future__ import annotations
 from neobert.config.schema import ClassificationConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
+from neobert.plurals import listed
 from neobert.tasks import TASKS, metrics_of, spec_of
+from neobert.tasks.classification.spec import num_labels
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.dat_prepared import prepared_of
+
+FEW_COPIES, MANY_COPIES = 0.01, 0.1
+"""Shares of the evaluation that are in the training data, from which a run is warned or fails."""
 
 LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
 
@@ -246,4 +251,89 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"labels {', '.join(unseen)} of the evaluation are absent from the training data",
             "check how the data is split",
             Severity.WARN,
+        )
+
+
+@rule(
+    "DAT022",
+    "evaluation-in-training",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Labelled texts of the evaluation that the run trains on.
+
+    ## What it does
+    Counts the evaluation texts, or pairs of texts, that are in the training data too, ignoring case and white
+    space. Warns from 1 % of the evaluation, fails from 10 %.
+
+    ## Why is this bad?
+    The score of a text that was trained on measures memory. Mirrors of public data often overlap: published
+    splits share up to 2 % of their texts, and samples of one data set far more with another.
+
+    ## Example
+    ```text
+    copies_in_training: 202 of 1,000
+    ```
+
+    ## Use instead
+    ```text
+    copies_in_training: 0 of 1,000
+    ```
+    """
+    prepared = prepared_of(facts)
+    copies, total = prepared.eval_copies, prepared.eval_documents
+    if total and copies >= FEW_COPIES * total:
+        yield Violation(
+            "dataset.path",
+            f"{copies:,} of {total:,} evaluation texts are in the training data",
+            "remove these texts from the training data, or evaluate on other data",
+            Severity.FAIL if copies >= MANY_COPIES * total else Severity.WARN,
+        )
+
+
+@rule(
+    "DAT023",
+    "class-without-texts",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Classes of the head that no training text has.
+
+    ## What it does
+    Compares `classification.label_names`, or `classification.num_labels`, with the labels of the prepared
+    training data.
+
+    ## Why is this bad?
+    The head has outputs that are never trained, and the mean F1 over the classes counts a class that is
+    predicted by chance. Often the labels are counted from 1, or the training data is a sorted part.
+
+    ## Example
+    ```yaml
+    classification:
+      num_labels: 5        # labels in the data: 0, 1
+    ```
+
+    ## Use instead
+    ```yaml
+    classification:
+      num_labels: 2
+    ```
+    """
+    labels = prepared_of(facts).labels
+    if run.config.classification.problem != "classes" or not labels:
+        return
+    expected = num_labels(run.config)
+    if missing := [str(number) for number in range(expected) if str(number) not in labels]:
+        yield Violation(
+            "classification.label_names"
+            if run.config.classification.label_names
+            else "classification.num_labels",
+            f"no training text has label {listed(missing)}, but the head has {expected} classes",
+            "set classification.num_labels to the classes of the data, or check how the data is split",
         )

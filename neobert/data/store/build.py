@@ -126,7 +126,8 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
             for name, source, budget in request.splits()
         }
         if splits.keys() >= {"train", "eval"}:
-            splits["train"]["counts"]["copies_of_evaluation"] = copies.count
+            splits["train"]["counts"]["copies_of_evaluation"] = copies.in_training
+            splits["eval"]["counts"]["copies_in_training"] = copies.of_evaluation
         content = request.content()
         _check_unchanged(key, content, request.corpus.label)
         write_manifest(partial, _manifest(content, tokenizer, splits))

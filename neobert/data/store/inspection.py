@@ -55,6 +55,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     """Collect all facts about the text."""
     store = prepared.train if isinstance(prepared.train, TokenStore) else None
     manifest, train = read_manifest(prepared.folder), prepared.report["train"]
+    evaluation = prepared.report.get("eval", {})
     stored_max = max_stored_id(prepared)
     # With ids beyond the vocabulary no microbatch can be built; that alone is reported then.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
@@ -79,7 +80,9 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
-        "eval_labels": prepared.report.get("eval", {}).get("labels", {}),
+        "eval_labels": evaluation.get("labels", {}),
+        "eval_documents": evaluation.get("documents", 0),
+        "eval_copies": evaluation.get("copies_in_training", 0),
         "corpora": _corpora(prepared.report.get("corpora", {})),
         **shares.summary(),
         **masks.summary(),

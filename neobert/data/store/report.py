@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
@@ -62,12 +63,18 @@ def _histogram(counts: list[int]) -> list[list[int]]:
 
 
 class Copies:
-    """Counts the non-empty training documents that are exact copies of an evaluation document."""
+    """Counts documents that are in both splits, ignoring case and white space; empty ones do not count.
+
+    Attributes:
+        in_training: training documents that are copies of an evaluation document.
+        of_evaluation: evaluation documents with a copy in the training text.
+    """
 
     def __init__(self, rows: RowFormat) -> None:
         self._key = rows.key
-        self._evaluation: set[bytes] = set()
-        self.count = 0
+        self._evaluation: Counter[bytes] = Counter()
+        self._found: set[bytes] = set()
+        self.in_training = 0
 
     def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield the documents of a split unchanged; the evaluation split has to come first."""
@@ -75,14 +82,24 @@ class Copies:
             return self._note(rows)
         return self._compare(rows) if self._evaluation else iter(rows)
 
+    @property
+    def of_evaluation(self) -> int:
+        """Return the number of evaluation documents with a copy."""
+        return sum(self._evaluation[digest] for digest in self._found)
+
     def _note(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
-            text = self._key(row)
-            if text.strip():
-                self._evaluation.add(text_digest(text))
+            if text := self._text(row):
+                self._evaluation[text_digest(text)] += 1
             yield row
 
     def _compare(self, rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:
-            self.count += text_digest(self._key(row)) in self._evaluation
+            digest = text_digest(self._text(row))
+            if digest in self._evaluation:
+                self.in_training += 1
+                self._found.add(digest)
             yield row
+
+    def _text(self, row: Row) -> str:
+        return " ".join(self._key(row).split()).casefold()
