@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from launcher.probes.probe import Subject, nearest_existing
+from neobert.config import to_dict
 from neobert.trackers.table import TRACKERS, requested
 from neobert.trackers.wandb import WANDB, mode_of
 from validators.facts_host import TrackerFacts
@@ -35,7 +36,10 @@ def probe_tracker(subject: Subject) -> TrackerFacts:
 
 
 def _unwritable(subject: Subject) -> dict[str, str]:
-    folders = {name: nearest_existing(each.folder(subject.output_dir)) for name, each in TRACKERS.items()}
+    settings = to_dict(subject.config)
+    folders = {
+        name: nearest_existing(each.folder(subject.output_dir, settings)) for name, each in TRACKERS.items()
+    }
     return {
         name: str(folder)
         for name, folder in folders.items()

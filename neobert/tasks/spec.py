@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 
+LARGE = 100.0
+"""A perplexity above this needs no four decimals."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -30,7 +33,9 @@ class Metric:
 
     def describe(self, value: float) -> str:
         """Format a value with its label."""
-        return f"{self.label} {value:.2%}" if self.is_share else f"{self.label} {value:.4f}"
+        if self.is_share:
+            return f"{self.label} {value:.2%}"
+        return f"{self.label} {value:.4f}" if abs(value) < LARGE else f"{self.label} {value:,.1f}"
 
 
 @dataclass(frozen=True, slots=True)

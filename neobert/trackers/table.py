@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from neobert.trackers.mlflow import MLFLOW
+from neobert.trackers.prometheus import PROMETHEUS
 from neobert.trackers.tensorboard import TENSORBOARD
 from neobert.trackers.trackio import TRACKIO
 from neobert.trackers.wandb import WANDB
 
-TRACKERS = {each.name: each for each in (TRACKIO, TENSORBOARD, WANDB)}
+TRACKERS = {each.name: each for each in (TRACKIO, TENSORBOARD, WANDB, MLFLOW, PROMETHEUS)}
 # metrics.jsonl is not a tracker: resume and checkpoints depend on it, so it is written whatever the key says.
 JSONL = "jsonl"
 NAMES = (JSONL, *TRACKERS)

@@ -48,5 +48,5 @@ TENSORBOARD = Tracker(
     package="tensorboard",
     requirement="tensorboard>=2.20",
     start=TensorBoardSession,
-    folder=lambda run_dir: run_dir / FOLDER,
+    folder=lambda run_dir, _settings: run_dir / FOLDER,
 )

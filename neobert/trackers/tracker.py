@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+Settings = Mapping[str, Any]
+"""The resolved config as plain values."""
+
 
 class Session(Protocol):
     """An open tracker. Either method may block or raise: `background` isolates training from both."""
@@ -30,7 +33,7 @@ class TrackedRun:
 
     run_dir: Path
     first_step: int
-    settings: Mapping[str, Any]
+    settings: Settings
 
     @property
     def name(self) -> str:
@@ -51,23 +54,25 @@ class Tracker:
 
     Attributes:
         name: value of `trackers`, and name of the extra in pyproject.toml.
-        package: distribution that has to be installed.
+        package: distribution that has to be installed; None for none.
         requirement: the package with its lowest supported version, as the extra has it.
         start: opens a session; imports the package.
-        folder: local folder that the tracker writes to, given the run directory.
+        folder: local folder that the tracker writes to, given the run directory and the config.
     """
 
     name: str
-    package: str
+    package: str | None
     requirement: str
     start: Callable[[TrackedRun], Session]
-    folder: Callable[[Path], Path]
+    folder: Callable[[Path, Settings], Path]
 
     @property
     def is_installed(self) -> bool:
         """Look the package up without importing it."""
         from importlib.metadata import PackageNotFoundError, version
 
+        if self.package is None:
+            return True
         try:
             version(self.package)
         except PackageNotFoundError:

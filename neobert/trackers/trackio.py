@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from neobert.trackers.tracker import TrackedRun, Tracker
+from neobert.trackers.tracker import Settings, TrackedRun, Tracker
 
 HASH_DIGITS = 6
 
@@ -45,7 +45,7 @@ class TrackioSession:
         self._run.finish()
 
 
-def folder_of_trackio(_run_dir: Path) -> Path:
+def folder_of_trackio(_run_dir: Path, _settings: Settings) -> Path:
     """Return the folder of Trackio's databases, as Trackio resolves it."""
     cache = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     return Path(os.environ.get("TRACKIO_DIR") or Path(cache) / "trackio")

@@ -46,5 +46,5 @@ WANDB = Tracker(
     package="wandb",
     requirement="wandb>=0.21",
     start=WandbSession,
-    folder=lambda run_dir: run_dir,
+    folder=lambda run_dir, _settings: run_dir,
 )

@@ -17,7 +17,8 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
 ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 EXPORTS = {name: each.install for name, each in EXPORT_EXTRAS.items()}
-INSTALL = KERNELS | EXPORTS | {name: tracker.install for name, tracker in TRACKERS.items()}
+TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
+INSTALL = KERNELS | EXPORTS | TRACKED
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
 
 

@@ -189,5 +189,6 @@ def test_packages_and_folders_of_all_trackers(
     monkeypatch.setattr("importlib.metadata.version", {"wandb": "1"}.__getitem__)
     monkeypatch.setattr("importlib.metadata.PackageNotFoundError", KeyError)
     found = probe_tracker(subject)
-    assert found.packages == {"trackio": False, "tensorboard": False, "wandb": True}
+    absent = dict.fromkeys(("trackio", "tensorboard", "mlflow"), False)
+    assert found.packages == absent | {"wandb": True, "prometheus": True}
     assert found.unwritable == {"trackio": str(tmp_path / "file")}

@@ -33,6 +33,7 @@ from neobert.config.schema.model import HfModelConfig, ModelConfig
 from neobert.config.schema.operation import (
     DistributedConfig,
     GuardConfig,
+    PrometheusConfig,
     TrackioConfig,
     Waiver,
     WandbConfig,
@@ -64,6 +65,7 @@ __all__ = [
     "OptimizerConfig",
     "PositiveFloat",
     "PositiveInt",
+    "PrometheusConfig",
     "RunConfig",
     "SchedulerConfig",
     "TokenizerConfig",
@@ -111,6 +113,7 @@ class RunConfig:
     )
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")
     trackio: TrackioConfig = section(TrackioConfig, "Trackio.", affects="reporting")
+    prometheus: PrometheusConfig = section(PrometheusConfig, "Prometheus.", affects="reporting")
     guard: GuardConfig = section(GuardConfig, "Limits enforced before and during training.", affects="limits")
     watchdog: WatchdogConfig = section(WatchdogConfig, "Hang detection and restarts.", affects="limits")
     waivers: tuple[Waiver, ...] = key(

@@ -59,6 +59,19 @@ class TrackioConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusConfig:
+    """Textfile collector of Prometheus' node_exporter (`trackers: [prometheus]`)."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    textfile: NonEmpty | None = key(
+        None,
+        "File in the collector's folder, ending in .prom; null: metrics.prom in the run directory.",
+        is_path=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GuardConfig:
     """Limits enforced before and during training."""
 

@@ -1,0 +1,93 @@
+"""MLflow: the server of $MLFLOW_TRACKING_URI, or a database in the run directory.
+
+`mlflow ui --backend-store-uri sqlite:///RUN_DIR/mlflow.db` shows the latter. The experiment is
+$MLFLOW_EXPERIMENT_NAME, or neobert.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from neobert.trackers.tracker import TrackedRun, Tracker
+
+URI_ENV, EXPERIMENT_ENV = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"
+DATABASE = "mlflow.db"
+IDENTITY = "neobert.identity"
+LONGEST_VALUE = 6000
+"""Characters of a parameter, beyond which MLflow refuses it."""
+
+
+class MlflowSession:
+    """A session of one MLflow run, which later sessions of the run directory continue."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric
+
+        self._metric = Metric
+        uri = os.environ.get(URI_ENV) or f"sqlite:///{(run.run_dir / DATABASE).absolute()}"
+        self._client: Any = MlflowClient(tracking_uri=uri)
+        experiment = self._experiment(os.environ.get(EXPERIMENT_ENV) or "neobert")
+        found = self._client.search_runs([experiment], f"tags.`{IDENTITY}` = '{run.identity}'", max_results=1)
+        if found:
+            self._id = found[0].info.run_id
+            self._client.update_run(self._id, status="RUNNING")
+        else:
+            self._id = self._created(experiment, run)
+
+    def _experiment(self, name: str) -> str:
+        """Return the id of the experiment, which another process may create at the same time."""
+        from mlflow.exceptions import MlflowException
+
+        found = self._client.get_experiment_by_name(name)
+        if found is None:
+            try:
+                return str(self._client.create_experiment(name))
+            except MlflowException:
+                found = self._client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)
+
+    def _created(self, experiment: str, run: TrackedRun) -> str:
+        from mlflow.entities import Param
+
+        created = self._client.create_run(experiment, run_name=run.name, tags={IDENTITY: run.identity})
+        identity = str(created.info.run_id)
+        params = [Param(name, value[:LONGEST_VALUE]) for name, value in _flat(run.settings)]
+        for start in range(0, len(params), 100):  # the most that a call takes
+            self._client.log_batch(identity, params=params[start : start + 100])
+        return identity
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Report values at a step."""
+        now_ms = int(time.time() * 1000)
+        metrics = [self._metric(name, value, now_ms, step) for name, value in values.items()]
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def close(self) -> None:
+        """Mark this session as ended; a later one opens the run again."""
+        self._client.set_terminated(self._id)
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Return settings by dotted name, as text."""
+    flat: list[tuple[str, str]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat += _flat(value, f"{prefix}{name}.")
+        else:
+            flat.append((prefix + name, str(value)))
+    return flat
+
+
+MLFLOW = Tracker(
+    name="mlflow",
+    package="mlflow-skinny",  # of which mlflow consists; it suffices for a server
+    requirement="mlflow>=3",
+    start=MlflowSession,
+    folder=lambda run_dir, _settings: run_dir,
+)

@@ -1,0 +1,142 @@
+"""Prometheus: the newest values in a file for the textfile collector of node_exporter.
+
+Names and units follow Prometheus' conventions: seconds and ratios instead of milliseconds and percent, and
+`_total` for counters.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from neobert.atomic_write import write_atomically
+from neobert.trackers.tracker import Settings, TrackedRun, Tracker
+
+FILE = "metrics.prom"
+PREFIX = "neobert_"
+CORPUS_SHARE = "data/share/"
+FOREIGN = re.compile(r"[^a-zA-Z0-9_]+")
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+# Suffix of a metric's name: suffix of the exported name, and factor of the value.
+UNITS = (
+    ("_ms", "_seconds", 1e-3),
+    ("_percent", "_ratio", 1e-2),
+    ("_per_sec", "_per_second", 1.0),
+    ("_share", "_ratio", 1.0),
+    ("/mfu", "/mfu_ratio", 1.0),
+    ("/accuracy", "/accuracy_ratio", 1.0),
+)
+COUNTERS = {
+    "train/tokens_total": "train_tokens_total",
+    "perf/recompiles": "perf_recompiles_total",
+    "perf/kernel_fallbacks": "perf_kernel_fallbacks_total",
+    "data/read_retries": "data_read_retries_total",
+    "memory/alloc_retries": "memory_alloc_retries_total",
+    "memory/out_of_memory": "memory_out_of_memory_total",
+}
+
+
+class PrometheusSession:
+    """Keeps the newest value of each metric, and replaces the file at every line: readers see it whole."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        self._path = textfile(run.run_dir, run.settings)
+        self._labels = {"run": run.name, "run_id": run.identity}
+        self._values: dict[str, float] = {}
+        self._step = run.first_step
+        self._write(is_training=True)
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        """Write the newest values."""
+        self._values |= values
+        self._step = step
+        self._write(is_training=True)
+
+    def close(self) -> None:
+        """Write that the session has ended: the file stays, and the collector goes on to export it."""
+        self._write(is_training=False)
+
+    def _write(self, *, is_training: bool) -> None:
+        own = {
+            "step": float(self._step),
+            "training": float(is_training),
+            "last_update_timestamp_seconds": time.time(),
+        }
+        lines = [*exposition(self._values, self._labels), *_gauges(own, self._labels)]
+        write_atomically(self._path, ("\n".join(lines) + "\n").encode())
+
+
+def textfile(run_dir: Path, settings: Settings) -> Path:
+    """Return the file: prometheus.textfile, or metrics.prom in the run directory."""
+    named = settings["prometheus"]["textfile"]
+    return Path(named).expanduser() if named else run_dir / FILE
+
+
+def exposition(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield values in Prometheus' text format, one family of metrics after the other."""
+    seen: set[str] = set()
+    shares = {name: value for name, value in values.items() if name.startswith(CORPUS_SHARE)}
+    for name, value in values.items():
+        family, kind, factor = family_of(name)
+        if name in shares or family in seen:
+            continue
+        seen.add(family)
+        yield from _family(family, kind, name)
+        yield _sample(family, value * factor, labels)
+    if shares:
+        family = f"{PREFIX}data_corpus_ratio"
+        yield from _family(family, "gauge", f"{CORPUS_SHARE}*")
+        for name, value in shares.items():
+            yield _sample(family, value, {**labels, "corpus": name.removeprefix(CORPUS_SHARE)})
+
+
+def family_of(name: str) -> tuple[str, str, float]:
+    """Return the exported name of a metric, its type, and the factor that converts its unit."""
+    if name in COUNTERS:
+        return PREFIX + COUNTERS[name], "counter", 1.0
+    for suffix, exported, factor in UNITS:
+        if name.endswith(suffix):
+            return PREFIX + _legal(name.removesuffix(suffix) + exported), "gauge", factor
+    return PREFIX + _legal(name), "gauge", 1.0
+
+
+def _legal(name: str) -> str:
+    return FOREIGN.sub("_", name)
+
+
+def _gauges(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
+    for name, value in values.items():
+        yield f"# TYPE {PREFIX}{name} gauge"
+        yield _sample(PREFIX + name, value, labels)
+
+
+def _family(family: str, kind: str, name: str) -> Iterator[str]:
+    yield f"# HELP {family} {_escaped_help(name)} of metrics.jsonl"
+    yield f"# TYPE {family} {kind}"
+
+
+def _escaped_help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
+
+
+def _sample(family: str, value: float, labels: Mapping[str, str]) -> str:
+    named = ",".join(f'{name}="{text.translate(ESCAPES)}"' for name, text in labels.items())
+    return f"{family}{{{named}}} {_number(value)}"
+
+
+def _number(value: float) -> str:
+    if math.isfinite(value):
+        return repr(float(value))
+    return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+
+
+PROMETHEUS = Tracker(
+    name="prometheus",
+    package=None,
+    requirement="",
+    start=PrometheusSession,
+    folder=lambda run_dir, settings: textfile(run_dir, settings).parent,
+)
