@@ -9,10 +9,10 @@ WORKERS ?= 3
 BRIEFLY := trainer.max_steps=40 trainer.save_steps=20 trainer.output_dir=run scheduler.warmup_steps=2
 # Tests start hundreds of interpreters: each source is compiled once for all of them.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := neobert launcher profiles validators tests benchmarks
+SOURCES := neobert launcher profiles validators tests benchmarks docs/conf.py docs/reference_pages.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo unit test test-thorough test-faults test-wheel mutation test-gpu lint format docs bench bench-gpu clean
+.PHONY: help setup setup-dev demo unit test test-thorough test-faults test-wheel mutation test-gpu lint format docs site bench bench-gpu clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -30,6 +30,10 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) install --constraint constraints.txt --group dev
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(PIP) install --constraint constraints.txt --group docs
 	touch $@
 
 setup: $(VENV)/.installed ## Create .venv and install the project
@@ -82,6 +86,9 @@ format: setup-dev ## Rewrite the sources in the project's style
 docs: setup-dev ## Regenerate the generated pages and the JSON Schema
 	$(BIN)/python -m validators.pages > docs/rules.md
 	$(BIN)/neobert-launch schema > docs/neobert.schema.json
+
+site: $(VENV)/.installed-docs ## Build the documentation into build/site, to be opened from the disk
+	$(BIN)/sphinx-build --quiet --fail-on-warning --fresh-env docs build/site
 
 bench: setup-dev ## Start-up time, and useful tokens per second against transformers.Trainer on this CPU
 	$(BIN)/python benchmarks/startup.py

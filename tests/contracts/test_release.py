@@ -61,7 +61,7 @@ def test_workflows_run_targets_that_exist_and_all_that_a_change_must_pass() -> N
     (slow,) = WORKFLOWS["nightly.yml"]["jobs"].values()
     nightly = set(slow["strategy"]["matrix"]["target"])
     assert run == {
-        "ci.yml": {"lint", "unit", "test", "test-wheel"},
+        "ci.yml": {"lint", "site", "unit", "test", "test-wheel"},
         "nightly.yml": {"${{ matrix.target }}"},
     }
     assert nightly == {"test-thorough", "test-faults", "mutation"}
