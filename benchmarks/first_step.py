@@ -96,7 +96,7 @@ def state_of(folder: Path) -> str:
         return "run: building the model"
     if (run / "receipt.json").exists():
         return "run: starting"
-    stages = [path.read_text() for path in folder.glob(".rehearsal-*/stage_rank0")]
+    stages = [path.read_text() or "starting" for path in folder.glob(".rehearsal-*/stage_rank0")]
     return f"rehearsal: {stages[0]}" if stages else "probes"
 
 
@@ -127,8 +127,8 @@ def measure(folder: Path, run_file: Path, extra: list[str]) -> dict[str, Any]:
         while child.poll() is None and time.perf_counter() - begun < PATIENCE_S and first_step_s is None:
             now = round(time.perf_counter() - begun, 2)
             for process in root.children(recursive=True):
-                entry = seen.setdefault(process.pid, [name_of(process), now, now])
-                entry[2] = now
+                entry = seen.setdefault(process.pid, [now, now, ""])
+                entry[1], entry[2] = now, name_of(process) or entry[2]  # its name comes with its program
             with suppress(OSError):  # a file that has just been removed
                 state = state_of(folder)
                 if not states or states[-1][1] != state:
@@ -139,7 +139,7 @@ def measure(folder: Path, run_file: Path, extra: list[str]) -> dict[str, Any]:
         child.wait()
     parts = [
         {"child": name, "from_s": a, "to_s": b}
-        for name, a, b in seen.values()
+        for a, b, name in seen.values()
         if b - a > 0.3 and name.startswith("neobert")
     ]
     tail = (folder / "output.txt").read_text()[-1500:]

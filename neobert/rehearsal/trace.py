@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
 
@@ -112,10 +113,12 @@ def state_digests(trainer: Trainer) -> dict[str, str]:
         **{f"weights/{name}": each for name, each in own_weights(model).items()},
         **{f"optimizer/{name}": each for name, each in optimizer_tensors(model, trainer.optimizer).items()},
     }
-    return {name: _digest(own_part(each.detach())) for name, each in tensors.items()}
+    with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock
+        return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
 
 
 def _digest(tensor: Tensor) -> str:
-    values = tensor.contiguous().cpu().reshape(-1).view(torch.uint8)
-    described = f"{tuple(tensor.shape)} {tensor.dtype}".encode()
-    return sha256(described + values.numpy().tobytes()).hexdigest()
+    part = own_part(tensor.detach())
+    digest = sha256(f"{tuple(part.shape)} {part.dtype}".encode())
+    digest.update(part.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
