@@ -118,6 +118,7 @@ class ResumeFacts:
         is_continued: whether `target` is the checkpoint of another run that this one continues on other text;
             `structural_differences` are then those of model and optimizer.
         stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
+        tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
         way_out: fix for `reason` if the checkpoint itself is intact; or empty.
     """
 
@@ -135,6 +136,7 @@ class ResumeFacts:
     way_out: str = ""
     is_continued: bool = False
     stable_steps: tuple[int, int] | None = None
+    tokenizer_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
         stable_steps=_stable_steps(saved),
+        tokenizer_digest=_tokenizer_digest(folder),
     )
 
 
@@ -112,6 +113,12 @@ def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
         return None
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
+
+
+def _tokenizer_digest(folder: Path) -> str:
+    identity = read_json(folder / SAVED_STATE).get("identity")
+    digest = identity.get("tokenizer digest") if isinstance(identity, dict) else None
+    return digest if isinstance(digest, str) else ""
 
 
 def _learning_rate(folder: Path) -> float | None:

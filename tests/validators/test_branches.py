@@ -63,6 +63,7 @@ CONTINUED = RESUME | {
     "facts.resume.stable_steps": [50, 800],
     "facts.resume.is_elsewhere": True,
 }
+OTHER_TOKENIZER = CONTINUED | {"facts.resume.tokenizer_digest": "0123456789abc"}
 DECAYED = CONTINUED | {"facts.resume.step": 900}
 
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
@@ -144,6 +145,8 @@ ROWS: list[Row] = [
      "facts.resume.is_continued", True, False, "runs/first/checkpoints/800 does not exist"),
     ("CKP007", CONTINUED,
      "facts.resume.structural_differences", ["model.hidden_size: 1 in it"], [], "model.hidden_size: 1 in it"),
+    ("CKP013", OTHER_TOKENIZER, "facts.resume.is_continued", True, False, "tokenizer 0123456789ab, not"),
+    ("CKP013", OTHER_TOKENIZER, "facts.resume.tokenizer_digest", "0123456789abc", "", "0123456789ab, not"),
     ("CKP012", DECAYED, "facts.resume.is_verified", True, False, "outside the plateau"),
     ("CKP012", DECAYED, "facts.resume.is_continued", True, False, "(steps 50 to 800)"),
     ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 800], None, "(steps 50 to 800)"),

@@ -15,6 +15,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, rule
+from validators.rules.ckp_host import why_not_continued
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts
@@ -150,6 +151,43 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if prepared.max_token_id >= rows:
         message = f"the data holds token id {prepared.max_token_id:,}, but the vocabulary has {rows:,} tokens"
         yield Violation("tokenizer", message, PREPARE)
+
+
+@rule(
+    "CKP013",
+    "continued-with-another-tokenizer",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection", "resume"),
+    inapplicable=why_not_continued,
+)
+def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that continues another one with another tokenizer.
+
+    ## What it does
+    Compares the digest of this run's tokenizer with the one in the checkpoint of `trainer.continue_from`. A
+    tokenizer that is trained on the text of each run is another one.
+
+    ## Why is this bad?
+    Every id stands for another token: the embedding that the checkpoint has learned is then noise.
+
+    ## Example
+    ```yaml
+    trainer: {continue_from: runs/first/checkpoints/800}
+    tokenizer: {vocab_size: 30000}   # trained on the new text
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer: {continue_from: runs/first/checkpoints/800}
+    tokenizer: {path: runs/first/checkpoints/800}
+    ```
+    """
+    resume, own = facts.resume, prepared_of(facts).tokenizer_digest
+    assert resume is not None
+    if resume.is_continued and resume.tokenizer_digest and resume.tokenizer_digest != own:
+        message = f"the checkpoint was trained with tokenizer {resume.tokenizer_digest[:12]}, not {own[:12]}"
+        yield Violation("tokenizer", message, f"set tokenizer.path to {resume.target}")
 
 
 @rule("DAT003", "overlapping-shards", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
