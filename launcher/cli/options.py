@@ -375,3 +375,7 @@ PairsPerParadigm = Annotated[
     int | None,
     Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
 ]
+QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text before each query.")]
+DocumentPrefix = Annotated[
+    str, Option("--document-prefix", metavar="TEXT", help="Text before each document.")
+]

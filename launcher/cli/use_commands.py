@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.cli import options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
-evaluate_app = make_group("evaluate", "Evaluate a checkpoint: glue, blimp, pseudo-perplexity.")
+evaluate_app = make_group("evaluate", "Evaluate a checkpoint: glue, blimp, pseudo-perplexity, retrieval.")
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
 
@@ -163,3 +163,37 @@ def _evaluate_pseudo_perplexity(
 
     model = evaluate_likelihood.Model(folder, output, max_length, dtype, device)
     end(evaluate_likelihood.run_pseudo_perplexity(model, texts, column, split, output_format))
+
+
+@evaluate_app.command(
+    "retrieval", epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo --data cranfield -o cranfield-demo"
+)
+def _evaluate_retrieval(
+    folder: options.ModelFolder,
+    data: options.EvaluationData,
+    output: options.EvaluationFolder,
+    pooling: options.Pooling = None,
+    query_prefix: options.QueryPrefix = "",
+    document_prefix: options.DocumentPrefix = "",
+    max_length: options.MaxLength = None,
+    dtype: options.InferenceType = None,
+    device: options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Rank the documents of a BEIR folder for its queries.
+
+    The folder has corpus.jsonl, queries.jsonl and qrels.tsv. Search is exact, by cosine; the embeddings of
+    the corpus are saved while they are computed.
+    """
+    from launcher.commands import evaluate_retrieval
+
+    request = evaluate_retrieval.Request(
+        folder=folder,
+        pooling=pooling,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
+    )
+    end(evaluate_retrieval.run(request, data, output, output_format))

@@ -72,6 +72,11 @@ class Shards:
         np.save(buffer, values, allow_pickle=False)
         write_atomically(self._file(number, NPY), buffer.getvalue())
 
+    def read(self, number: int) -> NDArray[Any]:
+        """Return the rows of a shard."""
+        values: NDArray[Any] = np.load(self._file(number, NPY), allow_pickle=False)
+        return values
+
     def counts(self, num_shards: int) -> TextCounts:
         """Add up the counts of all shards."""
         total = TextCounts()

@@ -1,0 +1,105 @@
+"""Corpus, queries and judgements of a BEIR folder.
+
+corpus.jsonl    {"_id", "title", "text"}; title may be missing or empty
+queries.jsonl   {"_id", "text"}
+qrels.tsv       query-id, corpus-id, score; also qrels/test.tsv. A score of 0 or less is not relevant
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.table_rows import rows_of
+from neobert.data.sources.text_files import COMPRESSIONS, opened
+from neobert.encoding.texts import whole_digest
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plurals import listed
+from neobert.printable import printable
+
+CODE = "beir-folder"
+JUDGEMENTS = ("qrels.tsv", "qrels/test.tsv")
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A retrieval data set.
+
+    Attributes:
+        corpus, queries: texts by id, in the order of the files; only queries with a relevant document.
+        relevance: graded judgements above 0, by query and document.
+        num_unjudged: queries without a relevant document.
+        num_unknown: judgements of documents or queries that are not in the files.
+        identity: describes the content of the files.
+    """
+
+    corpus: dict[str, str]
+    queries: dict[str, str]
+    relevance: dict[str, dict[str, int]]
+    num_unjudged: int
+    num_unknown: int
+    identity: list[Any]
+
+
+def read_collection(folder: Path) -> Collection:
+    """Read a BEIR folder. Raises `ProjectError` for a missing file, a repeated id, or no judgement at all."""
+    files = [_file(folder, ("corpus.jsonl",)), _file(folder, ("queries.jsonl",)), _file(folder, JUDGEMENTS)]
+    corpus, queries = (_texts(file) for file in files[:2])
+    relevance: dict[str, dict[str, int]] = {}
+    num_unknown = 0
+    for query, document, score in _judgements(files[2]):
+        if query not in queries or document not in corpus:
+            num_unknown += 1
+        elif score > 0:
+            relevance.setdefault(query, {})[document] = score
+    if not relevance:
+        message = "judges no document of the corpus as relevant"
+        raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
+    judged = {name: text for name, text in queries.items() if name in relevance}
+    identity = [whole_digest(file) for file in files]
+    return Collection(corpus, judged, relevance, len(queries) - len(judged), num_unknown, identity)
+
+
+def _file(folder: Path, names: tuple[str, ...]) -> Path:
+    candidates = [folder / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS)]
+    found = next((path for path in candidates if path.is_file()), None)
+    if found is None:
+        hint = "a BEIR folder has corpus.jsonl, queries.jsonl and qrels.tsv (or qrels/test.tsv)"
+        raise ProjectError(CODE, f"has no {' or '.join(names)}", hint, str(folder), EXIT_USAGE)
+    return found
+
+
+def _texts(file: Path) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    with opened(file) as handle:
+        for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):
+            name, text = row.get("_id"), row.get("text")
+            if not isinstance(name, str | int) or not isinstance(text, str):
+                raise ProjectError(CODE, "has no _id and text", "write one object per line", place)
+            if str(name) in texts:
+                raise ProjectError(
+                    CODE, f"_id {printable(str(name))} is repeated", "number rows apart", place
+                )
+            texts[str(name)] = _with_title(row, text)
+    return texts
+
+
+def _with_title(row: Mapping[str, Any], text: str) -> str:
+    """Put the title before the text, unless the text begins with it already."""
+    title = str(row.get("title") or "").strip()
+    return text if not title or text.startswith(title) else f"{title} {text}".strip()
+
+
+def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
+    with opened(file) as handle:
+        header = ("query-id", "corpus-id", "score")
+        for place, row in rows_of(handle, file, ".tsv", RowFormat((), tsv_quotes=False)):
+            try:
+                query, document, score = (row[name] for name in header)
+                yield query, document, int(score)
+            except (KeyError, ValueError):
+                message = f"is not a row of {listed(header)} with a whole number as score"
+                raise ProjectError(CODE, message, f"begin with the line {' '.join(header)}", place) from None

@@ -1,0 +1,193 @@
+"""Retrieval on BEIR folders: readers, metrics against their definitions, search, continuation."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.cli import app
+from neobert.encoding import Encoder
+from neobert.errors import ProjectError
+from neobert.evaluation.retrieval import evaluate
+from neobert.evaluation.retrieval.evaluate import Settings, evaluate_folder, rank
+from neobert.evaluation.retrieval.files import read_collection
+from neobert.evaluation.retrieval.metrics import mean_metrics, metrics_of
+
+CRANFIELD = os.environ.get("NEOBERT_CRANFIELD")
+DOCUMENTS = {"d1": "the model reads", "d2": "a b c", "d3": "text text", "d4": "", "d5": "b b model"}
+QUERIES = {"q1": "the model", "q2": "text", "q3": "nothing judged"}
+JUDGED = [
+    ("q1", "d1", 2),
+    ("q1", "d5", 1),
+    ("q2", "d3", 1),
+    ("q2", "d1", 0),
+    ("q9", "d1", 1),
+    ("q2", "d9", 1),
+]
+
+
+@pytest.fixture
+def beir(tmp_path: Path) -> Path:
+    folder = tmp_path / "beir"
+    folder.mkdir()
+    rows = [{"_id": name, "title": "", "text": text} for name, text in DOCUMENTS.items()]
+    content = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(content.encode()))
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": name, "text": text}) + "\n" for name, text in QUERIES.items())
+    )
+    lines = ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in JUDGED)]
+    (folder / "qrels.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def settings(model_folder: Path, tmp_path: Path) -> Settings:
+    return Settings(folder=str(model_folder), output=tmp_path / "corpus.npy", device="cpu", texts_per_shard=2)
+
+
+def test_a_collection_keeps_judged_queries_and_counts_the_rest(beir):
+    found = read_collection(beir)
+    assert list(found.corpus) == list(DOCUMENTS)
+    assert found.relevance == {"q1": {"d1": 2, "d5": 1}, "q2": {"d3": 1}}
+    assert (found.num_unjudged, found.num_unknown) == (1, 2)
+
+
+def test_a_title_is_read_once(beir):
+    rows = [
+        {"_id": 1, "title": "On wings", "text": "On wings . they lift"},
+        {"_id": 2, "title": "A", "text": "b"},
+    ]
+    (beir / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (beir / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\t1\t1\n")
+    assert list(read_collection(beir).corpus.values()) == ["On wings . they lift", "A b"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("qrels.tsv", None, "has no qrels.tsv or qrels/test.tsv"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "judges no document"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", "is not a row of"),
+        ("qrels.tsv", "q1\t0\td1\nq1\t0\td2\n", "is not a row of"),
+        ("queries.jsonl", '{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}\n', "_id q1 is repeated"),
+        ("queries.jsonl", '{"id": "q1"}\n', "has no _id and text"),
+    ],
+)
+def test_what_is_no_collection_is_refused(beir, file, content, message):
+    (beir / file).unlink()
+    if content is not None:
+        (beir / file).write_text(content)
+    with pytest.raises(ProjectError, match=message):
+        read_collection(beir)
+
+
+def test_metrics_of_a_ranking_by_hand():
+    found = metrics_of(["x", "b", "a"], {"a": 2, "b": 1, "c": 1})
+    ideal = 2 + 1 / math.log2(3) + 1 / 2
+    assert found["ndcg@10"] == pytest.approx((1 / math.log2(3) + 2 / 2) / ideal)
+    assert found["mrr@10"] == 0.5
+    assert found["map@100"] == pytest.approx((1 / 2 + 2 / 3) / 3)
+    assert found["recall@100"] == pytest.approx(2 / 3)
+
+
+def test_metrics_look_no_further_than_their_depth():
+    ranking = [f"x{number}" for number in range(10)] + ["a"]
+    assert metrics_of(ranking, {"a": 1})["ndcg@10"] == metrics_of(ranking, {"a": 1})["mrr@10"] == 0
+    assert metrics_of(ranking, {"a": 1})["map@100"] == pytest.approx(1 / 11)
+    far = [f"x{number}" for number in range(100)] + ["a"]
+    assert metrics_of(far, {"a": 1}) == dict.fromkeys(("ndcg@10", "mrr@10", "map@100", "recall@100"), 0.0)
+
+
+@given(
+    st.permutations(list("abcdefgh")),
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 4), min_size=1),
+)
+def test_the_ideal_order_is_the_best(ranking, relevance):
+    found = metrics_of(ranking, relevance)
+    ideal = metrics_of(sorted(relevance, key=lambda name: -relevance[name]), relevance)
+    assert all(0 <= found[name] <= ideal[name] + 1e-12 for name in found)
+    assert ideal == {name: pytest.approx(1.0) for name in ideal}
+
+
+def test_means_are_over_queries():
+    found = mean_metrics({"q1": ["a"], "q2": ["x"]}, {"q1": {"a": 1}, "q2": {"b": 1}})
+    assert found == dict.fromkeys(("ndcg@10", "mrr@10", "map@100", "recall@100"), 0.5)
+
+
+def test_search_is_exact(monkeypatch):
+    monkeypatch.setattr(evaluate, "QUERIES_AT_ONCE", 3)
+    draw = np.random.default_rng(0)
+    queries, corpus = (draw.normal(size=(size, 8)).astype(np.float32) for size in (7, 300))
+    queries, corpus = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus))
+    wanted = np.argsort(-(queries @ corpus.T), axis=1)[:, :100]
+    assert rank(queries, corpus, torch.device("cpu")) == wanted.tolist()
+
+
+def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
+    found = evaluate_folder(beir, settings)
+    encoder = Encoder.load(model_folder, normalize=True)
+    documents, queries = (encoder.encode(list(texts.values())) for texts in (DOCUMENTS, QUERIES))
+    order = np.argsort(-(queries[:2] @ documents.T), axis=1)
+    names = list(DOCUMENTS)
+    rankings = {
+        query: [names[index] for index in row] for query, row in zip(("q1", "q2"), order, strict=True)
+    }
+    wanted = mean_metrics(rankings, {"q1": {"d1": 2, "d5": 1}, "q2": {"d3": 1}})
+    assert found["metrics"] == pytest.approx(wanted)
+    assert (found["queries"], found["documents"], found["unjudged_queries"]) == (2, 5, 1)
+
+
+def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monkeypatch):
+    right, encoded = Encoder.encode, []
+
+    def encode(self, texts):
+        if len(encoded) == 3:  # the queries and two of three shards
+            raise KeyboardInterrupt
+        encoded.append(len(texts))
+        return right(self, texts)
+
+    monkeypatch.setattr(Encoder, "encode", encode)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_folder(beir, settings)
+    encoded.clear()
+    found = evaluate_folder(beir, settings)
+    assert encoded == [2, 1]
+    monkeypatch.undo()
+    again = evaluate_folder(beir, replace(settings, output=settings.output.with_name("other.npy")))
+    assert found["metrics"] == again["metrics"]
+
+
+def test_prefixes_change_the_embeddings(beir, settings):
+    evaluate_folder(beir, settings)
+    with pytest.raises(ProjectError, match="prefix changed"):
+        evaluate_folder(beir, replace(settings, document_prefix="text "))
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_the_command_writes_a_result_and_a_table(model_folder, beir, tmp_path, capsys):
+    output = tmp_path / "out"
+    words = ["evaluate", "retrieval", model_folder, "--data", beir, "-o", output, "--device", "cpu"]
+    assert app.run([str(word) for word in words]) == 0
+    table = capsys.readouterr().out
+    result = json.loads((output / "retrieval.json").read_text())
+    assert f"{100 * result['metrics']['ndcg@10']:.1f}" in table
+    assert "2 queries, 5 documents" in table
+
+
+@pytest.mark.skipif(CRANFIELD is None, reason="NEOBERT_CRANFIELD names the BEIR folder of Cranfield")
+def test_cranfield_is_complete():
+    found = read_collection(Path(str(CRANFIELD)))
+    assert (len(found.corpus), len(found.queries), found.num_unknown) == (1_400, 225, 0)
+    assert sum(map(len, found.relevance.values())) == 1_612
