@@ -323,6 +323,9 @@ def summary_text(ending: Summary) -> str:
         lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
     if ending.checkpoint:
         lines.append(printable(f"checkpoint: {ending.checkpoint}"))
+    if ending.tokens_total and ending.run_directory:
+        command = shlex.join(["neobert-launch", "report", ending.run_directory])
+        lines.append(printable(f"charts: {command}"))
     if ending.message:
         lines.insert(1, ending.message)
     following = [printable(f"next: {ending.next_command}")] if ending.next_command else []

@@ -174,6 +174,16 @@ def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
     assert "hint: check the source" in text
 
 
+def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path: Path) -> None:
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    assert "charts:" not in summary_text(conclude(folder, 0, [], None))
+    beat = '{"step": 7, "max_steps": 7, "tokens_total": 70}\n'
+    (folder / "heartbeat_rank0.jsonl").write_text(beat, encoding="utf-8")
+    text = summary_text(conclude(folder, 0, [], None))
+    assert f"charts: neobert-launch report '{folder}'" in text.splitlines()
+
+
 def test_a_crash_shows_its_last_line_and_the_log(tmp_path: Path) -> None:
     leave(tmp_path, None, None)
     message = conclude(tmp_path, 1, [], tmp_path / "error.json").message
