@@ -23,7 +23,7 @@ def test_every_linked_file_exists() -> None:
         (page, link)
         for page in PAGES
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-        if "://" not in link
+        if "://" not in link and not link.startswith("reference/")  # generated with the site: test_site.py
     ]
     assert {"README.md", "architecture.md"} <= {page.name for page, _ in links}
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
