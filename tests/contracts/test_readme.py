@@ -18,17 +18,6 @@ TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def test_every_linked_file_exists() -> None:
-    links = [
-        (page, link)
-        for page in PAGES
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-        if "://" not in link and not link.startswith("reference/")  # generated with the site: test_site.py
-    ]
-    assert {"README.md", "architecture.md"} <= {page.name for page, _ in links}
-    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
-
-
 def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     written = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)

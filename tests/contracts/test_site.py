@@ -41,7 +41,7 @@ def reference() -> ModuleType:
 @cache
 def pages() -> dict[Path, str]:
     """Return the text of each page by its path: those of the repository, and the generated ones."""
-    written = {path: path.read_text("utf-8") for path in [ROOT / "README.md", *DOCS.glob("*.md")]}
+    written = {path: path.read_text("utf-8") for path in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]}
     return written | {DOCS / path: content() for path, content in reference().PAGES.items()}
 
 
