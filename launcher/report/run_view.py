@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from launcher.rundir.live_state import EVAL_LOSS, LOSS
+from launcher.rundir.live_state import EVAL_LOSS, LOSS, phase_of
 from launcher.rundir.records import Record
 from launcher.rundir.run_history import PACE, Series
 from launcher.rundir.run_reader import RankView, Snapshot
@@ -88,7 +88,7 @@ def _heights(number: int, room: int) -> list[int]:
 
 def _head(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     status = snapshot.status
-    state = status.state if status.state != "running" else f"running: {status.phase}"
+    state = status.state if status.state != "running" else f"running: {phase_of(snapshot.beat)}"
     if status.state == "died":
         state = status.phase
     colour = COLOURS.get(status.state, "yellow")
@@ -227,7 +227,7 @@ def _rank_text(view: RankView) -> str:
     text = "" if memory is None else f"memory {show_mib(memory)}{share or place}"
     age = "no heartbeat" if view.age_s is None else f"heartbeat {show_age(view.age_s)} ago"
     fields = [
-        f"{beat.get('phase', UNKNOWN):<10}",
+        f"{phase_of(beat):<10}",
         f"step {UNKNOWN if step is None else f'{step:,}'}",
         text,
         age,

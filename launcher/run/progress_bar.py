@@ -16,6 +16,7 @@ from launcher.rundir.live_state import (
     Watch,
     describe_evaluation,
     memory_mib,
+    phase_of,
     since_save,
 )
 from launcher.rundir.records import Record, read_json
@@ -99,7 +100,7 @@ class ProgressView:
             "memory": show_mib(memory_mib(beat)),
             "save": since_save(beat),
         }
-        phase = _padded(str(beat.get("phase", "-")))
+        phase = _padded(phase_of(beat))
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
         text = fitting_fields(self.values, self.progress.console.width - taken)
         self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)

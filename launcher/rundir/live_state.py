@@ -80,6 +80,14 @@ def _evaluation_of(row: Record) -> list[str]:
     return [show_metric(name, value) for name, value in row.items() if name.startswith(EVALUATION)]
 
 
+def phase_of(beat: Record) -> str:
+    """Return the phase as text, and how much of it is done: eval 40%, or eval 12 without a total."""
+    phase, done, total = str(beat.get("phase", UNKNOWN)), beat.get("phase_done"), beat.get("phase_total")
+    if done is None:
+        return phase
+    return f"{phase} {min(1.0, done / total):.0%}" if total else f"{phase} {done}"
+
+
 def memory_mib(beat: Record) -> float | None:
     """Return the memory of the device, or of the process without one."""
     reserved = beat.get("gpu_mem_reserved_mib")

@@ -59,7 +59,11 @@ Checks = Mapping[str, Callable[[object], bool]]
 BEAT_VALUES: Checks = {
     **dict.fromkeys(("phase", "ts_utc", "last_progress_ts_utc"), _is_text),
     **dict.fromkeys(
-        ("seq", "step", "last_progress_step", "max_steps", "tokens_total", "recompiles"), _is_count
+        (
+            *("seq", "step", "last_progress_step", "max_steps", "tokens_total", "recompiles"),
+            *("phase_done", "phase_total"),
+        ),
+        _is_count,
     ),
     **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), _is_number),
     **dict.fromkeys(("gpu_mem_reserved_mib", "gpu_mem_total_mib", "host_rss_mib"), _is_number),

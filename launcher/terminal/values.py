@@ -77,7 +77,8 @@ def show_number(number: float | None, digits: int = 4) -> str:
 def show_metric(name: str, value: float) -> str:
     """Format a metric of an evaluation with its name: eval loss 0.5123, accuracy 81.20%."""
     metric = known_metrics().get(name)
-    shown = f"{name} {value:.4f}" if metric is None else metric.describe(value)
+    label = name.removeprefix("eval/")
+    shown = f"{label} {value:.4f}" if metric is None else metric.describe(value)
     return f"eval {shown}" if name == "eval/loss" else shown
 
 

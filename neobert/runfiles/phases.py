@@ -46,6 +46,7 @@ class PhaseTracker:
     Attributes:
         last: replaced as a whole, because another thread reads it.
         longest_s: by phase, of this session.
+        parts: of the phase: how many are done, and how many there are; None where that is not known.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,6 +54,7 @@ class PhaseTracker:
         self._since_s = clock()
         self.last = Mark(START, None, time.time())
         self.longest_s: dict[str, float] = {}
+        self.parts: tuple[int | None, int | None] = (None, None)
 
     def enter(self, phase: str, step: int | None = None) -> None:
         """Enter a phase, or its next part (a microbatch)."""

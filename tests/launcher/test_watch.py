@@ -18,7 +18,7 @@ from rich.console import Console
 from launcher.commands.status import line, look_at
 from launcher.run import progress_bar
 from launcher.run.live_view import PlainView, SteadyView, make_view
-from launcher.rundir.live_state import Watch, describe
+from launcher.rundir.live_state import Watch, describe, phase_of
 from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.values import show_count, show_duration, show_mib
@@ -196,6 +196,14 @@ def test_the_evaluation_is_visible_in_the_live_line(
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 99_000, "max_steps": 100_000})
     view.close()
     assert "99000/100000  loss 2.5  eval 3.5  eta 2 min" in out.getvalue()
+
+
+def test_a_phase_says_how_much_of_it_is_done() -> None:
+    assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": 48}) == "eval 25%"
+    assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": None}) == "eval 12"
+    assert phase_of({"phase": "eval", "phase_done": 60, "phase_total": 48}) == "eval 100%"
+    assert phase_of({"phase": "train", "phase_done": None}) == "train"
+    assert phase_of({}) == "-"
 
 
 def test_what_is_not_known_yet_takes_no_room() -> None:

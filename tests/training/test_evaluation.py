@@ -17,7 +17,7 @@ from neobert.training.loop.steps import evaluate
 from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
-from neobert.training.telemetry.metrics import _clip_fields, describe
+from neobert.training.telemetry.metrics import SMOOTHED_LINES, SmoothedPace, _clip_fields, describe
 
 
 class Scores(torch.nn.Module):
@@ -37,6 +37,7 @@ def trainer_over(batches) -> Trainer:
     )
     return SimpleNamespace(
         progress=SimpleNamespace(step=4),
+        source_evaluation=None,
         state=TrainState(progress=None),
         world=alone,
         module=Scores(),
@@ -102,3 +103,29 @@ def test_an_attention_logit_that_is_no_number_is_not_told(logits, told):
     """The guard stops for what follows from it, by its name and not by that of a line of JSON."""
     clip = SimpleNamespace(highest=torch.tensor([logits]))
     assert _clip_fields(clip) == {"train/max_attention_logit": told}
+
+
+def test_how_much_of_an_evaluation_is_done_is_known_from_the_one_before():
+    trainer = trainer_over([(1.0, 1, 4), (1.0, 1, 4), (1.0, 1, 4)])
+    seen = []
+    evaluate_batch = trainer.task.objective.evaluate
+
+    def watched(*arguments, **keywords):
+        seen.append(trainer.phases.parts)
+        return evaluate_batch(*arguments, **keywords)
+
+    trainer.task.objective.evaluate = watched
+    evaluate(trainer)
+    evaluate(trainer)
+    assert seen == [(1, None), (2, None), (3, None), (1, 3), (2, 3), (3, 3)]
+    assert trainer.phases.parts == (None, None)
+
+
+def test_the_pace_is_a_mean_of_the_last_lines_without_the_first():
+    pace = SmoothedPace()
+    assert pace.add(100.0, 10) == 10.0, "compilation is all that is known"
+    assert pace.add(20.0, 10) == 2.0
+    assert pace.add(40.0, 10) == 3.0
+    for _ in range(SMOOTHED_LINES):
+        smoothed = pace.add(5.0, 5)
+    assert smoothed == 1.0

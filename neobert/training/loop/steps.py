@@ -198,12 +198,15 @@ def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
     objective.eval()
     try:
         with world.whole(trainer.module):
-            for batch in batches:
+            for done, batch in enumerate(batches, start=1):
                 trainer.phases.enter(EVALUATION)
+                trainer.phases.parts = (done, trainer.state.evaluation_parts)
                 with world.autocast():
                     score = objective.evaluate(**trainer.task.inputs(batch, world.device))
                 metrics.add(score, batch)
+        trainer.state.evaluation_parts = trainer.phases.parts[0]
     finally:
+        trainer.phases.parts = (None, None)
         objective.train()
 
 

@@ -99,6 +99,7 @@ class LastMetrics:
     data_wait_p50_ms: float | None = None
     data_wait_p95_ms: float | None = None
     step_time_s: float | None = None
+    smoothed_step_time_s: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +113,7 @@ class TrainState:
         read_retries: retried reads of a text stream; None if nothing is streamed.
         failure: error that ends the run at this step, raised after the step is saved; None for any other end.
         evaluation_s: duration of the last evaluation; 0 before the first.
+        evaluation_parts: microbatches of the last evaluation on this rank; None before the first.
         warnings: number of warnings of this session, by name.
         warning_messages: newest message of each name.
         grad_norm: gradient norm of the last step, before clipping, on the device.
@@ -126,6 +128,7 @@ class TrainState:
     read_retries: int | None = None
     failure: ProjectError | None = None
     evaluation_s: float = 0.0
+    evaluation_parts: int | None = None
     warnings: Counter[str] = field(default_factory=Counter)
     warning_messages: dict[str, str] = field(default_factory=dict)
     grad_norm: Tensor | None = None

@@ -104,6 +104,8 @@ class Heartbeat:
             "seq": self._seq,
             "rank": self._rank,
             "phase": last.phase,
+            "phase_done": self._phases.parts[0],
+            "phase_total": self._phases.parts[1],
             "unguarded": self._unguarded or None,
             "step": last.step,
             "last_progress_step": last.step,
@@ -137,7 +139,7 @@ def _trainer_fields(trainer: Trainer) -> Line:
 
 def _eta_s(trainer: Trainer) -> float | None:
     """Estimate the remaining time: steps, and evaluations once one was timed."""
-    step, step_time_s = trainer.progress.step, trainer.state.last_metrics.step_time_s
+    step, step_time_s = trainer.progress.step, trainer.state.last_metrics.smoothed_step_time_s
     if step_time_s is None:
         return None
     evaluations_s = evaluations_after(step, trainer.config.trainer) * trainer.state.evaluation_s

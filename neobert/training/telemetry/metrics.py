@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +28,28 @@ log = logging.getLogger(__name__)
 EXPECTED_TARGETS = 20
 
 LOSS = "train/loss"
+SMOOTHED_LINES = 12
 # An evaluation has its own time in its own line.
 TIMED_PAUSES = ("logging", "checkpoint")
+
+
+class SmoothedPace:
+    """Mean time of a step over the last lines, by which the remaining time is estimated.
+
+    The first line of a session has compilation and cold caches in it, and counts until there is a second one.
+    """
+
+    def __init__(self) -> None:
+        self._lines: deque[tuple[float, int]] = deque(maxlen=SMOOTHED_LINES)
+        self._is_warm = False
+
+    def add(self, elapsed_s: float, num_steps: int) -> float:
+        """Add a line's time and steps; return the mean time of a step."""
+        if len(self._lines) == 1 and not self._is_warm:
+            self._lines.clear()
+            self._is_warm = True
+        self._lines.append((elapsed_s, num_steps))
+        return sum(time_s for time_s, _ in self._lines) / sum(steps for _, steps in self._lines)
 
 
 class TrainingLog:
@@ -38,6 +59,7 @@ class TrainingLog:
         self._peak_flops = peak_flops
         self._breakdown = Breakdown() if trainer.config.trainer.timing_breakdown else None
         self._untargeted = 0
+        self._pace = SmoothedPace()
         self._note(trainer)
         trainer.stopwatch.read()  # set-up does not count as training
 
@@ -81,6 +103,7 @@ class TrainingLog:
     def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> LastMetrics:
         waits_ms = [step.get("data_wait", 0.0) for step in times.steps]
         flops_per_s = (trainer.state.flops - self._flops) / times.elapsed_s
+        num_steps = trainer.progress.step - self._step
         return LastMetrics(
             loss=loss if math.isfinite(loss) else None,
             learning_rate=trainer.state.learning_rate,
@@ -90,7 +113,8 @@ class TrainingLog:
             data_wait_ms=times.mean_ms("data_wait"),
             data_wait_p50_ms=percentile(waits_ms, 50),
             data_wait_p95_ms=percentile(waits_ms, 95),
-            step_time_s=times.elapsed_s / (trainer.progress.step - self._step),
+            step_time_s=times.elapsed_s / num_steps,
+            smoothed_step_time_s=self._pace.add(times.elapsed_s, num_steps),
         )
 
     def _times(self, times: Times, reading: LastMetrics) -> dict[str, float]:
