@@ -281,7 +281,8 @@ ComparedRun = Annotated[
     Path | None, Option("--compare", metavar="RUN", help="Second run, drawn in the same charts.")
 ]
 ReportFile = Annotated[
-    Path | None, Option("--output", "-o", metavar="FILE", help="HTML file. Default: RUN/report.html.")
+    Path | None,
+    Option("--output", "-o", metavar="FILE", help="HTML file. Default: report.html or compare.html in RUN."),
 ]
 PreparedFolder = Annotated[
     Path | None,

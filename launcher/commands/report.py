@@ -13,7 +13,7 @@ from launcher.terminal.activity import activity
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
 
-FILE = "report.html"
+FILE, FILE_OF_TWO = "report.html", "compare.html"
 
 
 def run(folder: Path, compare: Path | None, output: Path | None) -> int:
@@ -21,7 +21,7 @@ def run(folder: Path, compare: Path | None, output: Path | None) -> int:
     folders = [folder] if compare is None else [folder, compare]
     for each in folders:
         require_run(each)
-    path = output or folder / FILE
+    path = output or folder / (FILE if compare is None else FILE_OF_TWO)
     require_writable(path, "pass another file with --output")
     with activity(f"reading {', '.join(map(str, folders))}"):
         page = write_page([read_run(each) for each in folders])

@@ -70,10 +70,10 @@
     return ["training time (" + name + ")", seconds];
   };
 
-  const frame = (box, height, left) => {
+  const frame = (box, height, left, title) => {
     box.replaceChildren();
     const width = Math.max(260, box.clientWidth), [low, high] = range(), [label, unit] = unitOf(high);
-    const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" }, box);
+    const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, box);
     const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
     const x = value => left + (value - low) / (high - low) * (right - left);
     for (const tick of nice(low / unit, high / unit, Math.max(2, (right - left) / 70))) {
@@ -85,7 +85,7 @@
   };
 
   const drawChart = chart => {
-    const area = frame(chart.box, HEIGHT, MARGIN.left);
+    const area = frame(chart.box, HEIGHT, MARGIN.left, chart.title);
     const lines = chart.lines.filter(line => !line.hidden), values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values);
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!values.length) [low, high] = [0, 1];
@@ -173,7 +173,7 @@
     const legend = html("div", "legend", card), box = html("div", "plot", card);
     const tip = html("div", "tip", card);
     tip.hidden = true;
-    const chart = { box, tip, lines, unit: panel.unit, draw: () => drawChart(chart) };
+    const chart = { box, tip, lines, title: panel.title, unit: panel.unit, draw: () => drawChart(chart) };
     if (lines.length > 1) for (const line of lines) {
       const button = html("button", "", legend);
       button.type = "button";
@@ -204,7 +204,7 @@
     const help = "Crosses and red lines in the charts: failures. Triangles and grey lines: the step from which a session resumed. Hover or tap a mark for its text.";
     note.textContent = help;
     const draw = () => {
-      const area = frame(box, MARGIN.top + MARGIN.bottom + ROW * rows.length, 100);
+      const area = frame(box, MARGIN.top + MARGIN.bottom + ROW * rows.length, 100, "Time line");
       rows.forEach((row, index) => {
         const y = MARGIN.top + ROW * (index + 0.5);
         svg("line", { class: "grid", x1: area.left, x2: area.right, y1: y, y2: y }, area.root);
