@@ -16,7 +16,7 @@ import yaml
 from launcher.commands import lint
 from neobert.config import ConfigError
 from neobert.plan import Measured
-from profiles.registry import resolve_run
+from profiles.registry import Loaded, resolve_run
 from validators.core import findings_of, judge
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
@@ -27,6 +27,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 ALL_LEVELS = tuple(Level)
 RECORDED = (FIXTURES / "facts.json").read_text(encoding="utf-8")
 FACTS = facts_from_json(RECORDED)
+PROFILES: dict[str, Loaded] = {}
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,8 @@ def facts_in(situation: Situation) -> Facts:
 
 def judge_run(situation: Situation, folder: Path) -> Judged:
     try:
-        run = resolve_run(None, [write_run(situation, folder)], situation.get("overrides", []))
+        file, overrides = write_run(situation, folder), situation.get("overrides", [])
+        run = resolve_run(None, [file], overrides, loaded=PROFILES)
     except ConfigError as error:
         return Judged(findings_of(error), {})
     if situation.get("digest"):

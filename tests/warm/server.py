@@ -26,6 +26,7 @@ import tempfile
 import threading
 import traceback
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,21 +87,23 @@ class Server:
         for file in files:
             os.close(file)
         self.pids[client] = pid
-        client.send(b"%d" % pid)
+        _tell(client, b"%d" % pid)
         pidfd = os.pidfd_open(pid)
         self.selector.register(pidfd, selectors.EVENT_READ, lambda: self.ended(client, pidfd))
         self.selector.register(client, selectors.EVENT_READ, lambda: self.gone(client))
 
     def gone(self, client: socket.socket) -> None:
-        self.selector.unregister(client)
-        _kill(self.pids[client])
+        if client in self.pids:  # or else its fork ended in the same look
+            self.selector.unregister(client)
+            _kill(self.pids[client])
 
     def changed(self, signalled: socket.socket) -> None:
         """Have the clients of stopped forks stop, too."""
         signalled.recv(4096)
         for client, pid in self.pids.items():
-            if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG) and client in self.selector.get_map():
-                client.send(STOPPED)
+            with suppress(ChildProcessError):  # it has ended, and its pidfd says so
+                if os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG):
+                    _tell(client, STOPPED)
 
     def ended(self, client: socket.socket, pidfd: int) -> None:
         self.selector.unregister(pidfd)
@@ -108,7 +111,7 @@ class Server:
         _, status = os.waitpid(self.pids.pop(client), 0)
         if client in self.selector.get_map():
             self.selector.unregister(client)
-            client.send(b"%d" % os.waitstatus_to_exitcode(status))
+            _tell(client, b"%d" % os.waitstatus_to_exitcode(status))
         client.close()
 
 
@@ -120,6 +123,11 @@ def _receive(client: socket.socket) -> tuple[bytes, list[int]]:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             files.frombytes(content)
     return message, list(files)
+
+
+def _tell(client: socket.socket, message: bytes) -> None:
+    with suppress(OSError):  # it may have been killed since the last look
+        client.send(message)
 
 
 def _kill(pid: int) -> None:
