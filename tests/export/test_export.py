@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.e2e
 
 
 ST = "sentence-transformers"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "mlm_predict.py"
 LARGE = {"embedding_init_range": 1.0, "decoder_init_range": 0.3}
 
 
@@ -204,3 +207,23 @@ def test_a_model_of_transformers_has_the_formats_that_know_it(save):
     source = open_source([save(model)], None)
     refused = {name for name in FORMATS if writer_of(name).refusal(source)}
     assert refused == {"sentence-transformers", "gguf-ready", "fork"}
+
+
+def test_the_example_fills_every_mask(checkpoint, monkeypatch, capsys):
+    text = "the [MASK] reads [MASK]"
+    monkeypatch.setattr(sys, "argv", ["mlm_predict.py", str(checkpoint), text, "[MASK]", "--top", "2"])
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(checkpoint.parent / "modules")
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(ValueError, match="padding token"):
+        runpy.run_path(str(EXAMPLE), run_name="__main__")
+    monkeypatch.setattr(sys, "argv", ["mlm_predict.py", str(run(checkpoint, "hf")), *sys.argv[2:]])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        f"{text!r}, token 2",
+        f"{text!r}, token 4",
+        "'[MASK]', token 1",
+    ]
+    assert all(len(line.partition(": ")[2].split(", ")) == 2 for line in lines)
