@@ -83,8 +83,9 @@ def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
         )
 
 
-def test_llama_cpp_gets_base_pooling_and_width_of_the_model(make_model, save):
-    run(save(make_model(**LARGE, rope_theta=500.0, intermediate_size=49)), "gguf-ready", "cls")
+def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, save):
+    changes = {"rope_theta": 500.0, "intermediate_size": 49, "embedding_multiplier": 3.0}
+    run(save(make_model(**LARGE | changes)), "gguf-ready", "cls")
 
 
 def test_a_classifier_is_exported_whole(make_model, save):
@@ -145,6 +146,7 @@ def test_a_folder_that_its_library_cannot_read_is_removed(checkpoint, monkeypatc
         ("gguf-ready", {"rms_norm": False, "rope": False}, "graph has no rms_norm: False, rope: False"),
         ("gguf-ready", {"pooling": "max"}, "no pooling max"),
         ("fork", {"rope_theta": 500.0}, "rotates with base 10000, and rope_theta is 500"),
+        ("fork", {"embedding_multiplier": 3.0}, "embedding_multiplier: 3.0 is not verified"),
         ("fork", {"tie_word_embeddings": False}, "decoder.weight differs"),
     ],
 )

@@ -37,7 +37,7 @@ def refusal(source: Source) -> str:
     if type(source.model).__name__ != "NeoBERTLMHead":
         return f"the fork's layout is for masked language models, not for {type(source.model).__name__}"
     config = source.model.config
-    if other := departures(source):
+    if other := departures(source, embedding_multiplier=1.0):
         return f"a model with {other} is not verified in the fork's layout"
     if config.rope_theta != DEFAULT_ROPE_THETA:
         return f"the fork rotates with base {DEFAULT_ROPE_THETA:g}, and rope_theta is {config.rope_theta:g}"

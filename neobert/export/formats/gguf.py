@@ -80,7 +80,12 @@ def gguf_name(name: str) -> str:
 
 
 def in_gguf_order(name: str, tensor: Tensor, config: NeoBERTConfig) -> Tensor:
-    """Reorder the rows of qkv [3 N H, D] from (head, kind) to (kind, head); leave all others as they are."""
+    """Reorder the rows of qkv [3 N H, D] from (head, kind) to (kind, head), and scale the embedding.
+
+    All other tensors are left as they are.
+    """
+    if name == "encoder.weight":
+        return tensor * config.embedding_multiplier
     if not name.endswith("qkv.weight"):
         return tensor
     by_head: Tensor = tensor.unflatten(0, (config.num_attention_heads, 3, -1))

@@ -23,9 +23,9 @@ def outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
     return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
 
 
-def departures(source: Source) -> str:
+def departures(source: Source, **others: object) -> str:
     """List what differs from the published architecture, the only one that other programs know."""
-    published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True}
+    published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True} | others
     own = {key: getattr(source.model.config, key) for key in published}
     return ", ".join(f"{key}: {value}" for key, value in own.items() if value != published[key])
 
