@@ -31,6 +31,9 @@ EXPORTED = (
     "NeoBERTForSequenceClassification",
     "NeoBERTForTokenClassification",
 )
+HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+"""Ends of the names of transformers' classes that can be exported: those without a head, or with logits."""
+
 ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -116,16 +119,16 @@ def _build(folder: Path) -> PreTrainedModel:
     """Build the model of a config.json, with random weights; its code is never taken from the folder."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        names = config.architectures or ["none"]
+        name = str((config.architectures or ["none"])[0])
     except Exception as error:  # a damaged file raises errors of every kind
-        raise _unknown_model(folder, str(error).splitlines()[0]) from error
-    own = modeling_neobert if names[0] in EXPORTED else transformers
-    found: Any = getattr(own, names[0], None)
+        raise _unknown_model(folder, (str(error).splitlines() or [repr(error)])[0]) from error
+    own = modeling_neobert if name in EXPORTED else transformers
+    found: Any = getattr(own, name, None) if name.endswith((*EXPORTED, *HEADS)) else None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
-        raise _unknown_model(folder, f"architectures is {names}")
+        raise _unknown_model(folder, f"architectures is {name}")
     wanted = getattr(found, "config_class", None)
     if wanted is not None and not isinstance(config, wanted):
-        raise _unknown_model(folder, f"{names[0]} has no model_type {config.model_type!r}")
+        raise _unknown_model(folder, f"{name} has no model_type {config.model_type!r}")
     model: PreTrainedModel = found(config)
     return model.float().eval()
 

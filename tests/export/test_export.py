@@ -26,6 +26,7 @@ pytestmark = pytest.mark.e2e
 
 
 ST = "sentence-transformers"
+PRETRAINING = '{"model_type": "bert", "architectures": ["BertForPreTraining"]}'
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mlm_predict.py"
 LARGE = {"embedding_init_range": 1.0, "decoder_init_range": 0.3}
 
@@ -186,7 +187,9 @@ def test_checkpoints_of_different_models_have_no_mean(make_model, save):
     assert caught.value.code == "EXP008"
 
 
-@pytest.mark.parametrize("config", ["{", "[]", '{"model_type": "neobert", "architectures": ["os"]}', "{}"])
+@pytest.mark.parametrize(
+    "config", ["{", "[]", '{"model_type": "neobert", "architectures": ["os"]}', "{}", PRETRAINING]
+)
 def test_an_unknown_model_is_one_clear_error(checkpoint, config):
     (checkpoint / "config.json").write_text(config)
     with pytest.raises(ProjectError, match=r"config\.json names no model") as caught:
