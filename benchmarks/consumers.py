@@ -53,6 +53,7 @@ STATED = {
 """Consumers that would compute something else, and what is done about it: a difference is expected."""
 
 
+LEFT_OUT = "one is left out: it loads a folder without weights, which is refused"
 INTRODUCTION = """# Consumers
 
 Libraries that read an exported checkpoint, each run in an environment where this project cannot be imported,
@@ -148,9 +149,16 @@ def run_model_tests(python: Path, tests: Path, exported: Path) -> dict[str, Any]
     return {
         "consumer": "transformers' ModelTesterMixin",
         "result": FAILS if done.returncode else WORKS,
-        "evidence": "; ".join([counts, *failed]),
-        "versions": {},
+        "evidence": "; ".join([counts, LEFT_OUT, *failed]),
+        "versions": {"transformers": version_of("transformers", python)},
     }
+
+
+def version_of(distribution: str, python: Path) -> str:
+    """Return the version that an interpreter has of a distribution."""
+    program = f"import importlib.metadata as m; print(m.version({distribution!r}))"
+    done = subprocess.run([python.absolute(), "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def page(rows: list[dict[str, Any]]) -> str:
