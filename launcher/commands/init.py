@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from launcher.commands.starter_file import DEVICES, SIZES, Device, SizeName, Starter, content_of
 from launcher.io.files import make_folder, writing
 from launcher.terminal import console
 from launcher.terminal.values import show_count, show_duration, to_json
+from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from profiles.registry import resolve_run
@@ -22,6 +24,8 @@ from validators.planning import plan_run
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 YAML_SUFFIXES = (".yaml", ".yml")
 BUILTIN = "builtin:python-docs"
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+HEAD_BYTES = 2**20
 
 T = TypeVar("T", bound=str)
 Answer = TypeVar("Answer")
@@ -42,38 +46,56 @@ def run(request: Request, output_format: str) -> int:
     """Write the run file and print the next commands."""
     _check_file(request.file)
     starter = _starter(request, asks=sys.stdin.isatty() and output_format == "text")
-    content = content_of(starter, request.file.name).encode("utf-8")
-    make_folder(request.file.parent)
-    with writing(request.file, "choose another folder"), request.file.open("xb") as file:
-        file.write(content)
+    _write(request.file, content_of(starter, request.file.name))
     resolved = resolve_run(None, [request.file])
+    _warn_of_one_document(resolved.config.dataset.path)
     plan = plan_run(resolved)
-    commands = [f"neobert-launch {verb} {quote(str(request.file))}" for verb in ("lint", "plan", "train")]
-    checkpoint = os.path.join(resolved.config.trainer.output_dir, "checkpoints", "latest")
-    if output_format == "json":
-        result = {
-            "file": str(request.file),
-            "profile": starter.device,
-            "next": commands,
-            "checkpoint": checkpoint,
-        }
-        console.write(to_json({**result, "parameters": plan.num_parameters.value, "eta_s": plan.eta_s.value}))
-    else:
-        size = f"{show_count(plan.num_parameters.value)} parameters"
-        console.write(_report(request.file, commands, checkpoint, size, show_duration(plan.eta_s.value)))
+    result = {
+        "file": str(request.file),
+        "profile": starter.device,
+        "next": [f"neobert-launch {verb} {quote(str(request.file))}" for verb in ("lint", "plan", "train")],
+        "checkpoint": os.path.join(resolved.config.trainer.output_dir, "checkpoints", "latest"),
+        "parameters": plan.num_parameters.value,
+        "eta_s": plan.eta_s.value,
+    }
+    console.write(to_json(result) if output_format == "json" else _report(result))
     return EXIT_OK
 
 
-def _report(file: Path, commands: Sequence[str], checkpoint: str, size: str, eta: str) -> str:
+def _write(file: Path, content: str) -> None:
+    encoded = content.encode("utf-8")
+    make_folder(file.parent)
+    with writing(file, "choose another folder"), file.open("xb") as new:
+        new.write(encoded)
+
+
+def _report(result: dict[str, Any]) -> str:
+    commands: list[str] = result["next"]
     glosses = ("check the file", "size, memory and time", "Ctrl-C saves; the same command continues")
     width = max(map(len, commands)) + 2
-    lines = [f"wrote {console.paint(str(file), 'bold')}: {size}, estimated {eta} of training", "", "next:"]
+    size, eta = show_count(result["parameters"]), show_duration(result["eta_s"])
+    file = console.paint(printable(result["file"]), "bold")
+    lines = [f"wrote {file}: {size} parameters, about {eta} of training", "", "next:"]
+    for command, gloss in zip(commands, glosses, strict=True):
+        lines.append(f"  {printable(command):{width}}{console.paint(gloss, 'dim')}")
     lines += [
-        f"  {command:{width}}{console.paint(gloss, 'dim')}"
-        for command, gloss in zip(commands, glosses, strict=True)
+        "",
+        "then, in Python:",
+        f"  pipeline('fill-mask', {result['checkpoint']!r}, trust_remote_code=True)",
     ]
-    lines += ["", "then, in Python:", f"  pipeline('fill-mask', {checkpoint!r}, trust_remote_code=True)"]
     return "\n".join(lines)
+
+
+def _warn_of_one_document(path: str | None) -> None:
+    """Say how a text without blank lines becomes several documents, of which some can be held out."""
+    if path is None or not path.lower().endswith(".txt") or not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        if BLANK_LINE.search(file.read(HEAD_BYTES)):
+            return
+    hint = LINES_TO_DOCUMENTS.format(quote(path))
+    console.tell(printable(f"warning: {path} has no blank line, so it is one document"))
+    console.tell(printable(f"  = hint: {hint}"))
 
 
 def _check_file(file: Path) -> None:

@@ -21,6 +21,10 @@ CORPUS_SHARE = "data/share/"
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 
+LINES_TO_DOCUMENTS = "a blank line ends a document: `fold -s -w 2000 {} | sed G > documents.txt` adds them"
+"""Hint for a .txt file without blank lines, which is one document however long it is."""
+
+
 def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
     """Return one section per corpus; settings that an entry of the mixture leaves out are the section's."""
     if not dataset.mixture:

@@ -15,7 +15,7 @@ STATIC = "remove the line; shapes are static"
 BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
 PREPARED = "remove the line; text is tokenised once and kept under dataset.cache_dir"
 NGPT = "not offered: nGPT is another architecture, which nothing that reads NeoBERT can load; remove the line"
-FINE_TUNING = "not offered: it belongs to fine-tuning, and the only task is pretrain; remove the line"
+FINE_TUNING = "not offered: no task has such a setting; remove the line"
 EVALUATION = "not offered: checkpoints are evaluated by other programs, which load them; remove the line"
 IN_BF16 = "the kernels here read the weights themselves, in bf16, so converted layers would have no effect"
 LOW_PRECISION = f"not offered: {IN_BF16}; remove the section"
@@ -35,10 +35,10 @@ SECTIONS = {
     "fp8": LOW_PRECISION,
     "transformer_engine": LOW_PRECISION,
     "quartet2": f"not offered: it needs an sm120a device, and {IN_BF16}; remove the section",
-    "contrastive": "not offered: the only task is pretrain; sentence-transformers trains on its checkpoints; "
+    "contrastive": "not offered: sentence-transformers trains on a checkpoint of task: pretrain; "
     "remove the section",
-    "glue": "not offered: the only task is pretrain; AutoModelForSequenceClassification loads a checkpoint; "
-    "remove the section",
+    "glue": "not offered: a section of another trainer; write task: classification, or run "
+    "`neobert-launch evaluate glue`; remove the section",
     "nsa": DECODER,
     "accelerate": SHARDING,
     "deepspeed": SHARDING,
@@ -327,10 +327,8 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("trainer.mixed_precision", "float32"): "write fp32",
     ("task", "pretraining"): "write pretrain",
     ("task", "mlm"): "write pretrain",
-    ("task", "glue"): "not offered: the only task is pretrain; AutoModelForSequenceClassification loads a "
-    "checkpoint of task: pretrain",
-    ("task", "contrastive"): "not offered: the only task is pretrain; sentence-transformers trains on a "
-    "checkpoint of task: pretrain",
+    ("task", "glue"): "write classification, or score a checkpoint with `neobert-launch evaluate glue`",
+    ("task", "contrastive"): "not offered: sentence-transformers trains on a checkpoint of task: pretrain",
     ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` tells how many "
     "an epoch has",
     ("trainer.metric_for_best_model", "loss"): "write eval/loss",

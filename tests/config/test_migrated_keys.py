@@ -63,7 +63,7 @@ def test_values_that_are_refused_are_no_choices() -> None:
         ("mteb_pooling", "not offered: checkpoints are evaluated by other programs"),
         ("datacollator.pack_sequences_mode", "always isolated"),
         ("ngpt", "another architecture"),
-        ("glue", "AutoModelForSequenceClassification"),
+        ("glue", "evaluate glue"),
         ("torchao", "in bf16, so converted layers would have no effect"),
         ("transformer_engine", "no effect"),
         ("quartet2", "sm120a"),
@@ -113,7 +113,7 @@ def test_a_hint_names_the_value(advice: str, value: object, hint: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "advice"),
     [
-        ("task", "glue", "AutoModelForSequenceClassification"),
+        ("task", "glue", "evaluate glue"),
         ("task", "contrastive", "sentence-transformers"),
         ("trainer.max_steps", -1, "optimizer steps"),
         ("trainer.metric_for_best_model", "eval_loss", "write eval/loss"),

@@ -80,6 +80,19 @@ def test_a_refusal_writes_nothing(
     assert Path("taken.yaml").read_text() == "profile: cpu\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "is_one"), [("a\nb\n" * 99, True), ("a\n\nb", False), ("a\r\n \t\r\nb", False), ("", True)]
+)
+def test_a_text_without_blank_lines_is_named(
+    content: str, is_one: bool, text: Path, command: Callable[..., Any]
+) -> None:
+    Path("my text.txt").write_bytes(content.encode())
+    answer = command("init", "--text", "my text.txt", "--device", "cpu", "--output-format", "json")
+    assert answer.json["next"][0] == "neobert-launch lint run.yaml"
+    assert ("so it is one document" in answer.err) == is_one
+    assert ("fold -s -w 2000 'my text.txt' | sed G > documents.txt" in answer.err) == is_one
+
+
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))
 def test_any_name_is_read_back_as_it_was(name: str) -> None:
     starter = Starter(name, "", "tiny", "cpu", None, name)

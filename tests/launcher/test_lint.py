@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from launcher.lint.discovery import discover, left_out_because
-from launcher.lint.fixes import Edit, apply, fix_file
+from launcher.lint.fixes import fix_file
+from launcher.lint.text_edits import Edit, apply
 from neobert.config import all_keys
 from neobert.config.migrated_keys import KEYS, NAMES
 from profiles import registry

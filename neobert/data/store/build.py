@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-from neobert.config.corpora import corpora_of
-from neobert.config.schema import RunConfig
+from neobert.config.corpora import LINES_TO_DOCUMENTS, corpora_of
+from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
@@ -252,11 +253,18 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
             "DAT004",
             f"none of its {counted(source.source.count() or 0, 'document')} falls into this share "
             f"(dataset.validation_split {source.share})",
-            "change dataset.validation_split, or set it to null and dataset.eval_samples to a number or null",
+            _hint_no_share(request.config.dataset),
             source.label,
         )
     hint = "check the source and its slice in dataset.train_split or dataset.eval_split"
     return ProjectError("DAT004", "has no documents", hint, source.label)
+
+
+def _hint_no_share(dataset: DatasetConfig) -> str:
+    """Return the way to more documents for a text file, else the keys that hold out others."""
+    if dataset.path is not None and dataset.path.lower().endswith(".txt"):
+        return LINES_TO_DOCUMENTS.format(quote(dataset.path))
+    return "change dataset.validation_split, or set it to null and dataset.eval_samples to a number or null"
 
 
 def _empty(label: str, counts: Counts) -> ProjectError:
