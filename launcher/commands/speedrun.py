@@ -54,11 +54,10 @@ def _conclude(file: RuleFile, candidates: list[sweep.Candidate], base: Path, out
     if output_format == "json":
         console.write(to_json(record))
     else:
-        verdict = "reached" if record["counts"] else "not reached"
-        test = f"p {record['p_value']:.2g} (level {record['significance']:g})"
-        console.write(
-            printable(f"target {record['target_loss']:g} {verdict}: mean {record['mean_loss']:.4f}, {test}")
-        )
+        verdict = f"record: mean loss {record['mean_loss']:.4f}, target {record['target_loss']:g}, "
+        verdict += f"p {record['p_value']:.2g}"
+        reasons = [f"does not count: {reason}" for reason in record["objections"]]
+        console.write("\n".join(map(printable, [verdict, *reasons])))
         console.write("\n".join([HEAD, RULE, row_of(record)]))
-        console.write(printable(f"record: {base / RECORD}"))
+        console.write(printable(f"written to {base / RECORD}"))
     return EXIT_OK if record["counts"] else EXIT_CHECK_FAILED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean, stdev
@@ -23,6 +23,8 @@ from neobert.runfiles.run_dir import MANIFEST
 from profiles.registry import ResolvedRun
 
 SCHEMA_VERSION = 1
+SHARED = ("commit", "code_version", "torch")
+"""Values that all runs of a record share."""
 HEAD = "| name | hardware | runs | held-out loss | p | s from command | s from first step | tokens | code |"
 RULE = "|---|---|---|---|---|---|---|---|---|"
 
@@ -81,18 +83,23 @@ def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> 
 
 
 def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -> dict[str, Any]:
-    """Return the record of the seeds' runs. It counts if their mean loss is below the target by the test."""
+    """Return the record of the seeds' runs.
+
+    It counts if the test says that their mean loss is below the target, and if all ran guarded and with the
+    same code.
+    """
     runs = [read_seed(folder, seed) for seed, folder in folders.items()]
     losses, rules = [each["loss"] for each in runs], file.rules
     p_value = p_value_below(losses, rules.target_loss)
-    same = {name: _same(runs, name) for name in ("commit", "code_version", "torch")}
-    is_sound = all(each["is_guarded"] for each in runs) and None not in same.values()
+    same = {name: _same(runs, name) for name in SHARED}
+    objections = list(_objections(runs, same, p_value, rules.significance))
     return {
         "kind": "neobert-speedrun",
         "schema_version": SCHEMA_VERSION,
         "name": rules.name,
         "date_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "counts": is_sound and p_value < rules.significance,
+        "counts": not objections,
+        "objections": objections,
         "rules_sha256": file.digest,
         "recipe": rules.run or rules.profile,
         "target_loss": rules.target_loss,
@@ -107,6 +114,18 @@ def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -
         **same,
         "runs": runs,
     }
+
+
+def _objections(
+    runs: Sequence[Mapping[str, Any]], same: Mapping[str, Any], p_value: float, level: float
+) -> Iterator[str]:
+    """Yield why a record does not count."""
+    if p_value >= level:
+        yield f"the mean loss is not below the target: p {p_value:.2g}, level {level:g}"
+    if differing := [name for name, value in same.items() if value is None]:
+        yield f"the runs differ in {', '.join(differing)}"
+    if unguarded := [str(each["seed"]) for each in runs if not each["is_guarded"]]:
+        yield f"failed checks were ignored (--unguarded) for seed {', '.join(unguarded)}"
 
 
 def _same(runs: Sequence[Mapping[str, Any]], name: str) -> Any:

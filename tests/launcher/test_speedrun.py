@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.run.significance import p_value_below, student_t_cdf
+from launcher.run.speedrun_record import SHARED, _objections, _same
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXT = "\n\n".join(f"document {number} speaks of {number % 7} things" for number in range(300))
@@ -157,7 +158,8 @@ def test_a_speedrun_to_its_record_and_again(
     rules = write()
     answer = run_child("bench", "speedrun", rules)
     assert answer.code == 0, answer.out + answer.err
-    assert "target 20 reached" in answer.out
+    assert "target 20, p " in answer.out
+    assert "does not count" not in answer.out
     record = json.loads(Path("run/record.json").read_text(encoding="utf-8"))
     assert [each["seed"] for each in record["runs"]] == [3, 4]
     assert record["counts"]
@@ -169,6 +171,23 @@ def test_a_speedrun_to_its_record_and_again(
     # Finished seeds are not trained again: this trainer would crash. Another target changes only the verdict.
     again = run_child("bench", "speedrun", write(target_loss=0.5), "--output-format", "json", fake="crash")
     assert again.code == 1, again.err
+    assert [each.partition(":")[0] for each in again.json["objections"]] == [
+        "the mean loss is not below the target"
+    ]
     assert not again.json["counts"]
     assert again.json["runs"] == record["runs"]
     assert again.json["rules_sha256"] != record["rules_sha256"]
+
+
+def test_runs_of_several_commits_are_no_record() -> None:
+    run = {"seed": 0, "is_guarded": True, "commit": "a", "code_version": "1", "torch": "2"}
+    runs = [run, run | {"seed": 1, "commit": "b", "is_guarded": False}]
+    same = {name: _same(runs, name) for name in SHARED}
+    assert list(_objections(runs, same, 0.001, 0.01)) == [
+        "the runs differ in commit",
+        "failed checks were ignored (--unguarded) for seed 1",
+    ]
+    assert list(_objections(runs[:1], {"commit": "a"}, 0.01, 0.01)) == [
+        "the mean loss is not below the target: p 0.01, level 0.01"
+    ]
+    assert list(_objections(runs[:1], {"commit": "a"}, 0.0099, 0.01)) == []
