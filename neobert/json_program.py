@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]], arguments: Sequenc
     """
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     try:
-        report = answer(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+        with redirect_stdout(sys.stderr):  # libraries print, and the report is alone on standard output
+            report = answer(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
     except ProjectError as error:
         if not write_error_file(error):
             print(error, file=sys.stderr)

@@ -380,3 +380,7 @@ QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text
 DocumentPrefix = Annotated[
     str, Option("--document-prefix", metavar="TEXT", help="Text before each document.")
 ]
+Benchmark = Annotated[
+    str | None, Option("--benchmark", metavar="NAME", help="Benchmark of mteb, such as 'MTEB(eng, v2)'.")
+]
+MtebTasks = Annotated[str | None, Option("--tasks", metavar="NAMES", help="Comma-separated tasks of mteb.")]

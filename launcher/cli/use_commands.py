@@ -5,7 +5,7 @@ from __future__ import annotations
 from launcher.cli import options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
-evaluate_app = make_group("evaluate", "Evaluate a checkpoint: glue, blimp, pseudo-perplexity, retrieval.")
+evaluate_app = make_group("evaluate", "Evaluate: glue, blimp, pseudo-perplexity, retrieval, mteb.")
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
 
@@ -197,3 +197,40 @@ def _evaluate_retrieval(
         document_prefix=document_prefix,
     )
     end(evaluate_retrieval.run(request, data, output, output_format))
+
+
+@evaluate_app.command(
+    "mteb", epilog=f"Example: {PROGRAM} evaluate mteb runs/demo --tasks STSBenchmark,NFCorpus -o mteb-demo"
+)
+def _evaluate_mteb(
+    folder: options.ModelFolder,
+    output: options.EvaluationFolder,
+    benchmark: options.Benchmark = None,
+    tasks: options.MtebTasks = None,
+    pooling: options.Pooling = None,
+    query_prefix: options.QueryPrefix = "",
+    document_prefix: options.DocumentPrefix = "",
+    max_length: options.MaxLength = None,
+    dtype: options.InferenceType = None,
+    device: options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Run tasks or a benchmark of the mteb package.
+
+    The time for encoding is estimated before the first task from a measured rate. A task that has a result is
+    not repeated. Needs the extra mteb, and a connection for data that is not cached.
+    """
+    from launcher.commands import evaluate_mteb
+
+    request = evaluate_mteb.Request(
+        folder=folder,
+        benchmark=benchmark,
+        tasks=tuple(filter(None, (tasks or "").split(","))),
+        pooling=pooling,
+        max_length=max_length,
+        dtype=dtype,
+        device=device,
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
+    )
+    end(evaluate_mteb.run(request, output, output_format))

@@ -56,7 +56,7 @@ def test_a_receipt_is_a_file_or_its_folder() -> None:
         "schema", "plan", "preflight", "validate-gpu", "train", "status", "data", "data prepare", "tokenizer",
         "tokenizer train", "report", "bench", "export", "encode", "bench speed", "bench speedrun",
         "evaluate", "evaluate glue", "evaluate blimp", "evaluate pseudo-perplexity",
-        "evaluate retrieval",
+        "evaluate retrieval", "evaluate mteb",
     ],
 )  # fmt: skip
 def test_every_command_has_help(words: str, flag: str) -> None:

@@ -1,0 +1,1 @@
+"""Tasks of the mteb package. Heavy: it imports torch; mteb is an extra."""

@@ -1,0 +1,68 @@
+"""A model folder as mteb calls it.
+
+Shapes: N texts, D hidden size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mteb.models.model_meta import ModelMeta, ScoringFunction
+from torch import Tensor
+
+from neobert.encoding import Encoder
+from neobert.encoding.encoder import Embeddings
+
+UNKNOWN = (
+    "release_date", "languages", "memory_usage_mb", "license", "public_training_code", "public_training_data",
+    "training_datasets",
+)  # fmt: skip
+QUERY = "query"
+
+
+class MtebModel:
+    """An encoder with mteb's methods; `prefixes` are put before queries and before documents."""
+
+    def __init__(self, encoder: Encoder, name: str, revision: str, prefixes: tuple[str, str]) -> None:
+        self._encoder = encoder
+        self._query_prefix, self._document_prefix = prefixes
+        self.mteb_model_meta = ModelMeta(
+            loader=None,
+            name=f"neobert-launch/{name}",
+            revision=revision,
+            n_parameters=None,
+            max_tokens=encoder.tokenizer.max_length,
+            embed_dim=encoder.model.hidden_size,
+            open_weights=True,
+            framework=["PyTorch"],
+            similarity_fn_name=ScoringFunction.COSINE,
+            use_instructions=bool(self._query_prefix or self._document_prefix),
+            **dict.fromkeys(UNKNOWN),
+        )
+
+    def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Embeddings:
+        """Return the embeddings [N, D] of the texts of a data loader, all of them at once."""
+        kind = getattr(prompt_type, "value", prompt_type)
+        prefix = self._query_prefix if kind == QUERY else self._document_prefix
+        return self._encoder.encode([prefix + text for batch in inputs for text in batch["text"]])
+
+    def similarity(self, first: Any, second: Any) -> Tensor:
+        """Return the cosines of all pairs."""
+        return _unit(first) @ _unit(second).T
+
+    def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
+        """Return the cosine of each row with the same row of the other."""
+        return (_unit(first) * _unit(second)).sum(-1)
+
+
+def _unit(vectors: Any) -> Tensor:
+    return F.normalize(torch.atleast_2d(torch.as_tensor(vectors, dtype=torch.float32)), dim=-1)
+
+
+def name_of(folder: Path) -> str:
+    """Return a name for results: the folder, with its run if it is a checkpoint."""
+    parts = [part for part in folder.absolute().parts[-3:] if part not in ("/", "checkpoints")]
+    return "-".join(parts)

@@ -1,0 +1,115 @@
+"""Tasks of mteb, with a time estimate before they start, continued where they stopped."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mteb
+from mteb.cache import ResultCache
+
+from neobert.encoding import Encoder
+from neobert.encoding.job import model_identity
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.mteb_suite.model import MtebModel, name_of
+from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds
+from neobert.printable import printable
+
+KIND, VERSION = "neobert-mteb", 1
+SAMPLE_TEXTS, SAMPLE_WORDS = 512, 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Model, tasks and prompts.
+
+    Attributes:
+        benchmark: name of a benchmark of mteb; tasks: names of tasks, instead.
+        cache: folder for mteb's results; a task that has one is not repeated.
+    """
+
+    folder: str
+    cache: Path
+    benchmark: str | None = None
+    tasks: tuple[str, ...] = ()
+    pooling: str | None = None
+    max_length: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
+def evaluate_tasks(settings: Settings) -> dict[str, Any]:
+    """Run what has no result yet, and return the scores. Raises `ProjectError` for an unknown name."""
+    tasks = _tasks(settings)
+    encoder = Encoder.load(
+        settings.folder,
+        pooling=settings.pooling,
+        normalize=True,
+        max_length=settings.max_length,
+        dtype=settings.dtype,
+        device=settings.device,
+    )
+    folder = Path(settings.folder)
+    revision = "-".join(each[-1] for each in model_identity(folder)["weights"]) or "unknown"
+    prefixes = (settings.query_prefix, settings.document_prefix)
+    model = MtebModel(encoder, name_of(folder), revision, prefixes)
+    estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
+    _announce(tasks, estimate_s)
+    results = mteb.evaluate(
+        model,
+        tasks,
+        cache=ResultCache(settings.cache),
+        overwrite_strategy="only-missing",
+        raise_error=False,
+        show_progress_bar=False,
+    )
+    scores = {each.task_name: float(each.get_score()) for each in results.task_results}
+    types = {task.metadata.name: str(task.metadata.type) for task in tasks}
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "model": settings.folder,
+        "mteb": mteb.__version__,
+        "benchmark": settings.benchmark,
+        **averages(scores, types),
+        "failed": {each.task_name: printable(str(each.exception)) for each in results.exceptions or ()},
+        "estimated_seconds": estimate_s,
+        "pooling": encoder.pooling,
+        "max_length": encoder.tokenizer.max_length,
+        "query_prefix": settings.query_prefix,
+        "document_prefix": settings.document_prefix,
+    }
+
+
+def _tasks(settings: Settings) -> list[Any]:
+    try:
+        if settings.benchmark is not None:
+            return list(mteb.get_benchmark(settings.benchmark).tasks)
+        return list(mteb.get_tasks(tasks=list(settings.tasks)))
+    except (KeyError, ValueError) as error:
+        message = f"mteb has no such name: {printable(str(error))}"
+        hint = "name a benchmark or tasks of the installed mteb"
+        raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE) from None
+
+
+def characters_per_second(encoder: Encoder) -> float:
+    """Measure the rate on texts of `SAMPLE_WORDS` words, after a call that compiles kernels."""
+    texts = [f"{number} " + "the quick brown fox " * (SAMPLE_WORDS // 4) for number in range(SAMPLE_TEXTS)]
+    encoder.encode(texts[:32])
+    started_s = time.perf_counter()
+    encoder.encode(texts)
+    return sum(map(len, texts)) / (time.perf_counter() - started_s)
+
+
+def _announce(tasks: Sequence[Any], estimate_s: Mapping[str, float | None]) -> None:
+    known = [seconds for seconds in estimate_s.values() if seconds is not None]
+    unknown = len(estimate_s) - len(known)
+    rest = f"; {unknown} of unknown size" if unknown else ""
+    message = f"{len(tasks)} tasks: about {sum(known) / 60:,.1f} min of encoding{rest}"
+    print(f"{message}; classifiers, clustering and search come on top", file=sys.stderr, flush=True)

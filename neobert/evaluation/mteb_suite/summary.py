@@ -1,0 +1,44 @@
+"""Sizes of mteb's tasks, and averages of their scores. Does not import mteb."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import fmean
+from typing import Any
+
+
+def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:
+    """Return seconds of encoding by task, from the sizes that mteb publishes; None where it has none."""
+    sizes = {task.metadata.name: _characters(task) for task in tasks}
+    return {name: None if size is None else round(size / rate, 1) for name, size in sizes.items()}
+
+
+def _characters(task: Any) -> int | None:
+    statistics = task.metadata.descriptive_stats or {}
+    found = [text_length(statistics[split]) for split in task.metadata.eval_splits if split in statistics]
+    return sum(found) if found and all(found) else None
+
+
+def text_length(statistics: Mapping[str, Any]) -> int:
+    """Add up the characters of all texts in the statistics of a split."""
+    own = statistics.get("number_of_characters")
+    if isinstance(own, int | float):
+        return int(own)
+    nested = (value for value in statistics.values() if isinstance(value, dict))
+    total = statistics.get("total_text_length")
+    return int(total) if isinstance(total, int | float) else sum(map(text_length, nested))
+
+
+def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str, Any]:
+    """Average over tasks, by type, and over the types."""
+    by_type: dict[str, list[float]] = {}
+    for name, score in scores.items():
+        by_type.setdefault(types[name], []).append(score)
+    means = {name: fmean(values) for name, values in sorted(by_type.items())}
+    return {
+        "scores": dict(sorted(scores.items())),
+        "types": means,
+        "mean_of_tasks": fmean(scores.values()) if scores else None,
+        "mean_of_types": fmean(means.values()) if means else None,
+        "missing": sorted(types.keys() - scores.keys()),
+    }

@@ -1,0 +1,95 @@
+"""The mteb suite: every kind of task on built-in data, estimates and averages."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+
+from launcher.cli import app
+from launcher.commands import evaluate_mteb
+from neobert.encoding import Encoder
+from neobert.evaluation.mteb_suite.__main__ import evaluate
+from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, text_length
+
+
+def test_without_mteb_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Exception, match="mteb is not installed") as refusal:
+        evaluate({})
+    assert refusal.value.hint == "pip install 'mteb>=2.26'"
+
+
+ANSWER = {
+    "scores": {"A": 0.5, "B": 0.25},
+    "types": {"STS": 0.5, "Retrieval": 0.25},
+    "mean_of_tasks": 0.375,
+    "mean_of_types": 0.375,
+    "missing": ["C"],
+    "failed": {"C": "no connection"},
+}
+
+
+def test_the_command_prints_averages(model_folder, tmp_path, capsys, monkeypatch):
+    requests = []
+    monkeypatch.setattr(evaluate_mteb, "ask", lambda _, content, hint: requests.append(content) or ANSWER)
+    words = ["evaluate", "mteb", str(model_folder), "--tasks", "A,B,C", "-o", str(tmp_path / "out")]
+    assert app.run(words) == 1
+    assert requests[0]["tasks"] == ["A", "B", "C"]
+    out = capsys.readouterr().out
+    assert "37.5" in out
+    assert "C: no connection" in out
+    assert json.loads((tmp_path / "out" / "mteb.json").read_text()) == ANSWER
+    assert app.run(["evaluate", "mteb", str(model_folder), "-o", str(tmp_path / "out")]) == 2
+
+
+def test_the_sizes_of_texts_are_added_up():
+    nested = {"text_statistics": {"total_text_length": 30}, "b": {"total_text_length": 70}, "n": 5}
+    assert (text_length(nested), text_length({"number_of_characters": 9, **nested})) == (100, 9)
+    statistics = {
+        "A": {"test": {"number_of_characters": 1_000}, "train": {}},
+        "B": {"test": nested},
+        "C": None,
+    }
+    tasks = [
+        SimpleNamespace(metadata=SimpleNamespace(name=name, descriptive_stats=each, eval_splits=["test"]))
+        for name, each in statistics.items()
+    ]
+    assert estimated_seconds(tasks, 10.0) == {"A": 100.0, "B": 10.0, "C": None}
+
+
+def test_averages_are_by_type():
+    types = {"A": "STS", "B": "STS", "C": "Retrieval", "D": "STS"}
+    found = averages({"A": 0.2, "B": 0.4, "C": 0.9}, types)
+    assert found["types"] == {"Retrieval": 0.9, "STS": pytest.approx(0.3)}
+    assert (found["mean_of_tasks"], found["mean_of_types"]) == (pytest.approx(0.5), pytest.approx(0.6))
+    assert found["missing"] == ["D"]
+    assert averages({}, types)["mean_of_tasks"] is None
+
+
+def test_every_kind_of_task_runs(model_folder):
+    mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    from neobert.evaluation.mteb_suite.model import MtebModel
+
+    found = mteb.mock_run(MtebModel(Encoder.load(model_folder, normalize=True), "x", "r", ("a ", "")))
+    kinds = Counter(type(one).__name__ for one in found.task_results.values())
+    assert kinds["TaskError"] == 0
+    assert kinds["TaskResult"] > 20
+
+
+def test_results_are_kept_and_not_repeated(model_folder, tmp_path, monkeypatch):
+    pytest.importorskip("mteb", reason="the extra mteb is not installed")
+    from mteb.mocks.mock_run import ALL_MOCK_TASK_TEST_GRID
+
+    from neobert.evaluation.mteb_suite import run
+
+    task = next(task for task in ALL_MOCK_TASK_TEST_GRID if task.metadata.type == "STS")
+    monkeypatch.setattr(run, "_tasks", lambda _: [task])
+    monkeypatch.setattr(run, "characters_per_second", lambda _: 1_000.0)
+    settings = run.Settings(folder=str(model_folder), cache=tmp_path / "cache", tasks=("x",), device="cpu")
+    found = run.evaluate_tasks(settings)
+    assert (list(found["types"]), found["failed"]) == (["STS"], {})
+    monkeypatch.setattr(Encoder, "encode", lambda *_: pytest.fail("encoded again"))
+    assert run.evaluate_tasks(settings)["scores"] == pytest.approx(found["scores"])
