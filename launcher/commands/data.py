@@ -79,5 +79,11 @@ def _rows(report: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         if isinstance(value, dict):
             rows += _rows(value, f"{prefix}{name}.")
         else:
-            rows.append((prefix + name, f"{value:,}" if isinstance(value, int) else str(value)))
+            rows.append((prefix + name, _shown(value)))
     return rows
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -137,7 +137,7 @@ class Encoder:
             parts.append(self._embed([sequences[index] for index in indices]))
         return np.concatenate(order), torch.cat(parts)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _embed(self, sequences: Sequence[Tokens]) -> Tensor:
         """Embed the texts of one run: fp32 [K, D]."""
         run = pack(sequences, self.tokenizer.bundle.pad_id, self.model.multiple).to(self.model.device)

@@ -88,7 +88,7 @@ class PackedModel(InferenceModel):
         self.kernels = f"{kernels.name}, attention {kernels.attention}"
         self._dtype = dtype
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def hidden(self, run: Run) -> Tensor:
         """Return the final hidden states [T, D]."""
         inputs = {
@@ -100,7 +100,7 @@ class PackedModel(InferenceModel):
         with _computing_in(self._dtype, self.device):
             return self._objective.final_states(self._objective.encode(inputs))
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode final hidden states: [M, D] to [M, V]."""
         with _computing_in(self._dtype, self.device):
@@ -119,7 +119,7 @@ class PaddedModel(InferenceModel):
         self._base: nn.Module = model.to(device).eval().base_model
         self._head, self._dtype = head, dtype
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def hidden(self, run: Run) -> Tensor:
         """Return the final hidden states [T, D]; rows are padded to the longest sequence of the run."""
         lengths = [*run.lengths, *([rest] if (rest := len(run.input_ids) - run.num_tokens) else [])]
@@ -131,7 +131,7 @@ class PaddedModel(InferenceModel):
         states: Tensor = encoded.last_hidden_state
         return states[is_real]
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode final hidden states: [M, D] to [M, V]."""
         with _computing_in(self._dtype, self.device):

@@ -99,7 +99,7 @@ class Scorer:
         is_scored[[0, -1]] = False
         return np.flatnonzero(is_scored)
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def _log_probabilities(
         self, copies: Sequence[Tokens], places: Sequence[int], targets: Sequence[int]
     ) -> NDArray[np.float64]:

@@ -109,11 +109,8 @@ def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Setti
         encoder.counts.add(before)
         rate = len(group) / (time.perf_counter() - started_s)
         rest = sum(len(texts[starts[each] :][:size]) for each in missing[place + 1 :])
-        print(
-            f"{len(texts) - rest:,} of {len(texts):,} documents; {rate:,.0f} per s, {rest / rate:,.0f} s",
-            file=sys.stderr,
-            flush=True,
-        )
+        done = f"{len(texts) - rest:,} of {len(texts):,} documents, {rate:,.0f} per s"
+        print(f"{done}, {rest / rate:,.0f} s left", file=sys.stderr, flush=True)
     return np.concatenate([shards.read(number) for number in range(len(starts))])
 
 
