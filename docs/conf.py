@@ -23,6 +23,7 @@ html_theme = "furo"
 html_title = f"neobert-launch {version}"
 html_show_sourcelink = False
 html_copy_source = False
+html_show_copyright = False
 html_show_search_summary = False  # a page on the disk may not fetch another
 
 

@@ -98,7 +98,7 @@ FirstProfile = Annotated[str, Argument(metavar="A", autocompletion=profile_names
 SecondProfile = Annotated[str, Argument(metavar="B", autocompletion=profile_names, help="Second profile.")]
 
 # init
-NewRunFile = Annotated[Path, Argument(metavar="[FILE]", help="Run file to write; must not exist.")]
+NewRunFile = Annotated[Path, Argument(metavar="FILE", help="Run file to write; must not exist.")]
 Text = Annotated[Path | None, Option("--text", metavar="PATH", help="File or folder of text to train on.")]
 DataSet = Annotated[
     str | None,
@@ -124,7 +124,7 @@ Fix = Annotated[bool, Option("--fix", help="Apply safe fixes in place.")]
 Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
 RuleCode = Annotated[
     str | None,
-    Argument(metavar="[CODE]", autocompletion=rule_codes, help="Code or name of a rule."),
+    Argument(metavar="CODE", autocompletion=rule_codes, help="Code or name of a rule."),
 ]
 EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
 Key = Annotated[

@@ -54,9 +54,9 @@ class Selection:
         if self.is_empty:
             raise ProjectError(
                 code="no-run",
-                message="no run is named",
-                hint="name a profile (--profile cpu-demo) or a run file (--config run.yaml); "
-                "`neobert-launch profiles list` shows the profiles",
+                message="no profile or run file is given",
+                hint="name a run file (run.yaml; `neobert-launch init` writes one) or a profile "
+                "(--profile cpu-demo; `neobert-launch profiles list` shows them)",
                 exit_code=EXIT_USAGE,
             )
         return self.resolve()

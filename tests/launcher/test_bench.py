@@ -138,7 +138,7 @@ def test_a_rule_that_fails_is_told_and_stops_nothing(
         (["--profile", "cpu-demo", "--steps", "40"], "less 50 to trim"),
         (["--profile", "cpu-demo", "--b-set", "model.nonsense=1"], "model.nonsense"),
         (["--profile", "cpu-demo", "--baseline", "missing.json"], "not a report of"),
-        ([], "no run is named"),
+        ([], "no profile or run file is given"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -215,6 +215,22 @@ def test_shipped_profiles_pass(command: Callable[..., Any]) -> None:
     ).items()
 
 
+def test_a_parent_without_data_passes_and_a_run_on_it_does_not(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = "about: {name: NAME, kind: KIND, intent: To try things.}\nextends: EXTENDED\n"
+    for name, kind, extended in (("ours", "development", "cpu"), ("demo", "smoke", "cpu")):
+        text = about.replace("NAME", name).replace("KIND", kind).replace("EXTENDED", extended)
+        write(tmp_path / f"{name}.yaml", text)
+    monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(tmp_path))
+    assert command("lint", tmp_path / "ours.yaml").code == 0
+    assert "DAT013" in command("lint", tmp_path / "demo.yaml").out
+    run = write(tmp_path / "runs" / "run.yaml", "profile: ours\n")
+    assert "DAT013" in command("lint", run).out
+    write(run, "profile: ours\ndataset: {name: builtin:python-docs}\n")
+    assert command("lint", run).code == 0
+
+
 def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any], tmp_path: Path) -> None:
     write(tmp_path / "good.yaml", PROD)
     write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
