@@ -481,3 +481,14 @@ def test_a_disk_without_room_is_told_of_once(judge_situation):
     full = {"facts.disk.free_mib": 20236, "facts.disk.reservation": "refused"}
     (finding,) = judge_situation(full).of("CKP004")
     assert "checkpoints need" in finding.message
+
+
+def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
+    broken = {"facts.resume.is_verified": False, "facts.resume.reason": "sum differs"}
+    (finding,) = judge_situation(CONTINUED | broken).of("CKP007")
+    assert (finding.path, finding.hint.endswith("a checkpoint folder")) == ("trainer.continue_from", True)
+    other = {"facts.resume.alternative": "runs/first/checkpoints/400"}
+    (finding,) = judge_situation(CONTINUED | broken | other).of("CKP007")
+    assert "such as runs/first/checkpoints/400" in finding.hint
+    (finding,) = judge_situation(RESUME | broken).of("CKP007")
+    assert finding.path == "trainer.resume_from_checkpoint"
