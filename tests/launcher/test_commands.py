@@ -208,6 +208,7 @@ def test_what_the_child_refuses_is_told_once(
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_prepare_for_true(run_child: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(["some words of a short text"] * 200), encoding="utf-8")
     words = [

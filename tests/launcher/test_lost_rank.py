@@ -92,6 +92,7 @@ def test_without_torchrun_it_is_the_only_one() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("end", "expected", "code"),
     [("os.kill(os.getpid(), signal.SIGKILL)", (1, 9), -9), ("raise SystemExit(4)", None, 4)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -133,6 +134,7 @@ def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(
     child = start_child(*SWEEP, fake="stop")
     while not Path("sweep/lr=1e-3/ready").exists():
         assert child.poll() is None
+        time.sleep(0.02)
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 75

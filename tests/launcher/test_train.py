@@ -223,6 +223,7 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
     assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]
 
 
+@pytest.mark.usefixtures("warm")
 def test_two_processes_under_torchrun_have_a_log_each(launch: Callable[..., Any]) -> None:
     answer = launch(*TRAIN, "--nproc-per-node", "2", fake="finish")
     assert answer.code == 0, answer.out + answer.err
