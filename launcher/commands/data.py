@@ -20,17 +20,15 @@ from profiles.registry import ResolvedRun
 PREPARE = "neobert.data.store.prepare"
 PREPARED = "manifest.json"
 TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
-DOING = {PREPARE: "preparing the data", TRAIN_TOKENIZER: "training the tokenizer"}
 
 
 def prepare(selection: Selection, output: Path | None, output_format: str) -> int:
     """Tokenize the text of a run, into the cache or a folder, and print the result."""
     resolved = selection.require()
-    if output is None:
-        return _answer(PREPARE, resolved, (), output_format)
-    if not (output / PREPARED).exists():
+    if output is not None and not (output / PREPARED).exists():
         _check_new(output, "prepared text")
-    return _answer(PREPARE, resolved, (str(output.absolute()),), output_format)
+    folder = () if output is None else (str(output.absolute()),)
+    return _answer(PREPARE, "preparing the data", resolved, folder, output_format)
 
 
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
@@ -38,7 +36,7 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
     resolved = selection.require()
     _check_new(output, "a tokenizer")
     make_folder(output.absolute().parent)
-    return _answer(TRAIN_TOKENIZER, resolved, (str(output),), output_format)
+    return _answer(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),), output_format)
 
 
 def _check_new(output: Path, content: str) -> None:
@@ -49,9 +47,11 @@ def _check_new(output: Path, content: str) -> None:
     raise ProjectError("occupied-folder", message, "name a new folder", str(output), EXIT_USAGE)
 
 
-def _answer(module: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str) -> int:
+def _answer(
+    module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str
+) -> int:
     hint = _hint(resolved.config.dataset.num_proc)
-    with activity(DOING[module]):
+    with activity(doing):
         report = ask(module, to_dict(resolved.config), arguments, hint=hint)
     deliver_report(report, output_format)
     return EXIT_OK
