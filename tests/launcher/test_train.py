@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launcher.rundir.records import read_json
 from neobert.training.checkpoint.publish import publish
 
 pytestmark = pytest.mark.e2e
@@ -24,7 +25,7 @@ PATIENCE_S = 60
 
 def wait_until_ready(child: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not (RUN / "ready").exists():
+    while not ((RUN / "ready").exists() and read_json(RUN / "manifest.json").get("trainer_pid")):
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
