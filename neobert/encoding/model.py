@@ -6,7 +6,8 @@ Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -139,8 +140,13 @@ class PaddedModel(InferenceModel):
         return logits
 
 
-def _computing_in(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:
-    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+@contextmanager
+def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+    """Compute in a type, on a device: Triton launches on the current GPU, wherever its tensors are."""
+    in_type = nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+    on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    with on_device, in_type:
+        yield
 
 
 def load_model(
