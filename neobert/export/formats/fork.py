@@ -1,4 +1,4 @@
-"""Weights in the layout of the published model's best-known fork: gate and up apart, the decoder tied.
+"""Weights in the layout of the published model's best-known fork: gate and up apart, the decoder a copy.
 
 Its config names the keys that the fork reads; the fork brings its own modeling code.
 """
@@ -65,7 +65,10 @@ def _respelled(source: Source) -> dict[str, torch.Tensor]:
     state = {name: tensor.detach() for name, tensor in own_weights(source.model).items()}
     if source.model.config.tie_word_embeddings:
         state[DECODER] = state[EMBEDDING]
-    return {name: tensor.contiguous() for name, tensor in hub_to_fork(state).items()}
+    respelled = hub_to_fork(state)
+    # Under transformers 5 the fork's code does not tie: without a decoder in the file it would be random.
+    respelled[DECODER] = respelled[EMBEDDING].clone()
+    return {name: tensor.contiguous() for name, tensor in respelled.items()}
 
 
 WRITER = Writer(write, "fork_folder", outputs(*ROWS, "last_hidden_state", "logits"), refusal)

@@ -18,7 +18,7 @@ DISTRIBUTIONS = ("torch", "safetensors", "transformers")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Encode each text alone; the decoder is the embedding."""
+    """Encode each text alone, and decode."""
     config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     weights = load_file(Path(folder, "model.safetensors"))
     batch = PreTrainedTokenizerFast.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
@@ -26,7 +26,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     hidden = torch.zeros(*ids.shape, config["hidden_size"])
     for row, length in enumerate(mask.sum(1)):
         hidden[row, :length] = encode(ids[row, :length], weights, config)
-    logits = hidden @ weights["model.encoder.weight"].T
+    logits = hidden @ weights["decoder.weight"].T
     outputs = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden, "logits": logits}
     return {name: tensor.numpy() for name, tensor in outputs.items()}
 
