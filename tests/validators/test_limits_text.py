@@ -105,7 +105,7 @@ CLASSIFIED = ("task=classification", "dataset.long_documents=truncate")
 
 @pytest.mark.parametrize(
     ("copies", "documents", "severities"),
-    [(0, 0, []), (0, 1_000, []), (9, 1_000, []), (10, 1_000, [Severity.WARN]), (99, 1_000, [Severity.WARN]),
+    [(0, 0, []), (0, 1_000, []), (99, 10_000, []), (10, 1_000, [Severity.WARN]), (99, 1_000, [Severity.WARN]),
      (100, 1_000, [Severity.FAIL]), (20, 30, [Severity.FAIL])],
 )  # fmt: skip
 def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, severities: list[Any]) -> None:
