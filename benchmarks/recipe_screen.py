@@ -1,10 +1,10 @@
 """Held-out loss of many recipes, one after another in one process, at equal tokens.
 
-    python benchmarks/recipe_screen.py WORK TRIALS.json --output DIR [--size 53M] [--tiny]
+    python benchmarks/recipe_screen.py WORK TRIALS.json --output FILE [--size 53M]
 
-WORK holds what `passages.py` wrote. A trial names what differs from BASE; the compiled step, the text and
-the tokens per step are the same for all, and so is the evaluation (`held_out.py`). Seconds are those of
-the training steps alone, compilation and evaluation left out.
+WORK holds what `passages.py` wrote. A trial names what differs from BASE; the compiled step (`--rows`,
+`--config`), the text and the tokens per step are the same for all, and so is the evaluation (`held_out.py`).
+Seconds are those of the training steps alone, compilation and evaluation left out.
 """
 
 from __future__ import annotations
@@ -49,53 +49,59 @@ BASE: dict[str, Any] = {
     "clip": 1.0,
     "ema_decay": None,
     "momentum": 0.95,
+    "split": "projections",
     "seed": 0,
 }
+Sections = dict[str, dict[str, Any]]
 
 
-def run_config(work: Path, size: str, rows: int, trial: dict[str, Any], mask: dict[str, Any]) -> RunConfig:
+def run_config(work: Path, size: str, rows: int, trial: dict[str, Any], fixed: Sections) -> RunConfig:
     """Configure the base run; what a trial changes is put in place by `reset`."""
+    sections = base_sections(work, size, rows, trial)
+    for name, values in fixed.items():
+        sections[name] = sections.get(name, {}) | values
+    return from_dict(sections | {"seed": trial["seed"]})
+
+
+def base_sections(work: Path, size: str, rows: int, trial: dict[str, Any]) -> Sections:
     layers, hidden = SIZES[size]
-    return from_dict(
-        {
-            "seed": trial["seed"],
-            "model": {
-                "num_hidden_layers": layers,
-                "hidden_size": hidden,
-                "num_attention_heads": hidden // 64,
-                "intermediate_size": 4 * hidden,
-                "max_position_embeddings": ROW_LENGTH,
-                "tie_word_embeddings": True,
-                "kernel_backend": "torch" if size == "tiny" else "triton",
-            },
-            "tokenizer": {"path": str(work / "tokenizer"), "allow_special_token_rewrite": True},
-            "dataset": {
-                "path": str(work / "train.jsonl"),
-                "cache_dir": str(work / "cache"),
-                "max_seq_length": ROW_LENGTH,
-                "num_workers": 2,
-                "validation_split": None,
-            },
-            "datacollator": mask,
-            "optimizer": optimizer_section(trial),
-            "scheduler": {
-                "name": trial["shape"],
-                "warmup_percent": 100 * trial["warmup"],
-                "decay_percent": None if trial["decay"] == 1.0 else 100 * trial["decay"],
-                "final_lr_ratio": trial["floor"],
-            },
-            "trainer": {
-                "output_dir": str(work / "run"),
-                "max_steps": 100_000,
-                "per_device_train_batch_size": rows,
-                "torch_compile": size != "tiny",
-                "mixed_precision": "no" if size == "tiny" else "bf16",
-                "gradient_clipping": trial["clip"],
-                "save_steps": 0,
-                "eval_steps": 0,
-            },
-        }
-    )
+    return {
+        "model": {
+            "num_hidden_layers": layers,
+            "hidden_size": hidden,
+            "num_attention_heads": hidden // 64,
+            "intermediate_size": 4 * hidden,
+            "max_position_embeddings": ROW_LENGTH,
+            "tie_word_embeddings": True,
+            "kernel_backend": "torch" if size == "tiny" else "triton",
+        },
+        "tokenizer": {"path": str(work / "tokenizer"), "allow_special_token_rewrite": True},
+        "dataset": {
+            "path": str(work / "train.jsonl"),
+            "cache_dir": str(work / "cache"),
+            "max_seq_length": ROW_LENGTH,
+            "num_workers": 2,
+            "validation_split": None,
+        },
+        "datacollator": {"mlm_probability": 0.2},
+        "optimizer": optimizer_section(trial),
+        "scheduler": {
+            "name": trial["shape"],
+            "warmup_percent": 100 * trial["warmup"],
+            "decay_percent": None if trial["decay"] == 1.0 else 100 * trial["decay"],
+            "final_lr_ratio": trial["floor"],
+        },
+        "trainer": {
+            "output_dir": str(work / "run"),
+            "max_steps": 100_000,
+            "per_device_train_batch_size": rows,
+            "torch_compile": size != "tiny",
+            "mixed_precision": "no" if size == "tiny" else "bf16",
+            "gradient_clipping": trial["clip"],
+            "save_steps": 0,
+            "eval_steps": 0,
+        },
+    }
 
 
 def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
@@ -106,6 +112,7 @@ def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
         "betas": list(trial["betas"]),
         "weight_decay": trial["weight_decay"],
         "muon_momentum": trial["momentum"],
+        "muon_split": trial["split"],
     }
 
 
@@ -166,9 +173,7 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="53M")
     parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no trial after this long")
-    parser.add_argument(
-        "--mask", type=json.loads, default={"mlm_probability": 0.2}, help="section datacollator"
-    )
+    parser.add_argument("--config", type=json.loads, default={}, help="sections of all trials, as JSON")
     parser.add_argument(
         "--output", type=Path, required=True, help="file to append a line of JSON per trial to"
     )
@@ -179,7 +184,7 @@ def main() -> None:
     if unknown := {name for trial in trials for name in trial} - BASE.keys():
         parser.error(f"trials set {', '.join(sorted(unknown))}; known are {', '.join(BASE)}")
     configs = [
-        run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.mask) for trial in trials
+        run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.config) for trial in trials
     ]
     world = World(configs[0].trainer.mixed_precision)
     make_reproducible(configs[0], world)
@@ -211,7 +216,13 @@ def main() -> None:
         except Exception as error:  # a recipe that diverges must not take the others with it
             found = {"error": repr(error)[:300]}
         differing = {name: trial[name] for name in trial if trial[name] != BASE.get(name)}
-        line = {"size": chosen.size, "rows": chosen.rows, "mask": chosen.mask, "trial": differing, **found}
+        line = {
+            "size": chosen.size,
+            "rows": chosen.rows,
+            "config": chosen.config,
+            "trial": differing,
+            **found,
+        }
         with chosen.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
