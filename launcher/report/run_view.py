@@ -35,7 +35,7 @@ COLOURS = {
 MOST_RANKS = 8
 BETWEEN = "  "
 ELLIPSIS = "…"
-ALERT_ROWS = 5
+ALERT_ROWS, CHART_ROWS = 5, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
     alerts = _alerts(snapshot)
     room = terminal.height - len(top) - len(below) - (ALERT_ROWS if alerts else 0)
     charts = _charts(snapshot)
-    heights = _heights(len(charts), room)
+    heights = _heights(len(charts), min(room, max(CHART_ROWS, terminal.height // 2)))
     drawn = [
         line
         for chart, height in zip(charts, heights, strict=True)
@@ -81,7 +81,7 @@ def _heights(number: int, room: int) -> list[int]:
     """Share the rows: the loss, which comes first, gets the most."""
     if not number:
         return []
-    spare = max(0, min(room, 12) - number)
+    spare = max(0, room - number)
     first, second = spare - spare // 3, spare // 3
     return [1 + first, *([1 + second] if number > 1 else []), *[1] * (number - 2)]
 
@@ -242,8 +242,9 @@ def _memory(beat: Record) -> float | None:
 
 
 def _alerts(snapshot: Snapshot) -> list[str]:
-    """Return restarts, warnings of the trainer, and ranks without heartbeats, the most urgent first."""
-    alerts = [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
+    """Return the error of the end, silent ranks, restarts, and warnings of the trainer, in this order."""
+    alerts = [snapshot.message] if snapshot.message else []
+    alerts += [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
     for entry in reversed(snapshot.restarts):
         time = str(entry.get("ts_utc", ""))[11:16]
         alerts.append(f"{time} restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}")

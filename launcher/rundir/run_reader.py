@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from launcher.rundir.directory import METRICS
-from launcher.rundir.records import MetricsTail, Record, last_beat, list_in, read_json, stamp
+from launcher.rundir.records import MetricsTail, Record, last_beat, list_in, read_json, read_outcome, stamp
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, look_at
 from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
@@ -44,6 +44,7 @@ class Snapshot:
         config: resolved config.
         started: start of the latest launch.
         is_over: whether nothing more will happen in this launch.
+        message: error that ended the last session; empty without one.
     """
 
     status: RunStatus
@@ -53,6 +54,7 @@ class Snapshot:
     config: Record
     started: datetime | None
     is_over: bool
+    message: str
 
     @property
     def beat(self) -> Record:
@@ -94,6 +96,7 @@ class RunReader:
             config=config,
             started=_time_of(manifest.get("started_utc")),
             is_over=self._is_over(manifest),
+            message=str(read_outcome(self.folder).get("message", "")),
         )
 
     def _read_metrics(self) -> None:

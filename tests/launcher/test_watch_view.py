@@ -22,6 +22,7 @@ from launcher.report.run_view import Terminal, page
 from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
 from launcher.terminal.fold import shown_length
 from launcher.terminal.sparkline import bucketed, spark
+from tests.launcher.test_runs import records
 
 WIDE = Terminal(120, 40, is_unicode=True)
 CONFIG = {
@@ -149,8 +150,10 @@ def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir: Path)
     reader = RunReader(run_dir)
     assert not reader.read().is_over
     manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
-    (run_dir / "outcome.json").write_text('{"status": "failed"}', encoding="utf-8")
+    outcome = {"status": "failed", "message": "the loss is not finite"}
+    (run_dir / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
     assert reader.read().is_over
+    assert "! the loss is not finite" in shown(run_dir)
     (run_dir / "manifest.json").write_text(
         json.dumps(manifest | {"launcher_pid": os.getpid()}), encoding="utf-8"
     )
@@ -166,6 +169,14 @@ def test_a_pipe_gets_one_page(run_dir: Path, command: Callable[..., Any]) -> Non
     assert "running: train" in answer.out
     assert "\x1b" not in answer.out
     assert command("watch", run_dir.parent).code == 2
+
+
+@given(found=st.lists(records, max_size=4))
+def test_no_value_in_a_file_ends_the_view(found: list[tuple[str, Any]], run_dir: Path) -> None:
+    for name, content in found:
+        (run_dir / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    lines = page(RunReader(run_dir).read(), WIDE)
+    assert all(line.isprintable() for line in lines), found
 
 
 class Shell:
