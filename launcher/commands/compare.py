@@ -26,6 +26,7 @@ from launcher.terminal.values import (
     show_number,
     show_value,
     to_json,
+    versioned,
 )
 from neobert.config import Origin
 from neobert.config.canonical import flatten
@@ -35,7 +36,6 @@ from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 from neobert.tasks import known_metrics
 
-SCHEMA_VERSION = 1
 PROVENANCE = "provenance.json"
 OUTPUT_DIR = "trainer.output_dir"
 CODE = "code_version"
@@ -81,7 +81,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     differing = differing_keys(runs)
     tables = {name: table_of(runs, name) for name in _metrics(runs)}
     if output_format == "json":
-        console.write(to_json(_as_json(runs, axis, differing, tables)))
+        console.write(to_json(versioned(_as_json(runs, axis, differing, tables))))
     else:
         parts = [_config_text(runs, differing), _results_text(runs), *_tables_text(runs, axis, tables)]
         if TASK in differing:
@@ -262,7 +262,6 @@ def _as_json(
         for key in differing
     }
     return {
-        "schema_version": SCHEMA_VERSION,
         "runs": [asdict(each.status) for each in runs],
         "config": config,
         "by": axis,

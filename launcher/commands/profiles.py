@@ -9,7 +9,7 @@ from typing import Any
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
-from launcher.terminal.values import origin_text, show_value, to_json
+from launcher.terminal.values import origin_text, show_value, to_json, versioned
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK
@@ -38,7 +38,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         content = {
             key: {"value": value, "origin": asdict(profile.origins[key])} for key, value in values.items()
         }
-        console.write(to_json({**_about(profile), "values": content}))
+        console.write(to_json(versioned({**_about(profile), "values": content})))
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]

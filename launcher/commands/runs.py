@@ -14,11 +14,10 @@ from launcher.rundir.run_status import RunStatus, look_at, show_best
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_age, show_count, show_number, to_json
+from launcher.terminal.values import show_age, show_count, show_number, to_json, versioned
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
 
-SCHEMA_VERSION = 1
 UNREADABLE = "unreadable"
 EVAL_LOSS = "eval/loss"
 BETWEEN = "  "
@@ -53,8 +52,7 @@ def run(folder: Path, output_format: str) -> int:
     now = datetime.now(UTC)
     listed = sorted((_listed(found.folder, found.problem, now) for found in find_runs(folder)), key=_order)
     if output_format == "json":
-        content = {"schema_version": SCHEMA_VERSION, "runs": [each.as_json() for each in listed]}
-        console.write(to_json(content))
+        console.write(to_json(versioned({"runs": [each.as_json() for each in listed]})))
     elif listed:
         console.write(_table(listed, folder))
     else:

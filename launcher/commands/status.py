@@ -11,12 +11,11 @@ from launcher.rundir.directory import is_run_directory
 from launcher.rundir.run_status import DIED, RunStatus, look_at
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_count, show_duration, show_metric, show_number, to_json
+from launcher.terminal.values import show_count, show_duration, show_metric, show_number, to_json, versioned
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 
 BETWEEN = "  "
-SCHEMA_VERSION = 1
 
 
 def run(folders: Sequence[Path], output_format: str) -> int:
@@ -26,7 +25,7 @@ def run(folders: Sequence[Path], output_format: str) -> int:
     found = [look_at(folder, datetime.now(UTC)) for folder in folders]
     if output_format == "json":
         content = asdict(found[0]) if len(found) == 1 else {"runs": [asdict(status) for status in found]}
-        console.write(to_json({"schema_version": SCHEMA_VERSION, **content}))
+        console.write(to_json(versioned(content)))
     else:
         console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in found))
     return EXIT_OK

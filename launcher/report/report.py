@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from launcher.report.partial_checks import JudgedConfigError
+from launcher.terminal.values import versioned
 from neobert.config.errors import ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, ProjectError
 from validators.finding import CheckResult, Finding, Severity
@@ -44,7 +45,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the published JSON values."""
-        return {
+        content = {
             "verdict": self.verdict,
             "exit_code": self.exit_code,
             "profile": self.profile,
@@ -52,6 +53,7 @@ class Report:
             "findings": [asdict(finding) for finding in self.findings],
             "checks": [{**asdict(check), "duration_s": round(check.duration_s, 4)} for check in self.checks],
         }
+        return versioned(content)
 
 
 def report_of_run(

@@ -22,7 +22,7 @@ from launcher.rundir.run_status import Best, evaluation_of, look_at, show_best
 from launcher.terminal import console
 from launcher.terminal.console import plain_description
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_count, show_metric
+from launcher.terminal.values import show_count, show_metric, versioned
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
     EXIT_INTERRUPTED,
@@ -79,7 +79,7 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
-        return asdict(self)
+        return versioned(asdict(self))
 
 
 def conclude(

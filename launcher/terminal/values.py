@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from neobert.config import Origin
@@ -12,6 +13,7 @@ from neobert.tasks import known_metrics
 MINUTE_S = 60.0
 DAY_S = 86400.0
 UNKNOWN = "-"
+SCHEMA_VERSION = 1
 
 
 def show_value(value: Any) -> str:
@@ -80,6 +82,11 @@ def show_metric(name: str, value: float) -> str:
     label = name.removeprefix("eval/")
     shown = f"{label} {value:.4f}" if metric is None else metric.describe(value)
     return f"eval {shown}" if name == "eval/loss" else shown
+
+
+def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the version of the output's schema, which changes when a field goes or changes its meaning."""
+    return {"schema_version": SCHEMA_VERSION, **content}
 
 
 def to_json(content: Any) -> str:

@@ -140,7 +140,6 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         for name in ("PREPARE", "TRAIN_TOKENIZER"):
             monkeypatch.setattr(data, name, "pretended_child")
-        monkeypatch.setitem(data.DOING, "pretended_child", "pretending")
 
     return write
 

@@ -23,8 +23,9 @@ from validators.rule import RULES
 STRICT_OBJECT = {"type": "object", "additionalProperties": False}
 REPORT_SCHEMA = {
     **STRICT_OBJECT,
-    "required": ["verdict", "exit_code", "profile", "config_hash", "findings", "checks"],
+    "required": ["schema_version", "verdict", "exit_code", "profile", "config_hash", "findings", "checks"],
     "properties": {
+        "schema_version": {"const": 1},
         "verdict": {"enum": ["pass", "fail", "unknown"]},
         "exit_code": {"enum": [0, 1, 2, 3]},
         "profile": {"type": "string"},
@@ -268,3 +269,19 @@ def test_every_format_writes_an_empty_report() -> None:
     assert (written["text"], written["github"]) == ("pass: 0 fail, 0 warn", "")
     assert json.loads(written["json"])["findings"] == json.loads(written["sarif"])["runs"][0]["results"] == []
     assert ElementTree.fromstring(written["junit"].encode()).findall("testsuite/testcase") == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "-p", "cpu-demo"), ("lint", "run.yaml"), ("explain", "seed"),
+        ("profiles", "show", "cpu-demo"),
+        ("preflight", "-p", "cpu-demo", "--level", "static"), ("train", "-c", "run.yaml", "--dry-run"),
+        ("runs", "."), ("status", "absent"),
+    ],
+)  # fmt: skip
+def test_every_object_in_json_has_the_version_of_its_schema(
+    arguments: tuple[str, ...], command: Callable[..., Any]
+) -> None:
+    Path("run.yaml").write_text("profile: cpu-demo\n", encoding="utf-8")
+    assert command(*arguments, "--json").json["schema_version"] == 1
