@@ -65,6 +65,7 @@ def _away_from_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run one command line in this process."""
     monkeypatch.setattr(probe_child, "run", run_once)
+    monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
 
     def run(*arguments: str | Path) -> Answer:
         capsys.readouterr()
@@ -126,7 +127,6 @@ def configured(subject: Subject) -> Callable[[Mapping[str, Any]], Subject]:
 def launch(command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
     """Run a command line in this process; the trainer that it starts only pretends, as `fake` says."""
     monkeypatch.setattr(trainer_process, "TRAINER_MODULE", FAKE_TRAINER.stem)
-    monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
     monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER.parent))
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -87,6 +87,7 @@ def earlier_run(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_running: bool
