@@ -24,7 +24,8 @@ HERE = Path(__file__).parent
 PATIENCE_S = 60
 WITH_FAKE_CHILD = """
 import importlib, sys
-from launcher.process import json_child
+from launcher.process import json_child, trainer_process
+trainer_process.TRAINER_PACKAGES = ()
 json_child.LAST_LINES_S = 0.1  # the grandchild keeps the pipe open
 module, name = sys.argv.pop(1), sys.argv.pop(1)
 setattr(importlib.import_module(module), name, "fake_child")
