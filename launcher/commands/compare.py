@@ -79,13 +79,13 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     names = _names(folders)
     runs = [_read(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
-    tables = {name: table_of(runs, name) for name in _metrics(runs)}
+    tables = {} if TASK in differing else {name: table_of(runs, name) for name in _metrics(runs)}
     if output_format == "json":
         console.write(to_json(versioned(_as_json(runs, axis, differing, tables))))
     else:
         parts = [_config_text(runs, differing), _results_text(runs), *_tables_text(runs, axis, tables)]
         if TASK in differing:
-            parts.append("the runs have different tasks: their losses do not compare")
+            parts.append("the runs have different tasks: their metrics do not compare")
         console.write("\n\n".join(parts))
     return EXIT_OK
 

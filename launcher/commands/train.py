@@ -238,6 +238,10 @@ def _refuse(examination: Examination, output_format: str, *, verbose: bool) -> i
 
 def _opening(examination: Examination, folder: Path, *, verbose: bool) -> str:
     lines = [preflight_text(examination, verbose=verbose), printable(f"run directory: {folder}")]
+    resume = examination.facts.resume
+    if resume is not None and resume.exists and resume.is_verified:
+        verb = "continuing" if resume.is_continued else "resuming"
+        lines.append(printable(f"{verb} from step {resume.step:,}: {resume.target}"))
     if examination.unguarded:
         lines.append(printable(f"unguarded: {examination.unguarded}"))
     return "\n".join(lines)

@@ -151,7 +151,12 @@ def _why_no_weights(path: Path) -> str:
     if not path.is_dir():
         return "there is no such file or folder"
     found = [path / name for name in (WEIGHTS, INDEX) if (path / name).is_file()]
-    return _why_unreadable(found[0]) if found else f"it holds no {WEIGHTS}"
+    if found:
+        return _why_unreadable(found[0])
+    newest = path / "checkpoints" / "latest"
+    if newest.is_dir():
+        return f"a run directory; its newest checkpoint is {newest}"
+    return f"it holds no {WEIGHTS}"
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:

@@ -82,6 +82,15 @@ def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.Capt
         predicted.append(f"{plan['memory_mib']['value']:,.0f}")
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert "`plan` predicts {}, {} and {} MiB".format(*predicted) in page
+    page = (ROOT / "docs" / "model-size.md").read_text(encoding="utf-8")
+    for count, steps in ((64, 4), (8, 32)):
+        words = [
+            f"trainer.per_device_train_batch_size={count}",
+            f"trainer.gradient_accumulation_steps={steps}",
+        ]
+        assert run(["plan", "-p", "h200-prod", *words, "--json"]) == 0
+        memory_mib = json.loads(capsys.readouterr().out)["plan"]["memory_mib"]["value"]
+        assert re.search(rf"{memory_mib / 1024:.1f} GiB[^.]* with {count} rows", page)
 
 
 def test_the_run_file_of_the_readme_needs_nothing_else(

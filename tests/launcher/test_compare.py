@@ -119,6 +119,7 @@ def test_several_runs_one_run_and_none(make: Callable[..., Path], command: Calla
     shown = command("runs", "compare", first, make("b", FALLING), make("c", {1: 1.0}, task="classification"))
     assert "difference" not in shown.out
     assert "the runs have different tasks" in shown.out
+    assert "at equal" not in shown.out
     assert command("runs", "compare", first).code == 2
     assert command("runs", "compare", first, "absent").code == 2
 

@@ -160,6 +160,11 @@ def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject)
     [
         ("ckpt", (), "there is no such file or folder"),
         ("ckpt", ("ckpt/pytorch_model.bin",), "it holds no model.safetensors"),
+        (
+            "run",
+            ("run/checkpoints/latest/model.safetensors",),
+            "a run directory; its newest checkpoint is run/checkpoints/latest",
+        ),
         ("ckpt", ("ckpt/model.safetensors",), ""),
         ("ckpt", ("ckpt/model.safetensors.index.json",), ""),
         ("own.safetensors", ("own.safetensors",), ""),
@@ -172,7 +177,7 @@ def test_weights_are_looked_for_where_the_trainer_looks(
     from neobert.export import read_weights  # imports torch
 
     for file in files:
-        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()
     found = probe_data(configured({"model.pretrained_checkpoint": name}))
     assert (found.weights, found.weights_reason) == (name, reason)

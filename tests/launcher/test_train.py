@@ -66,6 +66,7 @@ def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch: Callable
     assert answer.code == 0, answer.err
     assert "this run is already finished" not in answer.out
     assert answer.out.startswith("PASS")
+    assert "\nresuming from step 1: " in answer.out
 
 
 def test_without_resume_a_used_directory_is_refused_and_kept(launch: Callable[..., Any]) -> None:

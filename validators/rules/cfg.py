@@ -48,7 +48,7 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             "profile",
             "no `profile:` is set, so this run is checked as production",
-            "add `profile: NAME`; list names with `neobert-launch profiles list`",
+            "add `profile: gpu`, `profile: cpu`, or another name of `neobert-launch profiles list`",
         )
         return
     name, kind = run.profile.name, run.profile.kind
