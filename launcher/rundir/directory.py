@@ -72,6 +72,21 @@ def created(folder: Path) -> Iterator[int]:
         yield held
 
 
+def is_claimed(folder: Path) -> bool:
+    """Return whether a launch holds the run directory; False on a file system without locks."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _hold(folder: Path) -> int:
     """Lock the directory of that name; while waiting it may have been moved aside."""
     while True:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from launcher.rundir.directory import METRICS
+from launcher.rundir.directory import METRICS, is_claimed
 from launcher.rundir.records import MetricsTail, Record, last_beat, list_in, read_json, read_outcome, stamp
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, look_at
@@ -120,7 +120,13 @@ class RunReader:
             view.age_s = age_of(view.beat, now)
 
     def _is_over(self, manifest: Record) -> bool:
-        """Return whether the outcome is final: the launcher may still restart a session that failed."""
+        """Return whether the outcome is final.
+
+        The launcher may still restart a session that failed, or another launch may be checking the run before
+        it resumes: the outcome is then that of the session before.
+        """
+        if is_claimed(self.folder):
+            return False
         try:
             age_s = time.time() - (self.folder / OUTCOME).stat().st_mtime
         except OSError:

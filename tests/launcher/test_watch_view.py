@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.report.run_view import Terminal, page
+from launcher.rundir.directory import claimed
 from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
 from launcher.terminal.fold import shown_length
 from launcher.terminal.sparkline import bucketed, spark
@@ -161,6 +162,17 @@ def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir: Path)
     earlier = time.time() - OUTCOME_STANDS_S - 1
     os.utime(run_dir / "outcome.json", (earlier, earlier))
     assert reader.read().is_over
+
+
+def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir: Path) -> None:
+    (run_dir / "outcome.json").write_text('{"status": "interrupted"}', encoding="utf-8")
+    reader = RunReader(run_dir)
+    assert reader.read().is_over
+    with claimed(run_dir):
+        assert not reader.read().is_over
+    assert reader.read().is_over
+    with claimed(run_dir):  # to look does not hold the directory
+        pass
 
 
 def test_a_pipe_gets_one_page(run_dir: Path, command: Callable[..., Any]) -> None:
