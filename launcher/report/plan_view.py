@@ -43,8 +43,11 @@ def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     yield from decision_rows(plan)
     yield _row("checkpoint", show_mib(plan.checkpoint_mib.value), plan.checkpoint_mib)
     yield _row("checkpoints kept", show_mib(plan.checkpoint_tree_mib.value), plan.checkpoint_tree_mib)
-    rates = (plan.learning_rate_first, plan.learning_rate_middle, plan.learning_rate_last)
-    shown = " -> ".join(show_number(rate.value, 3) for rate in rates)
+    first, halfway, last = (
+        show_number(rate.value, 3)
+        for rate in (plan.learning_rate_first, plan.learning_rate_middle, plan.learning_rate_last)
+    )
+    shown = f"{first} -> peak {show_number(run.config.optimizer.lr, 3)} -> halfway {halfway} -> {last}"
     yield "learning rate", shown, plan.learning_rate_middle.reason
 
 
