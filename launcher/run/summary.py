@@ -25,6 +25,7 @@ from launcher.terminal.fold import fold
 from launcher.terminal.values import show_count, show_metric, versioned
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
+    EXIT_CHECK_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_PREEMPTED,
@@ -328,5 +329,6 @@ def summary_text(ending: Summary) -> str:
         lines.append(printable(f"charts: {command}"))
     if ending.message:
         lines.insert(1, ending.message)
-    following = [printable(f"next: {ending.next_command}")] if ending.next_command else []
+    when = "after the fix" if ending.exit_code == EXIT_CHECK_FAILED else "next"
+    following = [printable(f"{when}: {ending.next_command}")] if ending.next_command else []
     return "\n".join([fold("\n".join(lines), console.width()), *following])

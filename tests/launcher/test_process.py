@@ -213,7 +213,9 @@ def test_a_checkpoint_that_was_refused_is_not_offered_again(
     assert "give the run back what it had" in text
     assert "next:" not in text
     leave_error(tmp_path, ERROR)
-    assert "--resume auto" in conclude(tmp_path, 1, [], tmp_path / "error.json").next_command
+    failed = conclude(tmp_path, 1, [], tmp_path / "error.json")
+    assert f"after the fix: {failed.next_command}" in summary_text(failed)
+    assert "--resume auto" in failed.next_command
 
 
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
