@@ -10,7 +10,7 @@ from typing import Any
 
 from soak_trainer import GIVEN
 
-from launcher.rundir.records import read_json, read_metrics
+from launcher.rundir.records import parse_lines, read_json, read_metrics
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import find
 
@@ -106,10 +106,15 @@ def exact_faults(ours: list[Line], theirs: list[Line], last_step: int) -> list[s
     ]
 
 
+def given_lines(run_dir: Path) -> list[Line]:
+    """Return what the steps of a run were given."""
+    return list(parse_lines((run_dir / GIVEN).read_text(encoding="utf-8")))
+
+
 def data_faults(disturbed: Path, undisturbed: Path) -> list[str]:
     """Hold what every step of every session was given to what the same step of the other run was."""
-    wanted = {line["step"]: line["digest"] for line in read_metrics(undisturbed / GIVEN)}
-    given = read_metrics(disturbed / GIVEN)
+    wanted = {line["step"]: line["digest"] for line in given_lines(undisturbed)}
+    given = given_lines(disturbed)
     others = [line["step"] for line in given if wanted.get(line["step"], line["digest"]) != line["digest"]]
     done = {line["step"] for line in given}
     skipped = sorted(set(range(1, max(done, default=0) + 1)) - done)
@@ -122,7 +127,7 @@ def data_faults(disturbed: Path, undisturbed: Path) -> list[str]:
 def sessions_of(run_dir: Path) -> list[Line]:
     """List the sessions that came to train: process, first and last step."""
     sessions: dict[int, Line] = {}
-    for line in read_metrics(run_dir / GIVEN):
+    for line in given_lines(run_dir):
         session = sessions.setdefault(line["pid"], {"pid": line["pid"], "first": line["step"]})
         session["last"] = line["step"]
     return list(sessions.values())

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from launcher.commands.status import look_at
+from launcher.run.launch_context import environment_of
 from launcher.run.summary import conclude
 from neobert.config import from_dict
 from neobert.errors import ProjectError
@@ -73,12 +75,12 @@ def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
     """What a launch of a smoke profile tells its trainer of the hour that it has."""
     environments: list[dict[str, str]] = []
 
-    def start(*arguments: Any) -> None:
-        environments.append(arguments[5])
+    def start(launch: Any, *, is_again: bool) -> None:
+        environments.append(environment_of(launch.deadlines))
         raise ProjectError("enough", "the environment is known")
 
     with monkeypatch.context() as patch:
-        patch.setattr("launcher.run.session.start", start)
+        patch.setattr("launcher.run.session.start_trainer", start)
         command(*TRAIN)
     return environments[0]
 
@@ -159,7 +161,9 @@ def test_a_halt_file_ends_a_run_with_a_checkpoint_as_an_interrupt_does(
     assert exact_lines(run_dir) == uninterrupted
 
 
-def test_nothing_is_launched_beside_a_halt_file(command: Callable[..., Any]) -> None:
+def test_nothing_is_launched_beside_a_halt_file(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     halt = Path("run/.HALT").absolute()
     halt.parent.mkdir()
     halt.touch()
@@ -168,5 +172,6 @@ def test_nothing_is_launched_beside_a_halt_file(command: Callable[..., Any]) -> 
     assert "a file .HALT in the run directory asks for no training [halted]" in answer.err
     assert f"rm {halt}, then repeat this command" in " ".join(answer.err.split())
     assert [*halt.parent.iterdir()] == [halt]
+    monkeypatch.setattr(sys, "argv", ["neobert-launch", *TRAIN])
     ending = conclude(halt.parent, 130, (), None, verdict={"status": "interrupted", "exit_code": 130})
     assert ending.next_command.startswith(f"rm {halt} && neobert-launch ")

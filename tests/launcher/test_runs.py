@@ -23,7 +23,7 @@ HERE = {"hostname": socket.gethostname()}
 NOW = datetime.now(UTC)
 CONFIG = {"task": "pretrain", "trainer": {"max_steps": 40, "metric_for_best_model": None}}
 BEAT = {
-    "ts_utc": NOW.isoformat(), "seq": 1, "phase": "train", "step": 30, "max_steps": 40, "loss": 2.5,
+    "seq": 1, "phase": "train", "step": 30, "max_steps": 40, "loss": 2.5,
     "tokens_per_second": 12345.6, "eta_s": 90.0, "work_at_risk_min": 1.5, "tokens_total": 1000,
 }  # fmt: skip
 ROWS = [
@@ -45,7 +45,8 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         folder = tmp_path / "runs" / name
         folder.mkdir(parents=True)
         (folder / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
-        (folder / "heartbeat_rank0.jsonl").write_text(lines(beat), encoding="utf-8")
+        newest = beat and {"ts_utc": datetime.now(UTC).isoformat()} | beat
+        (folder / "heartbeat_rank0.jsonl").write_text(lines(newest), encoding="utf-8")
         (folder / "metrics.jsonl").write_text(lines(*rows), encoding="utf-8")
         for file, content in {"manifest": HERE, **files}.items():
             (folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
@@ -119,7 +120,7 @@ def test_a_link_is_not_searched(
     os.rename(make("there"), elsewhere)
     (tmp_path / "runs" / "all").symlink_to(elsewhere.parent)
     (tmp_path / "runs" / "one").symlink_to(elsewhere)
-    assert [line.split()[0] for line in command("runs").out.splitlines()[1:]] == ["here", "one"]
+    assert {line.split()[0] for line in command("runs").out.splitlines()[1:]} == {"here", "one"}
 
 
 def write_hostile(folder: Path, kind: str) -> None:

@@ -48,6 +48,8 @@ BEAT_FIELDS = [
     "seq",
     "rank",
     "phase",
+    "phase_done",
+    "phase_total",
     "unguarded",
     "step",
     "last_progress_step",
