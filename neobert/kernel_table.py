@@ -155,7 +155,7 @@ class AttentionKernel(Kernel):
         is_varlen: the function takes (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen); else it makes
             one that takes (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
         arguments: names of its first arguments, checked where releases differ.
-        group: the value of the key that stands for this kernel among several.
+        group: the value of the key that selects this kernel among several.
         is_automatic: auto may take it.
         is_deterministic: gradients repeat to the last bit on a GPU.
         block_module: the same attention in the layout of this project's blocks.
@@ -273,7 +273,7 @@ BLOCK_CHOICES = ("auto", *reversed(BLOCKS))
 
 
 def attention_named(choice: str) -> tuple[AttentionKernel, ...]:
-    """Return the kernels that a value of `model.attn_backend` stands for, in the order of preference."""
+    """Return the kernels that a value of `model.attn_backend` selects, in order of preference."""
     return tuple(
         kernel
         for kernel in ATTENTION.values()

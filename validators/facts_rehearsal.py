@@ -170,7 +170,7 @@ class AnswerFacts:
 
     Attributes:
         subject: what was changed or planted.
-        kind: different, same, close or learned, which says what `value` is a share of; see `Task.probe`.
+        kind: different, same, close or learned, which sets what `value` is relative to; see `Task.probe`.
         value: None if it is not finite.
     """
 

@@ -28,7 +28,7 @@ UsageError: Any = typer.BadParameter.__base__
 
 
 class MisplacedArgumentError(ValueError):
-    """An argument that was left without the word or the sign that says what it is."""
+    """An argument without the option or the `=` that it needs."""
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -40,7 +40,7 @@ def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def spell_out_json(tokens: Sequence[str]) -> list[str]:
-    """Replace `--json`, which every command with an output format takes, by the option that it stands for."""
+    """Replace `--json`, which every command with an output format accepts, by --output-format json."""
     cut = list(tokens).index("--") if "--" in tokens else len(tokens)
     ours = ("--output-format=json" if token == "--json" else token for token in tokens[:cut])
     return [*ours, *tokens[cut:]]

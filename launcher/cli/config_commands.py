@@ -32,7 +32,7 @@ def _init(
 ) -> None:
     """Write a first run file for your own text.
 
-    At a terminal, asks for what the options leave open. Each value to change first has a comment.
+    At a terminal, prompts for options that are not given. Each value to change first has a comment.
     """
     from launcher.commands import init
 

@@ -90,7 +90,7 @@ def run(arguments: Arguments, output_format: str) -> int:
 
 
 def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
-    """Resolve one arm, or two where something was said about the second."""
+    """Resolve one arm, or two if the arguments define a second."""
     first = arguments.selection
     arms = {A: first.require()}
     if arguments.against is None and not arguments.b_overrides:
@@ -103,7 +103,7 @@ def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
 
 
 def differences_between(arms: list[ResolvedRun]) -> Differences:
-    """Return what differs of that which a step sees; nothing where there is one arm."""
+    """Return the differing keys that affect a step; empty for a single arm."""
     first, second = (
         without_effects(flatten(to_dict(arm.config)), WITHOUT_EFFECT) for arm in (arms[0], arms[-1])
     )
@@ -112,14 +112,14 @@ def differences_between(arms: list[ResolvedRun]) -> Differences:
 
 
 def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, Any]]) -> None:
-    """Raise `ProjectError` for a difference that nobody named, and for a named one that is none."""
+    """Raise `ProjectError` if a difference is not declared, or a declared override changes nothing."""
     overridden = [override.partition("=")[0].strip() for override in arguments.b_overrides]
     unnamed = [key for key in differences if not _is_covered(key, (*overridden, *arguments.differing))]
     if unnamed:
-        told = "; ".join(f"{key}: {_shown(differences[key])}" for key in unnamed)
+        values = "; ".join(f"{key}: {_shown(differences[key])}" for key in unnamed)
         raise ProjectError(
             "bench-unnamed-difference",
-            f"the two configs differ in keys that --differing does not name: {told}",
+            f"the two configs differ in keys that --differing does not name: {values}",
             f"make them equal, or name what may differ: --differing {','.join(unnamed)}",
             exit_code=EXIT_USAGE,
         )
@@ -127,8 +127,8 @@ def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, An
     if idle:
         raise ProjectError(
             "bench-no-difference",
-            f"--b-set changes nothing that a step sees: {', '.join(idle)}",
-            "name another value; to see how much two equal arms differ, take --against with the same profile",
+            f"--b-set changes nothing that affects a step: {', '.join(idle)}",
+            "set another value; to measure how much equal arms differ, use --against with the same profile",
             exit_code=EXIT_USAGE,
         )
 
@@ -155,7 +155,7 @@ def tell_findings(name: str, resolved: ResolvedRun) -> None:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read an earlier report. Raises `ProjectError` for a file that is none."""
+    """Read an earlier report. Raises `ProjectError` if the file is not one."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         is_report = report["kind"] == "neobert-bench" and report["version"] == 1
@@ -180,8 +180,8 @@ def _shown(values: tuple[Any, Any]) -> str:
 
 def bench_text(report: Mapping[str, Any]) -> str:
     """Write a report as a few lines."""
-    said = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
-    return "\n".join([fold(_title(report), console.width()), _table(report), *([said] if said else [])])
+    summary = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
+    return "\n".join([fold(_title(report), console.width()), _table(report), *([summary] if summary else [])])
 
 
 def _title(report: Mapping[str, Any]) -> str:

@@ -109,7 +109,7 @@ def run(request: Request, output_format: str) -> int:
 def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) -> list[Finding]:
     """Return the findings that --fix would fix, in files that could not be resolved.
 
-    Each fix is tried out, so a file with very many problems is not asked.
+    Each fix is tried, so files with very many problems are skipped.
     """
     broken = [path for path, one in zip(files, judged, strict=True) if one.exit_code]
     if not broken:
@@ -144,8 +144,8 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
             return Judged((), (), EXIT_OK, "", resolved.digest)
         findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     except ProjectError as error:
-        told = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
-        return Judged(tuple(_placed(findings_of_error(told), path)), (), error.exit_code)
+        judged = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
+        return Judged(tuple(_placed(findings_of_error(judged), path)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
     placed = tuple(_in_own_file(finding, resolved, path) for finding in findings)
     return Judged(placed, tuple(checks), EXIT_OK, profile, resolved.digest)

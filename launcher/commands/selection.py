@@ -68,14 +68,14 @@ def require_working_directory() -> None:
         os.getcwd()
     except FileNotFoundError as error:
         message = f"the working directory was removed: {error.strerror}"
-        hint = "change to a folder that exists, and give the same command again"
+        hint = "change to a folder that exists, and run the same command again"
         raise ProjectError("unusable-path", message, hint) from None
 
 
 def keep_to_its_device(run: ResolvedRun) -> None:
     """Hide the GPUs from all child processes of a run whose profile is for a CPU.
 
-    No check asked whether these GPUs are idle, healthy, or meant for this run.
+    No check has verified that these GPUs are idle, healthy, or meant for this run.
     """
     if run.device == "cpu":
         os.environ[VISIBLE_ENV] = ""

@@ -41,7 +41,7 @@ STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point with the run that it stands for."""
+    """A point and its run."""
 
     point: Point
     selection: Selection
@@ -83,7 +83,7 @@ def run(
 ) -> int:
     """Check every point, then train one after another; return the first exit code that is not 0.
 
-    A point that fails does not end the sweep; a stop does. The same command goes on where it stopped.
+    A point that fails does not end the sweep; a stop does. The same command continues where it stopped.
     """
     points = expand(parse_axes(sweeps))
     base = run_directory(request.selection.require())
@@ -129,7 +129,7 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
         listed = ", ".join(f"{show_count(tokens)} ({label})" for tokens, label in sorted(seen.items()))
         raise ProjectError(
             "sweep-tokens",
-            f"the points see unequal numbers of tokens: {listed}",
+            f"the points train on unequal numbers of tokens: {listed}",
             "change trainer.max_steps with the batch, or add --allow-unequal-tokens",
             exit_code=EXIT_CHECK_FAILED,
         )
@@ -186,7 +186,7 @@ def _train_all(
         code = code or ended
         write_text(base / RESULTS, to_json(_as_json(results)))
         if ended in STOPPED:
-            console.tell(f"the sweep was stopped; it goes on with: {resume_command(has_checkpoint=True)}")
+            console.tell(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
             break
     console.write(to_json(_as_json(results)) if output_format == "json" else _table(results, base))
     return code

@@ -14,7 +14,7 @@ STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 
 
 def text(value: object) -> str:
-    """Return a value as text of a page: escaped, without control characters."""
+    """Return a value as HTML text: escaped, without control characters."""
     return html.escape(printable(str(value)))
 
 

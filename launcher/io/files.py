@@ -23,11 +23,13 @@ def absolute(path: str, key: str) -> Path:
         found = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             found.lstat()
-    except UnicodeEncodeError:  # the locale's fault, and told as such
+    except UnicodeEncodeError:  # the locale's fault, and reported as such
         raise
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ProjectError("unusable-path", f"names no place: {reason}", "name another folder", key) from None
+        raise ProjectError(
+            "unusable-path", f"is not a valid path: {reason}", "choose another folder", key
+        ) from None
     _require_whole_links(found, key)
     return found
 
@@ -63,7 +65,7 @@ def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
 
 
 def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
-    """Raise ProjectError where a file that is asked for cannot be kept, before minutes are spent on it."""
+    """Raise ProjectError if a requested file cannot be written, before minutes are spent on it."""
     if path is not None:
         import tempfile
 

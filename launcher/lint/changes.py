@@ -118,15 +118,15 @@ def _written_elsewhere(
         return
     is_same = value == plain(node) and type(value) is type(plain(node))
     text = "" if is_same else yaml_text(value)
-    told = f": {text}" if text else ""
+    suffix = f": {text}" if text else ""
     if issue.path.rpartition(".")[0] == target.rpartition(".")[0]:
         changed = _renamed_in_place(source, issue, node, target.rpartition(".")[2], text)
         if changed is not None:
-            yield Change(changed, f"{issue.path} -> {target}{told}")
+            yield Change(changed, f"{issue.path} -> {target}{suffix}")
     elif is_yaml:
         lines = yaml_edits.move(with_line_ends(source), issue.line - 1, target, text or None)
         if lines is not None:
-            yield Change("".join(lines), f"{issue.path} -> {target}{told}")
+            yield Change("".join(lines), f"{issue.path} -> {target}{suffix}")
 
 
 def _counterpart(key: str, node: Node) -> tuple[str, Any]:

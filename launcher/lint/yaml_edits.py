@@ -87,7 +87,7 @@ def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
 
 
 def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
-    """Match a key with a scalar; None where the value goes on in the next line."""
+    """Match a key with a scalar; None if the value continues on the next line."""
     found = _match(KEY_LINE, lines[number])
     following = next((line for line in lines[number + 1 :] if line.strip()), "")
     is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")

@@ -80,7 +80,7 @@ class Stage:
 
     @property
     def resolved(self) -> Path:
-        """The config as asked for."""
+        """The config as requested."""
         return self.folder / "resolved.json"
 
     @property
@@ -157,7 +157,7 @@ def scratch(subject: Subject) -> Iterator[Path]:
     try:
         made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
     except OSError as error:
-        raise IncompleteError(f"{parent} takes no folder: {error.strerror}") from None
+        raise IncompleteError(f"cannot create a folder in {parent}: {error.strerror}") from None
     with made as folder:
         yield Path(folder)
 
@@ -248,11 +248,11 @@ def _where(stage: Stage) -> str:
 def _last_words(stage: Stage, child: subprocess.Popen[bytes]) -> str:
     error = read_error_file(stage.error_file)
     if error is not None:
-        told = (f"{error.message} [{error.code}]", error.place, error.hint)
-        return "; ".join(filter(None, told))
+        parts = (f"{error.message} [{error.code}]", error.place, error.hint)
+        return "; ".join(filter(None, parts))
     lines = stage.log.read_text(encoding="utf-8", errors="replace").split("\n")
-    said = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
-    return " / ".join([f"exit {child.returncode}", *said])
+    tail = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
+    return " / ".join([f"exit {child.returncode}", *tail])
 
 
 def _gpus() -> Sequence[GpuFacts]:

@@ -70,7 +70,7 @@ def facts_of(
     try:
         return record_of(RehearsalFacts, finite(content))
     except ProjectError as error:
-        raise IncompleteError(f"the rehearsal's answer makes no sense: {error.message}") from None
+        raise IncompleteError(f"the rehearsal's report is invalid: {error.message}") from None
 
 
 def finite(value: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The config file of accelerate: one that a person wrote may ask for what this launcher does not do.
+"""Config file of accelerate, which may request features that this launcher does not use.
 
-Nothing here starts a run through accelerate, so the file has no effect. It is read as data, to say so.
+No run is started through accelerate, so the file has no effect. It is read as data to report that.
 """
 
 from __future__ import annotations

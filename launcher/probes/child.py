@@ -16,12 +16,12 @@ TAIL_LINES = 3
 def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
     """Return the output of a command. Raises UnsupportedError, IncompleteError or TimedOutError.
 
-    A command that does not exist is unsupported here; one that fails has not found out.
+    A command that does not exist is unsupported here; a command that fails raises IncompleteError.
     """
     ended = run(command, timeout_s, environment)
     if ended.returncode:
-        said = ended.stderr or ended.stdout
-        raise IncompleteError(f"{_short(command)}: {_last_words(said, ended.returncode)}")
+        output = ended.stderr or ended.stdout
+        raise IncompleteError(f"{_short(command)}: {_last_words(output, ended.returncode)}")
     return ended.stdout.decode(errors="replace")
 
 
@@ -46,7 +46,7 @@ def run(
     except subprocess.TimeoutExpired:
         kill_family(child)
         raise TimedOutError(
-            f"{_short(command)} gave no answer within {timeout_s:g} s and was killed"
+            f"{_short(command)} did not respond within {timeout_s:g} s and was killed"
         ) from None
     return subprocess.CompletedProcess(command, child.returncode, out, err)
 

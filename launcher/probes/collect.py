@@ -47,7 +47,7 @@ def collect(
     """Measure every group of facts; a group whose probe failed is None, with the reason in its record.
 
     Args:
-        announce: told of every heavy probe before it starts, and of what a probe asks more time for.
+        announce: called before every heavy probe, and when a probe requests more time.
     """
     ended = {probe.group: (record, found) for probe, record, found in _all(probes, subject, announce)}
     records = [ended[probe.group][0] for probe in probes]
@@ -121,16 +121,16 @@ def _answers(
     while waits:
         first_s = min(wait.until_s for wait in waits.values())
         try:
-            said = results.get(timeout=max(0.0, first_s - time.monotonic()))
+            reported = results.get(timeout=max(0.0, first_s - time.monotonic()))
         except queue.Empty:
             for wait in [wait for wait in waits.values() if wait.until_s <= first_s]:
                 del waits[wait.probe.group]
                 yield wait.probe, _late(wait, started_s), None
             continue
-        if isinstance(said, Wait):
-            _prolong(waits, said, announce)
-        elif waits.pop(said[0].group, None):
-            yield said
+        if isinstance(reported, Wait):
+            _prolong(waits, reported, announce)
+        elif waits.pop(reported[0].group, None):
+            yield reported
 
 
 def _prolong(waits: dict[str, Wait], wait: Wait, announce: Callable[[str], None] | None) -> None:

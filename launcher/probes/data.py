@@ -191,6 +191,6 @@ def _answers(url: str, token: str) -> bool:
     except HTTPError as error:
         if error.code in (401, 403, 404):
             return False
-        raise IncompleteError(f"{url} answered {error.code}") from None
+        raise IncompleteError(f"{url} returned HTTP {error.code}") from None
     except (OSError, ValueError) as error:
-        raise IncompleteError(f"{url} gave no answer: {getattr(error, 'reason', error)}") from None
+        raise IncompleteError(f"no response from {url}: {getattr(error, 'reason', error)}") from None

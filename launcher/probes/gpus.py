@@ -55,7 +55,7 @@ def probe_gpus() -> tuple[GpuFacts, ...]:
 
 
 def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
-    """Ask NVML; nothing else tells all of it."""
+    """Read GPU health from NVML, the only complete source."""
     answered = _from_nvml("health")
     if answered is None:
         raise UnsupportedError(NO_BINDINGS)
@@ -105,7 +105,7 @@ def parse_smi(text: str) -> tuple[GpuFacts, ...]:
 
 def _parse_line(cells: list[str], line: str) -> GpuFacts:
     if len(cells) != len(FIELDS):
-        raise IncompleteError(f"nvidia-smi said: {line.strip()}")
+        raise IncompleteError(f"nvidia-smi reported: {line.strip()}")
     index, uuid, name, capability, total, used, driver = cells
     major, minor = capability.split(".")
     return GpuFacts(

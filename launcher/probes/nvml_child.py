@@ -24,7 +24,7 @@ RECOVERY_ACTIONS = (
 
 
 def read(what: str) -> dict[str, Any]:
-    """`bindings`: whether nvidia-ml-py is there; `error`: what NVML said; `devices`: one mapping each."""
+    """`bindings`: whether nvidia-ml-py is there; `error`: the error of NVML; `devices`: one mapping each."""
     if importlib.util.find_spec("pynvml") is None:
         return {"bindings": False, "error": "", "devices": []}
     nvml = importlib.import_module("pynvml")
@@ -157,7 +157,7 @@ def _text(value: str | bytes) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what was asked for."""
+    """Print the requested readings as JSON."""
     print(json.dumps(read(arguments[0])))
 
 

@@ -24,11 +24,11 @@ class UnsupportedError(Exception):
 
 
 class IncompleteError(Exception):
-    """The probe ran and could not find out."""
+    """The probe ran but did not get a result."""
 
 
 class TimedOutError(Exception):
-    """The probe's child gave no answer in its time and was killed."""
+    """The probe's child process exceeded its time limit and was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +40,10 @@ class Subject:
         output_dir: the run directory, absolute.
         folder: where the run is launched from.
         diff_file: where the working tree's difference is kept, or None to keep none.
-        requires_gpu: whether the run's profile asks for one.
+        requires_gpu: whether the run's profile requires one.
         ask_for_time: called by a probe that knows how long its next piece of work may take: the seconds from
             now on, and words for it. They replace what is left of its deadline.
-        code: where this project lies, be it a checkout or an installation.
+        code: folder of this project, a checkout or an installation.
         checkpoint_mib: size of one checkpoint, as planned; 0.0 where no checkpoint is written.
         children: processes that wait for the probe since before the first one began: see `Probe.children`.
     """
@@ -64,7 +64,7 @@ class Probe:
     """One group of facts and how it is measured.
 
     Attributes:
-        deadline_s: time after which nobody waits for it any longer, unless it has asked for more.
+        deadline_s: time limit, unless the probe requests an extension.
         is_heavy: it loads the processors or the devices, so it runs after the others and by itself, and only
             where a rule will ask for its group.
         writes: it leaves something for a moment where others look, so it runs when they are done.

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def probe_imports(subject: Subject) -> ImportFacts:
-    """Import the trainer's packages, those that are optional too where they are installed."""
+    """Import the trainer's packages, including installed optional ones."""
     device, count = _devices(subject)
     modules = [name for name in OPTIONAL_MODULES if find_spec(name) is not None]
     return ImportFacts(**_ask(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S))
@@ -137,4 +137,4 @@ def _read(kind: type[T], found: dict[str, Any]) -> T:
     try:
         return record_of(kind, found)
     except ProjectError as error:
-        raise IncompleteError(f"the child's answer makes no sense: {error.message}") from None
+        raise IncompleteError(f"the child process's report is invalid: {error.message}") from None

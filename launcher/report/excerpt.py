@@ -49,7 +49,7 @@ def end_of(source: str, start: int) -> int:
 
 
 def _end_of_flow(source: str, start: int, opener: str) -> int:
-    """Return the end of a list or mapping on one line; the end of the line if it goes on in the next."""
+    """Return the end of a list or mapping on one line; the end of the line if it continues on the next."""
     depth = 0
     for place in range(start, len(source)):
         depth += (source[place] == opener) - (source[place] == CLOSERS[opener])

@@ -68,7 +68,7 @@ def _judged(run: ResolvedRun) -> list[Finding]:
 
 
 def _on_any_device(run: ResolvedRun) -> list[Finding]:
-    """Judge a run without a profile, whose device nobody knows: what holds on a CPU and on a GPU alike."""
+    """Judge a run without a profile, and so without a known device: findings that apply to CPU and GPU."""
     from profiles.registry import load_profile
 
     on_gpu = {_identity(one) for one in _judged(replace(run, profile=load_profile(ANY_GPU)))}

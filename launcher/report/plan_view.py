@@ -92,9 +92,9 @@ def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
     yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
     yield _row("memory per device", _memory(plan), plan.memory_mib)
     yield _kernels(plan)
-    said = predicted or plan
-    speed = f"{show_count(said.tokens_per_second.value)} tokens/s, MFU {said.mfu.value:.1%}"
-    yield _row("predicted speed", speed, said.tokens_per_second)
+    reported = predicted or plan
+    speed = f"{show_count(reported.tokens_per_second.value)} tokens/s, MFU {reported.mfu.value:.1%}"
+    yield _row("predicted speed", speed, reported.tokens_per_second)
 
 
 def _kernels(plan: Plan) -> Row:

@@ -85,7 +85,7 @@ def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> 
 def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -> dict[str, Any]:
     """Return the record of the seeds' runs.
 
-    It counts if the test says that their mean loss is below the target, and if all ran guarded and with the
+    It counts if the test shows that their mean loss is below the target, and if all ran guarded and with the
     same code.
     """
     runs = [read_seed(folder, seed) for seed, folder in folders.items()]

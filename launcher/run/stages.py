@@ -36,7 +36,7 @@ GO_ON = "see metrics.jsonl and logs/; to continue all the same: --resume auto, w
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:
-    """Read `1,300,1000`. Raises ProjectError for anything but rising positive steps."""
+    """Read `1,300,1000`. Raises ProjectError unless steps are positive and increasing."""
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]

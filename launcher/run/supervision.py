@@ -145,7 +145,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
 
 
 def outcome_of(launch: Launch, session: Session) -> Record:
-    """Return the session's outcome; empty if the file still holds that of an earlier launch."""
+    """Return the session's outcome; empty if the file is from an earlier launch."""
     is_earlier = session.earlier_outcome and session.earlier_outcome == stamp(launch.location / OUTCOME)
     return {} if is_earlier else read_outcome(launch.location)
 

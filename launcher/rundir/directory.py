@@ -109,7 +109,7 @@ def _opened(folder: Path) -> int:
         raise ProjectError(
             code="run-vanished",
             message="the run directory was removed or moved aside while this launch waited for it",
-            hint="give the same command again",
+            hint="run the same command again",
             place=str(folder),
         ) from None
     except OSError as error:
@@ -153,11 +153,11 @@ def _occupied(folder: Path) -> ProjectError:
 
 
 def refuse_halted(folder: Path) -> None:
-    """Raise ProjectError where a file asks for no training in this directory."""
+    """Raise ProjectError if a HALT file blocks training in this directory."""
     if (folder / HALT).exists():
         raise ProjectError(
             code="halted",
-            message=f"a file {HALT} in the run directory asks for no training",
+            message=f"the run directory contains {HALT}, which blocks training",
             hint=f"{remove_halt(folder)}, then repeat this command",
             place=str(folder),
         )
@@ -186,9 +186,9 @@ def is_alive(manifest: Record) -> bool | None:
 
 
 def is_finished(run: ResolvedRun, folder: Path) -> bool:
-    """Return whether a resumed run has nothing left to do, however it was launched before.
+    """Return whether a resumed run has nothing left to do.
 
-    Somebody who names a checkpoint wants it gone on from, also where the run has been at its end.
+    A checkpoint that is named is always resumed from, even if the run was finished.
     """
     if run.config.trainer.resume_from_checkpoint not in NEWEST or not _is_same_run(run, folder):
         return False

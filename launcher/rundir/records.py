@@ -115,7 +115,7 @@ def read_json(path: Path) -> Record:
 
 
 def parse_json(path: Path) -> Record:
-    """Read a JSON object. Raises OSError or ValueError, whose text says what is wrong with the file."""
+    """Read a JSON object. Raises OSError or ValueError with the reason."""
     with open_regular(path) as file:
         text = file.read(LARGEST_JSON_BYTES + 1)
     if len(text) > LARGEST_JSON_BYTES:
@@ -144,7 +144,7 @@ def read_outcome(folder: Path) -> Record:
 def stamp(path: Path) -> tuple[int, int] | None:
     """Return an identity that changes with each write of a file; None without the file.
 
-    It is opened for that: of a file that another host writes, its name alone tells what was true a while ago.
+    The file is opened because `stat` of a name may be stale on network file systems.
     """
     try:
         with path.open("rb") as file:
@@ -182,7 +182,7 @@ def last_beat(folder: Path, rank: int) -> Record:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """Read all whole lines of a metrics file."""
+    """Read all complete lines of a metrics file."""
     return [record for line in iterate_lines(path) if (record := metrics_of(line)) is not None]
 
 

@@ -33,7 +33,7 @@ TAIL_BYTES = 2**20
 """About 1,300 lines of metrics."""
 MOST_EVALUATIONS = 1000
 SILENT_AFTER_S = 120.0
-"""Twelve heartbeats: of a run on another host, nothing else says that it is alive."""
+"""Twelve heartbeats: for a run on another host, they are the only sign of life."""
 ENDINGS = ("finished", "preempted", "interrupted", "failed")
 
 

@@ -73,7 +73,7 @@ def activity(text: str) -> Iterator[None]:
 
 
 def announce(text: str) -> None:
-    """Say what is being done now, if standard error is a terminal."""
+    """Show the current activity if standard error is a terminal."""
     if _current:
         _current[-1].show(text)
     elif console.is_terminal(sys.stderr):

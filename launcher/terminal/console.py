@@ -28,10 +28,10 @@ ANYWHERE = "##["
 def write(text: str) -> None:
     """Write text to standard output, without control characters or CI commands.
 
-    A reader that went away (`| head`) has what it wanted: the rest is dropped and the exit code stays.
+    If the reader closed the pipe (`| head`), the rest is dropped and the exit code is unchanged.
 
     Raises:
-        ProjectError: the output could not be written, so nobody got the report.
+        ProjectError: the output could not be written.
     """
     write_commands(safe_text(text, has_colour=has_colour(sys.stdout)))
 
@@ -141,7 +141,7 @@ def plain_description(error: ProjectError) -> str:
 
 
 def safe_text(text: str, *, has_colour: bool) -> str:
-    """Return text that only prints: its line breaks and tabs stay, its colours where they are wanted.
+    """Return text without control characters, except line breaks, tabs and, with `has_colour`, colours.
 
     It cannot tell our line breaks from those within a value: values are cleaned where a line is built.
     """

@@ -73,7 +73,7 @@ def _tokenizer(config: RunConfig) -> TokenizerBundle:
     if size == 0:
         raise ProjectError(
             "MOD002",
-            f"model.vocab_size is {rows}, and the smallest tokenizer has {VOCAB_MULTIPLE} tokens",
+            f"model.vocab_size is {rows}, but the smallest tokenizer has {VOCAB_MULTIPLE} tokens",
             f"set model.vocab_size to {VOCAB_MULTIPLE} at least, or to null",
             "model.vocab_size",
         )

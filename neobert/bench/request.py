@@ -42,7 +42,7 @@ class Request:
         if min(self.trim, self.rounds) < 1 or self.steps_per_turn < 1:
             raise ProjectError(
                 "bench-steps",
-                f"{self.steps} steps less {self.trim} to trim leave none for each of {self.rounds} rounds",
+                f"{self.steps} steps minus {self.trim} to trim are too few for {self.rounds} rounds",
                 "raise --steps, or lower --trim (at least 1) or --rounds",
                 exit_code=EXIT_USAGE,
             )

@@ -126,7 +126,7 @@ class MaskingRates:
     """Shares of the tokens that are masked: from `first` to `last` in a straight line, and in evaluations.
 
     Attributes:
-        is_over_decay: the line lies over the decay of the learning rate, not over the whole schedule.
+        is_over_decay: the line covers the decay of the learning rate, not the whole schedule.
     """
 
     first: float

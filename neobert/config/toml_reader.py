@@ -1,4 +1,4 @@
-"""TOML through tomllib, which keeps no places: lines are found by scanning the source.
+"""TOML reader. tomllib keeps no line numbers, so a scan of the source finds them.
 
 The scan recognizes headers, dotted and quoted keys, and multi-line strings and arrays. A key inside an inline
 table or a list is placed at the key that holds it.

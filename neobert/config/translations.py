@@ -125,7 +125,7 @@ WITHOUT_EFFECT: dict[tuple[str, Any], str] = {
     ("load_in_8bit", False): "weights are not quantised",
     ("load_in_4bit", False): "weights are not quantised",
 }
-"""Entries that ask for what happens here anyway, with the reason."""
+"""Entries that request what is the default here, with the reason."""
 
 BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 """Keys that make one list together, `optimizer.betas`, and their defaults in `TrainingArguments`."""

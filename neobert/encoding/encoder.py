@@ -151,7 +151,9 @@ def _one_pooling(pooling: str | None, folder: Path) -> str:
     if pooling in choices:
         return str(pooling)
     message = (
-        "declares no pooling" if pooling is None else f"pooling {pooling} is none of {', '.join(choices)}"
+        "declares no pooling"
+        if pooling is None
+        else f"pooling {pooling} is not supported (supported: {', '.join(choices)})"
     )
     hint = f"give --pooling with one of {', '.join(choices)}: the one that the model was trained with"
     raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

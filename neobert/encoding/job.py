@@ -81,7 +81,9 @@ def run(request: Request) -> dict[str, Any]:
     shares = _shares(request, size)
     first = shares[0]
     if not first.num_shards:
-        raise ProjectError("encode-texts", "holds no texts", "give another file", request.texts, EXIT_USAGE)
+        raise ProjectError(
+            "encode-texts", "holds no texts", "use a file with text", request.texts, EXIT_USAGE
+        )
     counts = shards.counts(first.num_shards)
     shards.merge(first.num_shards, first.hidden_size)
     seconds = max(share.seconds for share in shares)

@@ -164,8 +164,8 @@ def load_model(
         return PaddedModel(model, model.decoder, model.config.max_position_embeddings, device, dtype)
     if kind not in PARTS:
         known = ", ".join([NeoBERTConfig.model_type, *PARTS])
-        message = f"model_type is {printable(str(kind))}, which is none of {known}"
-        raise ProjectError(CODE, message, "give a folder of one of these", str(folder))
+        message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
+        raise ProjectError(CODE, message, "give a folder of a supported model_type", str(folder))
     return _load_transformers(folder, str(kind), device, dtype, needs_decoder=needs_decoder)
 
 

@@ -52,7 +52,7 @@ class Shards:
             if changed:
                 raise ProjectError(
                     "encode-parts",
-                    f"these shards are of another job: {listed(sorted(changed))} changed",
+                    f"these shards belong to another job: {listed(sorted(changed))} changed",
                     "remove the folder, or name another output",
                     str(self.folder),
                     EXIT_USAGE,

@@ -11,7 +11,7 @@ from neobert.export.run import export
 
 
 def main(arguments: list[str]) -> int:
-    """Export as the request says, and return the exit code."""
+    """Export as requested, and return the exit code."""
     request = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     try:
         folders = [Path(folder) for folder in request["folders"]]

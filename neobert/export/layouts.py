@@ -3,7 +3,7 @@
 hub   ffn.w12 holds the rows of gate, then of up; the decoder is untied and has a bias.
 fork  ffn.w1 is gate and ffn.w2 is up; the decoder is the embedding, without a bias.
 
-This project writes w12, tied or untied as the configuration says. Conversions move bits and never arithmetic.
+This project writes w12, tied or untied as configured. Conversions move bits and never arithmetic.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
-    """Leave out a decoder that says nothing of its own: the embedding's bits, and a bias of zeros or none.
+    """Drop a decoder that equals the embedding bit for bit and has no bias, or a bias of zeros.
 
     Raises `ProjectError` where that would lose something.
     """

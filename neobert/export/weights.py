@@ -116,7 +116,7 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
-    """Drop a second spelling of the tied matrix, as some writers leave it; refuse a decoder of its own."""
+    """Drop a duplicate of the tied matrix, which some writers store; reject an untied decoder."""
     decoder, embedding = state.get(DECODER), state.get(EMBEDDING)
     is_own = decoder is not None and (embedding is None or not torch.equal(decoder, embedding))
     if is_own or DECODER_BIAS in state:

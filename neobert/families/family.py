@@ -11,7 +11,7 @@ from neobert.families.shape import ModelShape
 
 
 class Unsupported(NamedTuple):
-    """A key of the run that asks for what the model family cannot do."""
+    """A key of the run that the model family does not support."""
 
     key: str
     problem: str
@@ -39,7 +39,7 @@ class Family:
         padded_attention: attention kernel of padded rows.
         packs: documents can be packed and stay isolated from each other.
         has_numerics_probes: the probes of `validate-gpu` know this model.
-        unsupported: what a run asks of the family that it cannot do.
+        unsupported: keys of a run that the family does not support.
     """
 
     name: str

@@ -1,11 +1,11 @@
-"""Rotary attention inside packed segments, on Triton programs made for short segments.
+"""Rotary attention within packed segments: Triton kernels for short segments.
 
 T packed tokens, S segments, H heads, E head size. qkv is the fused product, [T, 3 * H * E], rows of a head in
 the order [query, key, value]. Every layer of a microbatch reads the same two tables: each row's angles
 (`rotary_table`) and the rows of each tile (`attention_tiles`). Several small programs share a multiprocessor,
-so a tile's loads run under its neighbour's products: on segments of a few hundred rows this is what
-FlashAttention's one large program per multiprocessor cannot do. The gradient uses two programs (queries; keys
-and values) and no atomics, so it is deterministic.
+so the loads of one tile overlap with the matrix products of another. FlashAttention's single large program
+per multiprocessor cannot overlap them on segments of a few hundred rows. The gradient uses two programs
+(queries; keys and values) and no atomics, so it is deterministic.
 """
 
 import math

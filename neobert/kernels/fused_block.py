@@ -5,7 +5,7 @@ rotation, residual addition, the sums of squares of the next norm, SwiGLU and bo
 epilogues (`neobert.kernels.epilogues`), attention rotates its gradient back on the way out. The residual
 stream keeps its reciprocal root mean square beside it: a block takes (x, rstd) and returns the next pair.
 
-`neobert.kernel_table` says what it needs: heads of 64, because the rotation's epilogue covers a head's
+`neobert.kernel_table` lists what it needs: heads of 64, because the rotation's epilogue covers a head's
 queries, keys and values in one tile of 192 columns, and a Hopper card, for which the tiles were chosen.
 Weights keep the published names and layouts; gradients come out in the weights' dtype, summed in float32.
 """

@@ -1,4 +1,4 @@
-"""Plain formulas the kernels are held against, in whatever dtype their inputs have.
+"""Reference formulas that kernels are compared with, in the dtype of their inputs.
 
 T tokens, D hidden, H heads, E head size.
 """

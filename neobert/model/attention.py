@@ -215,7 +215,9 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
     bounds = cu_seqlens.tolist()
     lengths = [end - start for start, end in pairwise(bounds)]
     if bounds[0] != 0 or bounds[-1] != num_tokens or min(lengths, default=0) < 0:
-        raise ValueError(f"cu_seqlens must rise from 0 to the {num_tokens} tokens of the run, got {bounds}")
+        raise ValueError(
+            f"cu_seqlens must increase from 0 to the {num_tokens} tokens of the run, got {bounds}"
+        )
     if max(lengths, default=0) > max_seqlen:
         raise ValueError(f"a segment of {max(lengths)} tokens is longer than max_seqlen ({max_seqlen})")
     return [length for length in lengths if length]

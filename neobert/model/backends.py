@@ -1,6 +1,6 @@
 """Choice and import of the attention kernel for packed input. Copied into every checkpoint.
 
-`kernel_table` says what each kernel needs; here torch is asked what this process has.
+`kernel_table` lists what each kernel needs; this module checks what this process has.
 """
 
 from __future__ import annotations

@@ -133,12 +133,12 @@ def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 
 def _head_dim(hidden_size: int, num_heads: int, rope: bool, declared: int | None) -> int:
-    """Channels of one head, once it is sure that heads divide the width and rotary pairs come out even."""
+    """Return the channels of one head. Raises ValueError if rotary position embeddings cannot use them."""
     head_dim, rest = divmod(hidden_size, num_heads)
     if rest:
         raise ValueError(f"num_attention_heads ({num_heads}) does not divide hidden_size ({hidden_size})")
     if rope and head_dim % 2:
-        raise ValueError(f"rotary positions turn pairs of channels; a head of {head_dim} channels is odd")
+        raise ValueError(f"rotary position embeddings need an even head size, not {head_dim}")
     if declared is not None and declared != head_dim:
         raise ValueError(f"dim_head is {declared}, but hidden_size / num_attention_heads is {head_dim}")
     return head_dim

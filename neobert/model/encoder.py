@@ -171,7 +171,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         """Run the blocks over a flat run [T, D] or [1, T, D], each segment by itself."""
         is_row = x.dim() == 3
         if is_row and x.shape[0] != 1:
-            raise ValueError(f"packed input is one flat run; it came in {x.shape[0]} rows")
+            raise ValueError(f"packed input must be one flat row, got {x.shape[0]} rows")
         x = x.flatten(0, -2)
         num_tokens = x.shape[0]
         if position_ids is None:
@@ -249,7 +249,7 @@ def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor] | None, rope: bool) -> None:
-    """Refuse what would be ignored or wrong where cu_seqlens says which tokens belong together."""
+    """Raise ValueError for arguments that packed input would ignore or misuse."""
     if attention_mask is not None:
         raise ValueError("packed input takes no attention_mask: cu_seqlens alone isolates its segments")
     if probabilities is not None:

@@ -51,7 +51,7 @@ def _real_tokens(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
     if attention_mask is None:
         return torch.ones_like(hidden[..., :1], dtype=torch.bool)
     if attention_mask.dim() != 2:
-        raise ValueError("pooling avg and max need an attention_mask [B, S]: it says which tokens are real")
+        raise ValueError("pooling avg and max need an attention_mask [B, S] that marks the real tokens")
     mask = normalize_mask(attention_mask)
     assert mask is not None
     is_real = mask if mask.dtype == torch.bool else mask == 0
@@ -86,7 +86,7 @@ def share(total: Tensor, num_items: Tensor | int) -> Tensor:
 
 
 def problem_of(labels: Tensor, num_labels: int) -> str:
-    """Name the task as transformers does, whose pipeline chooses the scores' function by it."""
+    """Return the problem type under the name that pipelines of transformers expect."""
     if num_labels == 1:
         return "regression"
     return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"

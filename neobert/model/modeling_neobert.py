@@ -52,7 +52,7 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         """Raise where the configuration ties a decoder of its own, or the caller unties a shared one."""
         if requested is False and "decoder.weight" in info["missing_keys"]:
             raise ValueError(
-                "the checkpoint has no decoder of its own, and tie_word_embeddings=False asks for it: "
+                "the checkpoint has no decoder of its own, but tie_word_embeddings=False requires one: "
                 "leave tie_word_embeddings out"
             )
         is_tied = self.decoder.weight is self.model.encoder.weight

@@ -46,7 +46,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does, and let every front door lead to the code that is saved beside."""
+        """Save as transformers does, with an auto_map to the code that is saved next to the weights."""
         self.config.auto_map = dict(AUTO_MAP)
         super().save_pretrained(*args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""From the run's configuration to what it minimises, compiled where it asks for that."""
+"""Construction of a run's objective, compiled if trainer.torch_compile is set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def build_objective(
     One rank alone runs a packed step as one graph. Among several, each block is a graph of its own, so that
     its gradients are there, and on their way, while the blocks before it are still computing theirs.
 
-    Raises `ProjectError` ATT001 where torch.compile is asked for and packed SDPA would stop it.
+    Raises `ProjectError` ATT001 if trainer.torch_compile is set and packed SDPA cannot be compiled.
     """
     objective = _choose(config, model, kernels, device_type)
     if config.trainer.torch_compile:

@@ -67,7 +67,7 @@ class MaskedLMObjective(Objective):
         self._scored = compiled(self._score, backend)
 
     def compile_parts(self, backend: str) -> None:
-        """Compile each block and the loss by themselves: a graph gives back all its gradients at its end.
+        """Compile each block and the loss separately: a graph returns all its gradients at its end.
 
         Needs a capacity.
         """
@@ -89,7 +89,7 @@ class MaskedLMObjective(Objective):
         """Return the summed loss of a microbatch, fp32; without any target, zero with its graph intact.
 
         Args:
-            num_targets: labels that are not -100, counted on the host, so that no device is asked.
+            num_targets: labels that are not -100, counted on the host, to avoid a device sync.
             labels: int64 [T] or [B, S], -100 where nothing is predicted. One outside the vocabulary raises
                 `IndexError` on a CPU; `check_labels` finds it before a GPU would trip over it.
             inputs: what the encoder takes, packed or padded.
@@ -168,9 +168,9 @@ def _product_dtype(hidden: Tensor) -> torch.dtype:
 
 
 def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Take the targets out of [T, D] and [T]: [M, D] and [M], M being num_rows.
+    """Select the rows with a label: [T, D] and [T] to [M, D] and [M], with M = num_rows <= T.
 
-    Rows beyond the targets are others of the T, without a label; there are no more rows than T.
+    If there are fewer targets than M, other rows fill the rest, with the label -100.
     """
     places = torch.nonzero_static(labels != IGNORED, size=num_rows).squeeze(1)
     is_target = places >= 0

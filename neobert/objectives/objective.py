@@ -38,7 +38,7 @@ class ModuleWork:
 
 
 def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """Compile a function whose shapes stay, and refuse to break its graph."""
+    """Compile a function of static shapes into one graph; a graph break is an error."""
     return torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
 
 
@@ -62,7 +62,7 @@ class Objective(nn.Module, ABC):
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch; without any target, zero with its graph intact.
 
-        `num_targets` was counted on the host, so that no device is waited for.
+        `num_targets` is counted on the host, to avoid a device sync.
         """
 
     @abstractmethod
@@ -84,7 +84,7 @@ SPREAD = 6.0
 
 
 def most_targets(num_tokens: int, probability: float) -> int:
-    """Return the most targets among T tokens, each a target with this probability."""
+    """Return an upper bound on the targets among T tokens, each a target with this probability."""
     expected = num_tokens * probability
     return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
 

@@ -1,6 +1,6 @@
 """Choice of the kernels of a training step, made once per run, with the reason.
 
-`neobert.kernel_table` says what each kernel needs; here this process says what it has.
+`neobert.kernel_table` lists what each kernel needs; this module checks what this process has.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class World:
     def prepare(self, module: nn.Module, *, overlaps_exchange: bool = True) -> nn.Module:
         """Move a module to the device and, with several ranks, average its gradients over them.
 
-        Replicas exchange gradients in buckets while the backward pass goes on, or all at once behind it.
-        Where the model is sharded its parameters are others afterwards: an optimizer comes after this.
+        Replicas exchange gradients in buckets during the backward pass, or all at once after it.
+        Sharding replaces the parameters, so build the optimizer after this.
         """
         if not self.is_sharded:
             if not overlaps_exchange:
@@ -177,9 +177,9 @@ def gradients_mib(module: nn.Module) -> int:
 
 
 def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
-    """Raise `ProjectError` HST009 where the environment would have accelerate share the model its way."""
+    """Raise `ProjectError` HST009 if the environment enables a sharding strategy of accelerate."""
     for name in foreign_strategies(environment):
-        raise ProjectError("HST009", f"the environment asks for {name}", FOREIGN_HINT, "distributed.mode")
+        raise ProjectError("HST009", f"the environment enables {name}", FOREIGN_HINT, "distributed.mode")
 
 
 def use_all_cores() -> None:

@@ -153,7 +153,7 @@ def _cpu(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
 
 
 def reasons_now(nvml: Any, handle: Any) -> list[str]:
-    """Name the reasons for lower clocks now. Bindings before 12.535 have the function under its old name."""
+    """Return the current clock throttle reasons. Bindings before 12.535 use an older function name."""
     newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
     return [name for bit, name in SLOWDOWNS.items() if bits & bit]

@@ -23,10 +23,10 @@ from neobert.train import read_config
 
 def main(arguments: list[str]) -> int:
     """Run the suite; return 0 where there is a result, of whatever kind."""
-    asked = _parse(arguments)
+    request = _parse(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
-        result = answer(asked.config, asked.device, every=asked.full, label=asked.path)
+        result = answer(request.config, request.device, every=request.full, label=request.path)
     except ProjectError as error:
         write_error_file(error)
         print(error, file=sys.stderr)

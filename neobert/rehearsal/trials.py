@@ -189,7 +189,7 @@ class Examined:
         trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.add_up)
 
     def loss(self, batch: Any) -> float:
-        """Return the loss of a microbatch of all ranks, with the same dropout whenever it is asked."""
+        """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
         with aside(self._trainer):
             step = self._trainer.task.step or steps.accumulate
             return float(step(self._trainer, [batch], max(1, batch.num_targets)))

@@ -16,18 +16,18 @@ TINY = 1e-30
 
 
 def attention_answers(examiner: Examiner, batch: Microbatch, *, labels_tokens: bool) -> Iterator[Answer]:
-    """Ask whom a text attends to: to its own later tokens, and neither to other texts nor to padding.
+    """Test that a text attends to its own later tokens, and neither to other texts nor to padding.
 
     Args:
-        batch: full of text; every second segment or row is asked about.
+        batch: full of text; every second segment or row is tested.
         labels_tokens: tokens are labelled, and not segments.
     """
     batch = batch if batch.attention_mask is None else with_padding(batch)
     is_own, is_early = asked_tokens(batch)
-    asked = with_early_labels(batch, is_own & is_early) if labels_tokens else with_half_of_labels(batch)
-    before = examiner.loss(asked)
-    effect = abs(examiner.loss(with_other_tokens(asked, is_own & ~is_early)) - before)
-    leak = abs(examiner.loss(with_other_tokens(asked, ~is_own)) - before)
+    labelled = with_early_labels(batch, is_own & is_early) if labels_tokens else with_half_of_labels(batch)
+    before = examiner.loss(labelled)
+    effect = abs(examiner.loss(with_other_tokens(labelled, is_own & ~is_early)) - before)
+    leak = abs(examiner.loss(with_other_tokens(labelled, ~is_own)) - before)
     yield Answer("the later tokens of a text", "different", effect / max(abs(before), TINY))
     yield Answer("other texts and padding", "same", leak / max(effect, TINY))
 
@@ -67,7 +67,7 @@ def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
 
 
 def with_early_labels(batch: Microbatch, is_asked: Tensor) -> Microbatch:
-    """Label the tokens that are asked about with themselves, no more of them than there were targets."""
+    """Label the tested tokens with their own ids, at most as many as the batch had targets."""
     places = is_asked.flatten().nonzero().squeeze(1)[: batch.num_targets]
     labels = torch.full_like(batch.labels, IGNORED)
     labels.view(-1)[places] = batch.input_ids.flatten()[places]

@@ -83,7 +83,7 @@ class TaskSpec:
         module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
         examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
         auto_class: the class of transformers that loads its checkpoints.
-        metrics: what an evaluation may report; `reports` says which of them a config gets.
+        metrics: metrics that an evaluation may report; `reports` selects those of a config.
         labels_texts: a label belongs to a whole text, which is never split.
         head: size and work of the head, given the config and the shape of the model.
         own_sections: sections of the config that it reads, and no task that does not name them; setting one

@@ -17,7 +17,7 @@ def spec_of(config: RunConfig) -> TaskSpec:
 
 
 def metrics_of(config: RunConfig) -> tuple[Metric, ...]:
-    """Return what an evaluation of this run reports."""
+    """Return the metrics that an evaluation of this run reports."""
     spec = spec_of(config)
     return tuple(metric for metric in spec.metrics if spec.reports(config, metric))
 

@@ -33,26 +33,26 @@ def start_from_weights(
 
 
 def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
-    """Return the rows of the embedding: the tokenizer's size, or what the config asks for beyond it.
+    """Return the rows of the embedding: the tokenizer's size, or a larger model.vocab_size.
 
-    Weights that are gone on from may have been made without rows for inert tokens, which no text has.
+    Checkpoints to continue from may lack the rows of inert tokens, which occur in no text.
     """
-    asked, is_fresh = requested_rows(config), initial_weights(config) is None
-    if asked is None:
+    requested, is_fresh = requested_rows(config), initial_weights(config) is None
+    if requested is None:
         return tokenizer.vocab_size
     least = tokenizer.vocab_size if is_fresh else tokenizer.num_tokens
-    if asked < least:
+    if requested < least:
         raise ProjectError(
             "MOD002",
-            f"model.vocab_size is {asked:,}, and the tokenizer has {least:,} tokens",
+            f"model.vocab_size is {requested:,}, but the tokenizer has {least:,} tokens",
             f"set model.vocab_size to {least} or to null",
             "model.vocab_size",
         )
-    return asked
+    return requested
 
 
 def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 where the tokenizer beside weights numbers its tokens otherwise."""
+    """Raise `ProjectError` EXP005 if the tokenizer of the weights gives tokens other ids."""
     folder = weights if weights.is_dir() else weights.parent
     file = folder / "tokenizer.json"
     num_other, num_tokens = num_renumbered(tokenizer, file) if file.is_file() else (0, 0)
@@ -60,7 +60,7 @@ def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
         raise ProjectError(
             "EXP005",
             f"{folder} was trained with another tokenizer: {num_other:,} of its {num_tokens:,} tokens have "
-            "another number here, or none",
+            "another id here, or none",
             f"set tokenizer.path to {folder}",
             "tokenizer",
         )

@@ -99,7 +99,7 @@ def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundT
         if not tracker.is_installed:
             raise ProjectError(
                 "TRK001",
-                f"tracker {tracker.name} is requested and the package {tracker.package} is not installed",
+                f"tracker {tracker.name} is requested, but package {tracker.package} is not installed",
                 f"{tracker.install}, or remove {tracker.name} from trackers; metrics.jsonl is always written",
                 "trackers",
             )

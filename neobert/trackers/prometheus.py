@@ -56,7 +56,7 @@ class PrometheusSession:
         self._write(is_training=True)
 
     def close(self) -> None:
-        """Write that the session has ended: the file stays, and the collector goes on to export it."""
+        """Mark the session as ended. The file remains, and the collector continues to export it."""
         self._write(is_training=False)
 
     def _write(self, *, is_training: bool) -> None:

@@ -16,7 +16,7 @@ FOLDER = "tensorboard"
 
 
 class TensorBoardSession:
-    """One event file per session; the resolved config lies next to the folder, in resolved.yaml."""
+    """One event file per session; the resolved config is next to the folder, in resolved.yaml."""
 
     def __init__(self, run: TrackedRun) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog

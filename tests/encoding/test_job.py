@@ -83,7 +83,7 @@ def test_shards_of_another_job_are_refused(request_of, model_folder, monkeypatch
         (model_folder / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))
     else:
         request_of = replace(request_of, max_length=9)
-    with pytest.raises(ProjectError, match=r"shards are of another job: .* changed"):
+    with pytest.raises(ProjectError, match=r"shards belong to another job: .* changed"):
         run(request_of)
 
 

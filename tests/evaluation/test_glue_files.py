@@ -123,8 +123,8 @@ def test_scores_and_numbers_of_classes_in_parquet(tmp_path):
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        ("sentence\tlabel\ngood\t2\n", r"label '2' is none of negative, positive or 0 to 1"),
-        ("sentence\tlabel\ngood\tgreat\n", r"label 'great' is none of"),
+        ("sentence\tlabel\ngood\t2\n", r"label '2' is unknown \(labels: negative, positive, or 0 to 1\)"),
+        ("sentence\tlabel\ngood\tgreat\n", r"label 'great' is unknown"),
         ("words\tlabel\ngood\t1\n", r"first line names no column of task sst2"),
         ("sentence\tlabel\n", r"has no labelled rows"),
     ],

@@ -34,10 +34,14 @@ def judged_by(group: str) -> set[str]:
     ("group", "status", "reason"),
     [
         ("gpus", "unsupported", "NVML: Driver Not Loaded"),
-        ("gpu_health", "timeout", "launcher.probes.nvml_child gave no answer within 8 s and was killed"),
+        ("gpu_health", "timeout", "launcher.probes.nvml_child did not respond within 8 s and was killed"),
         ("gpu_log", "incomplete", "dmesg: read kernel buffer failed: Operation not permitted"),
-        ("imports", "timeout", "neobert.probes.hardware.imports gave no answer within 90 s and was killed"),
-        ("inspection", "timeout", "neobert.data.store.inspection gave no answer within 600 s and was killed"),
+        ("imports", "timeout", "neobert.probes.hardware.imports did not respond within 90 s and was killed"),
+        (
+            "inspection",
+            "timeout",
+            "neobert.data.store.inspection did not respond within 600 s and was killed",
+        ),
         ("software", "incomplete", "OSError: Input/output error"),
         ("disk", "timeout", "no answer within 10 s"),
     ],

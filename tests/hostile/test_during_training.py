@@ -169,7 +169,7 @@ def test_nothing_is_launched_beside_a_halt_file(
     halt.touch()
     answer = command(*TRAIN, "--resume", "auto")
     assert answer.code == 1
-    assert "a file .HALT in the run directory asks for no training [halted]" in answer.err
+    assert "the run directory contains .HALT, which blocks training [halted]" in answer.err
     assert f"rm {halt}, then repeat this command" in " ".join(answer.err.split())
     assert [*halt.parent.iterdir()] == [halt]
     monkeypatch.setattr(sys, "argv", ["neobert-launch", *TRAIN])

@@ -196,7 +196,7 @@ def test_heavy_probes_run_where_a_rule_asks_for_them() -> None:
 def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
     """A grandchild in a session of its own, as torchrun's workers are."""
     script = "setsid sleep 60 & echo $! > grandchild; sleep 60"
-    with pytest.raises(TimedOutError, match=r"sh gave no answer within 0\.5 s and was killed"):
+    with pytest.raises(TimedOutError, match=r"sh did not respond within 0\.5 s and was killed"):
         child.ask(("sh", "-c", f"cd {tmp_path}; {script}"), 0.5)
     pid = int((tmp_path / "grandchild").read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -96,7 +96,7 @@ def test_a_class_by_name_is_its_place():
         (ClassLabel("key", 2, ()), -1, "outside 0 to 1"),
         (ClassLabel("key", 2, ()), "pos", "is not the number of a class"),
         (ClassLabel("key", 2, ()), 0.5, "is not the number of a class"),
-        (ClassLabel("key", 2, ("no", "yes")), "Yes", "is none of no, yes"),
+        (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(labels: no, yes\)"),
         (ClassLabel("key", 2, ()), None, "the row has no label"),
         (Score("key"), "", "the row has no label"),
         (Score("key"), "nan", "is not a finite number"),
@@ -332,7 +332,7 @@ def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):
     ("change", "code", "problem"),
     [
         ({"classification": {"label_column": "score"}}, "DAT011", "there is no column 'score'"),
-        ({"classification": {"label_names": ["a", "b"]}}, "DAT020", "is none of a, b"),
+        ({"classification": {"label_names": ["a", "b"]}}, "DAT020", "is unknown (labels: a, b)"),
         ({"dataset": {"tsv_quotes": True}}, "DAT001", "tsv_quotes"),
         ({"dataset": {"long_documents": "split"}}, "DAT020", "belongs to a whole text"),
         ({"dataset": {"column_names": ["id", "label"]}}, "DAT001", "dataset.column_names has 2"),

@@ -77,7 +77,7 @@ def test_the_embedding_has_room_for_the_tokenizer(asked, rows):
 )
 def test_a_smaller_embedding_is_refused(asked, weights, least):
     config = from_dict({"model": {"vocab_size": asked, "pretrained_checkpoint": weights}})
-    with pytest.raises(ProjectError, match=f"is {asked}, and the tokenizer has {least} tokens") as error:
+    with pytest.raises(ProjectError, match=f"is {asked}, but the tokenizer has {least} tokens") as error:
         vocabulary_rows(config, tokenizer())
     assert error.value.code == "MOD002"
 

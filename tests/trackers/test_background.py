@@ -66,7 +66,7 @@ def test_a_missing_package_is_an_error_before_the_first_step(name, monkeypatch, 
         raise PackageNotFoundError(package)
 
     monkeypatch.setattr("importlib.metadata.version", refuse)
-    with pytest.raises(ProjectError, match=f"the package {TRACKERS[name].package} is not installed") as error:
+    with pytest.raises(ProjectError, match=f"package {TRACKERS[name].package} is not installed") as error:
         open_trackers([name], TrackedRun(run_dir=tmp_path, first_step=0, settings={}))
     assert (error.value.code, error.value.place) == ("TRK001", "trackers")
 

@@ -215,7 +215,7 @@ def test_what_reads_back_differently_is_set_apart_and_said(make_run, run, monkey
             (folder / "model.safetensors").write_bytes(b"what the disk made of it")
 
     monkeypatch.setattr(publish, "seal", sealed_then_lost)
-    with pytest.raises(ProjectError, match=r"reading it back gave other bytes: model\.safetensors has"):
+    with pytest.raises(ProjectError, match=r"the bytes read back differ: model\.safetensors has"):
         run(run_dir)
     assert folders.find(run_dir / "checkpoints", "latest")[1].step == 5
     assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()

@@ -114,7 +114,7 @@ ROWS: list[Row] = [
     ("CFG013", {"config.dataset.validation_split": 0.02},
      "config.dataset.eval_samples", 256, None, "takes precedence"),
     ("CFG005", FAST, "profile", None, "a100-prod", "no `profile:` is set"),
-    ("OPT005", FAST, "config.trainer.z_loss", 0.005, 0.0048, "pulls at the logits"),
+    ("OPT005", FAST, "config.trainer.z_loss", 0.005, 0.0048, "times the logit gradient"),
     ("OPT005", FAST, "config.trainer.z_loss", 0.05, 1e-4, "at most 0.1"),
     ("MOD005", {"config.model.decoder_init_range": 0.05},
      "config.model.init", "scaled", "published", "does not read model.decoder_init_range"),

@@ -163,9 +163,9 @@ def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     the allocator reserved 1.5 times the allocated memory or more.
 
     ## Why is this bad?
-    Twice the memory means that something runs in another precision, or that a kernel keeps buffers that it
-    should free; half of it, that another model trains. Much more reserved than allocated memory is
-    fragmentation, which grows until the run is out of memory.
+    Twice the predicted memory means that something runs in another precision, or that a kernel keeps buffers
+    that it should free. Half of it means that another model is trained. Much more reserved than allocated
+    memory is fragmentation, which grows until the run is out of memory.
 
     ## Example
     ```text

@@ -244,12 +244,12 @@ def recomputation_hint(config: RunConfig) -> str:
 
 @rule("MOD005", "unsupported-by-model", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key that asks for what the model family cannot do.
+    """A key that the model family does not support.
 
     ## What it does
-    Asks the family of `model.type` what it cannot do. An encoder of transformers (`type: hf`) trains on
-    padded rows, with an optimizer that does not split fused matrices, and is not compiled. NeoBERT's
-    `init: scaled` does not read `model.embedding_init_range` and `model.decoder_init_range`.
+    Compares the run with what the family of `model.type` supports. An encoder of transformers (`type: hf`)
+    trains on padded rows, with an optimizer that does not split fused matrices, and is not compiled.
+    NeoBERT's `init: scaled` does not read `model.embedding_init_range` and `model.decoder_init_range`.
 
     ## Why is this bad?
     transformers has no boundaries between packed documents: each would attend to its neighbours, the loss

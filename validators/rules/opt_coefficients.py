@@ -108,7 +108,7 @@ def _of_z_loss(z_loss: float, vocab_size: int) -> Violations:
         return
     yield Violation(
         "trainer.z_loss",
-        f"trainer.z_loss {z_loss:g} pulls at the logits with {pull:.2g} of the cross-entropy's gradient "
+        f"trainer.z_loss {z_loss:g} has {pull:.2g} times the logit gradient of the cross-entropy "
         f"(at most {MOST_PULL:g})",
         "set trainer.z_loss to 1e-4, the usual value",
         None if pull > OVERWHELMING_PULL else Severity.WARN,

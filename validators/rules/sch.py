@@ -199,7 +199,7 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             "trainer.logging_steps",
             f"trainer.logging_steps {trainer.logging_steps:,} exceeds trainer.max_steps "
             f"{trainer.max_steps:,}",
-            "lower trainer.logging_steps: a line costs milliseconds",
+            "lower trainer.logging_steps",
         )
     yield from _trace_violations(trainer)
 

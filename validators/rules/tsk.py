@@ -94,7 +94,7 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     is set.
 
     ## Why is this bad?
-    The run would train to its last step, although its config says that it stops when it no longer improves.
+    The run would train to its last step, although its config requests a stop when it no longer improves.
 
     ## Example
     ```yaml

@@ -48,15 +48,15 @@ def _check_case(check: CheckResult, findings: Sequence[Finding]) -> ElementTree.
         "testcase", classname=str(check.level), name=f"{check.id} {check.name}".strip()
     )
     case.set("time", f"{check.duration_s:.4f}")
-    told = "\n".join(_line(finding) for finding in findings) or check.message
+    details = "\n".join(_line(finding) for finding in findings) or check.message
     if check.status is Status.FAIL:
-        _child(case, "failure", check.message, told)
+        _child(case, "failure", check.message, details)
     elif check.status is Status.UNKNOWN:
-        _child(case, "error", check.message, told)
+        _child(case, "error", check.message, details)
     elif check.status is Status.SKIP:
         _child(case, "skipped", check.message, "")
     elif check.status is Status.WARN:
-        ElementTree.SubElement(case, "system-out").text = printable(told, keep="\n")
+        ElementTree.SubElement(case, "system-out").text = printable(details, keep="\n")
     return case
 
 

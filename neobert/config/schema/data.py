@@ -79,7 +79,7 @@ class DatasetConfig:
     mixture: tuple[MixtureCorpus, ...] = key(
         (),
         "Corpora to mix, instead of path or name: a list of path or name, and weight. Each provides its "
-        "weight's share of the tokens; one that ends is repeated in another order.",
+        "weight's share of the tokens; a corpus that ends is repeated in another order.",
         replaces=("name", "config", "revision", "path"),
         by_content=True,
     )

@@ -63,7 +63,7 @@ class OptimizerConfig:
     )
     muon_split: Literal["projections", "heads"] = key(
         "projections",
-        "Matrices that Muon orthogonalizes apart: Q, K and V of all heads together, or of each head.",
+        "Matrices that Muon orthogonalizes separately: Q, K and V of all heads together, or of each head.",
     )
     qk_clip_threshold: PositiveFloat = key(50.0, "Muonclip: maximum attention logit per head.")
     qk_clip_alpha: Fraction = key(0.5, "Muonclip: fraction of the correction that is applied to the queries.")

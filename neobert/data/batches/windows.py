@@ -71,7 +71,7 @@ class Cursor:
         if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
             raise ProjectError(
                 "CKP007",
-                f"the checkpoint's microbatches come from packer {packer!r}, and this version has "
+                f"the checkpoint's microbatches come from packer {packer!r}, but this version has "
                 f"{', '.join(map(str, PACKERS))}",
                 "resume with the version of neobert-launch that wrote the checkpoint",
                 "trainer_state/state.json",

@@ -160,7 +160,7 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
     if not rows.is_plain_text:
         names = ", ".join(field.name for field in rows.fields)
         hint = "give JSON lines, CSV, TSV or parquet in dataset.path"
-        raise ProjectError("DAT011", f"is plain text, and the task reads {names}", hint, str(path))
+        raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
 
 
 def text_digest(text: str) -> bytes:

@@ -45,8 +45,8 @@ class PreparedData:
         train: memory map, or the stream if `dataset.streaming` is set.
         mixture: the corpora that share the memory map; None for a single text.
         eval: evaluation segments, or None.
-        fingerprint: sha256 hex of the content, independent of place and time of the preparation; of a stream,
-            whose content is unknown, of the request.
+        fingerprint: sha256 hex of the content, independent of folder and time. For a stream, whose content is
+            unknown, sha256 of the request.
         report: JSON-able: counts, lengths, fill.
     """
 

@@ -123,7 +123,7 @@ def _read(task: GlueTask, path: Path, data: Path) -> Split:
         if isinstance(label, str):
             split.labels[label] = split.labels.get(label, 0) + 1
     if not split.lines:
-        raise ProjectError(CODE, "has no labelled rows", "give another file", str(path))
+        raise ProjectError(CODE, "has no labelled rows", "use a file with labelled rows", str(path))
     return split
 
 
@@ -138,7 +138,7 @@ def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, st
         if column is None:
             raise ProjectError(
                 CODE,
-                f"no column of task {task.name} holds its {name}: none is named {', '.join(wanted[name])}",
+                f"no {name} column for task {task.name} (expected: {', '.join(wanted[name])})",
                 f"columns are {printable(', '.join(map(str, row)))}",
                 place,
             )
@@ -159,7 +159,8 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
         return text
     if text.isdecimal() and int(text) < len(task.labels):
         return task.labels[int(text)]
-    message = f"label {printable(text)!r} is none of {', '.join(task.labels)} or 0 to {len(task.labels) - 1}"
+    known = f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1}"
+    message = f"label {printable(text)!r} is unknown (labels: {known})"
     raise ProjectError(CODE, message, f"check the file of task {task.name}", place)
 
 

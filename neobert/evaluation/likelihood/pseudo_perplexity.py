@@ -22,7 +22,9 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     texts = open_texts(path, column, split)
     scores = score_all(texts, {"texts": texts.identity()}, settings)
     if not scores.values[:, 1].any():
-        raise ProjectError("pseudo-perplexity", "holds no tokens", "give another file", str(path), EXIT_USAGE)
+        raise ProjectError(
+            "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE
+        )
     return {
         "kind": KIND,
         "version": VERSION,

@@ -81,7 +81,7 @@ def _texts(file: Path) -> dict[str, str]:
                 raise ProjectError(CODE, "has no _id and text", "write one object per line", place)
             if str(name) in texts:
                 raise ProjectError(
-                    CODE, f"_id {printable(str(name))} is repeated", "number rows apart", place
+                    CODE, f"_id {printable(str(name))} is repeated", "give each row its own _id", place
                 )
             texts[str(name)] = _with_title(row, text)
     return texts

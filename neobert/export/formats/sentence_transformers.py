@@ -43,7 +43,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def write_pooling(source: Source, folder: Path) -> None:
-    """Write the pooling of `config.pooling`, the one place that says it, as a module."""
+    """Write `config.pooling` as a Pooling module."""
     chosen = MODES[source.model.config.pooling]
     (folder / POOLING_FOLDER).mkdir()
     modes = {mode: mode == chosen for mode in MODES.values()}

@@ -1,4 +1,4 @@
-"""Read a folder in the fork's layout by its formula: the fork is not on the package index.
+"""Reader of the fork's layout, reimplemented here because the fork is not on the package index.
 
 Shapes: S row length, D hidden size, N heads, H channels of a head.
 """

@@ -38,6 +38,6 @@ def embed(server: xllamacpp.Server, rows: list[Any]) -> np.ndarray:
     for row in rows:
         answer = server.handle_embeddings({"input": row, "model": "model", "embd_normalize": AS_IT_IS})
         if "data" not in answer:
-            raise RuntimeError(f"llama.cpp refused a row: {answer}")
+            raise RuntimeError(f"llama.cpp rejected a row: {answer}")
         vectors.append(answer["data"][0]["embedding"])
     return np.array(vectors, dtype=np.float32)

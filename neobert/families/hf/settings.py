@@ -91,7 +91,7 @@ def read_settings(section: HfModelConfig) -> Settings:
     if section.architecture is None:
         raise ProjectError(
             CODE,
-            "model.type is hf, and neither model.config nor model.architecture is set",
+            "model.type is hf, but neither model.config nor model.architecture is set",
             "set model.config to a config.json of transformers, or model.architecture to bert or modernbert",
             "model.config",
         )

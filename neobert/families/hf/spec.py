@@ -132,7 +132,7 @@ ARCHITECTURES: dict[str, Callable[[Settings, int, int], ModelShape]] = {
 
 def section_of(config: RunConfig) -> HfModelConfig:
     """Return the section `model` of a run of this family."""
-    assert isinstance(config.model, HfModelConfig), "asked of another model family"
+    assert isinstance(config.model, HfModelConfig), "config of another model family"
     return config.model
 
 
@@ -158,7 +158,7 @@ def requested_rows(section: HfModelConfig) -> int | None:
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
-    """Name what a run asks for that these models cannot do here."""
+    """Return the keys of a run that these models do not support here."""
     if config.task != "pretrain":
         problem = f"an encoder of transformers trains task pretrain, not {config.task}"
         yield Unsupported("task", problem, "set task to pretrain, or model.type to neobert")

@@ -51,12 +51,12 @@ def _initial_rms(model: ModelConfig) -> float:
 
 def section_of(config: RunConfig) -> ModelConfig:
     """Return the section `model` of a run of this family."""
-    assert isinstance(config.model, ModelConfig), "asked of another model family"
+    assert isinstance(config.model, ModelConfig), "config of another model family"
     return config.model
 
 
 def with_positions(model: ModelConfig, longest_row: int) -> ModelConfig:
-    """Return the section with the positions that null stands for: one per token of the longest row."""
+    """Return the section with null positions resolved: one per token of the longest row."""
     return replace(model, max_position_embeddings=model.max_position_embeddings or longest_row)
 
 

@@ -36,7 +36,7 @@ def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, 
 
 
 def import_error(name: str) -> str:
-    """Import one module; say what that raised, whatever it was, or nothing."""
+    """Import one module; return its error, whatever its type, or an empty text."""
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:

@@ -1,7 +1,7 @@
 """Load every device with matrix products and watch why the driver slows it down.
 
 `python -m neobert.probes.hardware.load NUM_DEVICES` prints one JSON object: `{"devices": [...]}`, or
-`{"error": "..."}` where NVML cannot be asked.
+`{"error": "..."}` where NVML is not available.
 """
 
 from __future__ import annotations

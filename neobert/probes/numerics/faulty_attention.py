@@ -3,7 +3,7 @@
 In chosen layers and heads, rows of the kernel's result are replaced by what attention over other keys would
 have given.
 
-Shapes: T token places, N heads, H channels of a head.
+Shapes: T tokens, N heads, H channels of a head.
 """
 
 from __future__ import annotations

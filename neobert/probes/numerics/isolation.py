@@ -7,7 +7,7 @@ the same bits.
 A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. What two identical
 passes differ by is measured first: a kernel that does not repeat itself is never taken for one that leaks.
 
-Shapes: T token places, D hidden size.
+Shapes: T tokens, D hidden size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A microbatch made to find leaks: lengths at the edges of tiles, and token ids that no two segments share.
+"""Microbatch for leak tests: lengths at tile edges, and token ids that no two segments share.
 
-It is laid out by the trainer's own collator, so that its shapes, slots and padding are those of training.
+The trainer's own collator builds it, so its shapes and padding are the same as in training.
 
-Shapes: T token places (packed: the flat run; else B rows times S), V vocabulary.
+Shapes: T tokens (packed: the flat row; else B rows times S), V vocabulary.
 """
 
 from __future__ import annotations

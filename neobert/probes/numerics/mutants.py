@@ -3,7 +3,7 @@
 Each names the probe that must find it. The result is what that probe measured; a rule judges it as it judges
 the sound path.
 
-Shapes: T token places.
+Shapes: T tokens.
 """
 
 from __future__ import annotations

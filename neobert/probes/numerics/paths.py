@@ -3,7 +3,7 @@
 Width, heads, feed-forward, kernels, precision and collator are the run's; the depth is two blocks, and the
 decoder is untied, so that the gradient of the embedding is the encoder's alone.
 
-Shapes: T token places, M targets, D hidden size, V vocabulary.
+Shapes: T tokens, M targets, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def build_path(
             scale_weights(model)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
-    asked = replace(config, "trainer.torch_compile", is_compiled)
-    objective = build_objective(asked, model.to(device), kernels, device.type)
+    variant = replace(config, "trainer.torch_compile", is_compiled)
+    objective = build_objective(variant, model.to(device), kernels, device.type)
     return Path(config, kernels, objective, is_compiled, device, dtype)
 
 

@@ -3,7 +3,7 @@
 Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no
 comparison of outputs finds it. So the positions themselves are looked at, where the model reads them.
 
-Shapes: T token places, E head size.
+Shapes: T tokens, E head size.
 """
 
 from __future__ import annotations

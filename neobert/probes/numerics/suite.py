@@ -161,9 +161,9 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
     if not every or not config.datacollator.pack_sequences:
         return candidates
     for name, attention in nameable():
-        asked = replace(replace(config, BlockKernel.KEY, name), AttentionKernel.KEY, attention)
+        variant = replace(replace(config, BlockKernel.KEY, name), AttentionKernel.KEY, attention)
         try:
-            kernels = resolve_step_kernels(asked, device_type, dtype)
+            kernels = resolve_step_kernels(variant, device_type, dtype)
         except ProjectError as error:
             candidates.unavailable[f"{name}, {attention}"] = error.message
             continue

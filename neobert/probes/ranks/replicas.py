@@ -78,7 +78,7 @@ def small_copy(config: ModelConfig, model: NeoBERTLMHead) -> NeoBERTLMHead:
 
 
 def digest_of(model: nn.Module) -> str:
-    """Hash every parameter to the bit, whole where it lies in parts. All ranks call it."""
+    """Hash every parameter bit for bit, gathered if it is sharded. All ranks call it."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         whole = full_tensor(tensor.detach()).cpu().contiguous()

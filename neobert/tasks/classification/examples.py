@@ -58,7 +58,7 @@ class LabelledTexts:
         if fate == "split":
             raise ProjectError(
                 "DAT020",
-                "dataset.long_documents is split, and a label belongs to a whole text",
+                "dataset.long_documents is split, but a label belongs to a whole text",
                 "set dataset.long_documents to truncate, drop or error",
                 "dataset.long_documents",
             )

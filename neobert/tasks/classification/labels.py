@@ -19,13 +19,15 @@ class ClassLabel:
     names: tuple[str, ...]
 
     def __call__(self, value: object, place: str) -> int:
-        """Return the class. Raises DAT020 for a value that is none."""
+        """Return the class. Raises DAT020 for an unknown label."""
         text = _text_of(value, place, self.setting)
         if self.names:
             if text in self.names:
                 return self.names.index(text)
             hint = "add the name to classification.label_names, or correct the row"
-            raise ProjectError(CODE, f"label {text!r} is none of {', '.join(self.names)}", hint, place)
+            raise ProjectError(
+                CODE, f"label {text!r} is unknown (labels: {', '.join(self.names)})", hint, place
+            )
         number = _number_of(text)
         if number is None or number != int(number):
             hint = f"name the classes in classification.label_names, or another column in {self.setting}"

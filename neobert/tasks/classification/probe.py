@@ -36,7 +36,7 @@ def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
 
 
 def in_rows(batch: Microbatch) -> Microbatch:
-    """Lay the first texts of a full packed run out in padded rows."""
+    """Copy the first texts of a full packed row into padded rows."""
     assert batch.cu_seqlens is not None
     most = max(1, PADDED_SHARE * len(batch.input_ids) // batch.max_seqlen)
     lengths = batch.cu_seqlens[: batch.num_segments + 1].diff()[:most].long()

@@ -168,7 +168,7 @@ def _read_back(folder: Path) -> Manifest:
         return read_manifest(folder)
     except ProjectError as error:
         quarantine(folder.parent, [Rejected(int(folder.name), error.message)])
-        raise OSError(f"reading it back gave other bytes: {error.message}") from error
+        raise OSError(f"the bytes read back differ: {error.message}") from error
 
 
 def _unused(root: Path, stem: str) -> Path:

@@ -212,7 +212,7 @@ def refuse_other_start(
         return
     message = f"preflight verified {_described(verified.step, verified.folder)} as the start of this run, "
     here = "no checkpoint" if found is None else _described(found[1].step, str(found[0]))
-    raise ProjectError(CODE, f"{message}and the trainer found {here}", OTHER_START, str(run_dir))
+    raise ProjectError(CODE, f"{message}but the trainer found {here}", OTHER_START, str(run_dir))
 
 
 def _is_the_same(found: Found | None, verified: VerifiedStart) -> bool:

@@ -158,7 +158,7 @@ class LossSpikeDetector:
         return is_spike
 
     def resume(self, mean: float) -> None:
-        """Continue with the mean of an earlier session; 0 stands for none."""
+        """Continue with the mean of an earlier session; 0: there is none."""
         self._mean.fill_(mean if mean > 0 else math.nan)
 
     def take(self) -> tuple[Spike | None, float | None]:

@@ -271,7 +271,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
 
 
 def peak_flops(trainer: Trainer) -> float | None:
-    """Return the data sheet's FLOP/s of all devices at the run's precision; None where nobody knows them."""
+    """Return the data sheet's FLOP/s of all devices at the run's precision; None if unknown."""
     world = trainer.world
     if not world.is_on_gpu:
         return None

@@ -38,7 +38,7 @@ class Batch(Protocol):
 
     @property
     def collate_ms(self) -> float:
-        """Time that a loader thread took to build it."""
+        """Milliseconds that a loader thread took to build the microbatch."""
 
 
 class Batches(Protocol):
@@ -98,7 +98,7 @@ class Examiner(Protocol):
     """A trained task that answers questions, as a training step would. All ranks ask the same ones."""
 
     def loss(self, batch: Any) -> float:
-        """Return the loss of a microbatch of all ranks, with the same dropout whenever it is asked."""
+        """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
 
     def score(self, batch: Any) -> Any:
         """Return what `Objective.evaluate` does for a microbatch."""

@@ -68,18 +68,18 @@ def rotated(path: Path) -> Path:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read the whole lines; one that a crash cut short is skipped. A missing file has none."""
+    """Read the complete lines; a line that a crash cut short is skipped. A missing file has none."""
     return list(iter_rows(path))
 
 
 def iter_rows(path: Path) -> Iterator[Row]:
-    """Yield the whole lines one at a time, for files of any length."""
+    """Yield the complete lines one at a time, for files of any length."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         yield from (row for row in map(_parse, file) if row is not None)
 
 
 def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
-    """Rewrite the file with the lines that are kept, without torn ones. Atomic, in constant memory."""
+    """Drop the lines that fail `is_kept`, and torn lines. Atomic, in constant memory."""
     if not path.exists():
         return
     partial = path.with_name(f".{path.name}.{os.getpid()}")
