@@ -147,7 +147,7 @@ def test_wrong_packed_input_is_refused(make_model, pack):
         model(**inputs, output_attentions=True)
     with pytest.raises(ValueError, match="needs cu_seqlens"):
         model(run.input_ids)
-    with pytest.raises(ValueError, match="in 3 rows"):
+    with pytest.raises(ValueError, match="got 3 rows"):
         model(torch.ones(3, 3, dtype=torch.long), cu_seqlens=run.cu_seqlens)
     with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
         model(cu_seqlens=run.cu_seqlens)
@@ -158,7 +158,7 @@ def test_wrong_packed_input_is_refused(make_model, pack):
 @pytest.mark.parametrize("boundaries", [[0, 5], [1, 9], [0, 6, 5, 9], [0, 5, 10]])
 def test_boundaries_that_do_not_cover_the_run_are_refused(make_model, pack, boundaries):
     inputs = pack((5, 4)).inputs() | {"cu_seqlens": torch.tensor(boundaries, dtype=torch.int32)}
-    with pytest.raises(ValueError, match="rise from 0 to the 9 tokens"):
+    with pytest.raises(ValueError, match="increase from 0 to the 9 tokens"):
         make_model()(**inputs)
 
 

@@ -216,7 +216,7 @@ def test_configuration_round_trip(tmp_path, make_config):
     ("changes", "message"),
     [
         ({"num_attention_heads": 5}, "does not divide"),
-        ({"hidden_size": 12, "num_attention_heads": 4}, "is odd"),
+        ({"hidden_size": 12, "num_attention_heads": 4}, "even head size"),
         ({"dim_head": 16}, "dim_head is 16"),
         ({"hidden_act": "relu"}, "swiglu, gelu"),
         ({"pooling": "mean"}, "avg, cls, max"),
