@@ -180,7 +180,7 @@ def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.Mon
     monkeypatch.setattr(trials, "NUMERICS_S", 0.3)
     said = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
     assert said.code == 3
-    assert "no answer within 0.3 s" in said.out
+    assert "did not respond within 0.3 s" in said.out
 
 
 def test_probes_outlast_their_children() -> None:
