@@ -105,14 +105,30 @@ CLASSIFIED = ("task=classification", "dataset.long_documents=truncate")
 
 @pytest.mark.parametrize(
     ("copies", "documents", "severities"),
-    [(0, 0, []), (0, 1_000, []), (99, 10_000, []), (10, 1_000, [Severity.WARN]), (99, 1_000, [Severity.WARN]),
-     (100, 1_000, [Severity.FAIL]), (20, 30, [Severity.FAIL])],
+    [(0, 0, []), (0, 1_000, []), (995, 100_000, []), (10, 1_000, [Severity.WARN]),
+     (99, 1_000, [Severity.WARN]), (100, 1_000, [Severity.FAIL]), (20, 30, [Severity.FAIL])],
 )  # fmt: skip
 def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, severities: list[Any]) -> None:
     facts = with_prepared(eval_copies=copies, eval_documents=documents)
     findings = found("DAT022", run_of(*CLASSIFIED), facts)
     assert [one.severity or Severity.FAIL for one in findings] == severities
     assert all(f"{copies:,} of {documents:,}" in one.message for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("classification.num_labels=2",), None),
+        (("classification.num_labels=1",), "num_labels"),
+        (("classification.label_names=[a, b]",), None),
+        (("classification.label_names=[a, b]", "classification.num_labels=3"), "num_labels"),
+        (("classification.label_names=[a, a]",), "label_names"),
+        (("classification.label_names=[a, b]", "classification.problem=regression"), "label_names"),
+    ],
+)
+def test_labels_that_contradict_each_other(overrides: tuple[str, ...], key: str | None) -> None:
+    findings = found("TSK005", run_of(*CLASSIFIED, *overrides))
+    assert [one.path for one in findings] == ([] if key is None else [f"classification.{key}"])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.validators.judging import FACTS, found, run_of, with_facts
+from validators.facts_host import AccelerateFileFacts
+from validators.finding import CheckResult, Finding, Level, Severity, Status
 from validators.rules.bud import _size_key
 
 MIXTURE = "dataset.mixture=[{path: a, weight: 1}, {path: b, weight: 2}]"
@@ -114,3 +116,35 @@ def test_the_first_plausible_year(year: str, count: int) -> None:
 def test_a_missing_rank_is_noticed_in_time(seconds: float, count: int) -> None:
     facts = with_facts("distributed", drill_s=seconds)
     assert len(found("DST004", run_of("distributed.nproc_per_node=2"), facts)) == count
+
+
+@pytest.mark.parametrize(("floor", "count"), [(0.0, 0), (0.1, 0), (0.1005, 1), (0.5, 1), (1.0, 0)])
+def test_the_highest_floor_of_a_decay(floor: float, count: int) -> None:
+    assert len(found("SCH006", run_of(f"scheduler.final_lr_ratio={floor}"))) == count
+
+
+@pytest.mark.parametrize(
+    ("sha", "base"), [("0123456789abcdef", "0123456789ab"), ("", "a repository without commits")]
+)
+def test_uncommitted_changes_name_their_base(sha: str, base: str) -> None:
+    facts = with_facts("git", is_repository=True, is_dirty=True, diff_saved=False, sha=sha)
+    [finding] = found("HST002", run_of(), facts)
+    assert finding.message == f"uncommitted changes on {base} are not stored"
+
+
+@pytest.mark.parametrize(("is_named", "severity"), [(False, Severity.WARN), (True, None)])
+def test_an_accelerate_file_fails_only_where_the_environment_names_it(
+    is_named: bool, severity: Severity | None
+) -> None:
+    file = AccelerateFileFacts(
+        path="default_config.yaml", is_named=is_named, distributed_type="DEEPSPEED", fsdp_version="", error=""
+    )
+    [finding] = found("HST009", run_of(), with_facts("host", accelerate_file=file))
+    assert finding.severity is severity
+
+
+def test_a_finding_has_no_place_and_no_waiver_by_default() -> None:
+    finding = Finding("A001", "a", Severity.WARN, "key", "message", "hint")
+    assert (finding.file, finding.line, finding.column, finding.waived) == ("", 0, 0, False)
+    result = CheckResult("A001", "a", Level.STATIC, Status.PASS, True, "")
+    assert result.duration_s == 0.0
