@@ -123,12 +123,52 @@ def test_evaluation_texts_that_are_trained_on(copies: int, documents: int, sever
         (("classification.label_names=[a, b]",), None),
         (("classification.label_names=[a, b]", "classification.num_labels=3"), "num_labels"),
         (("classification.label_names=[a, a]",), "label_names"),
+        (("classification.label_names=[a, b, a]",), "label_names"),
+        (("classification.label_names=[a]",), "label_names"),
         (("classification.label_names=[a, b]", "classification.problem=regression"), "label_names"),
     ],
 )
 def test_labels_that_contradict_each_other(overrides: tuple[str, ...], key: str | None) -> None:
     findings = found("TSK005", run_of(*CLASSIFIED, *overrides))
     assert [one.path for one in findings] == ([] if key is None else [f"classification.{key}"])
+
+
+def test_a_classification_reads_prepared_data() -> None:
+    [finding] = found("TSK005", run_of(*CLASSIFIED, "dataset.streaming=true"))
+    assert finding.path == "dataset.streaming"
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "severity", "words"),
+    [
+        ({"0": 5, "1": 5}, {"0": 1, "1": 1}, None, ""),
+        ({"0": 5}, {"0": 1}, Severity.FAIL, "all 5 training texts have label 0"),
+        ({"0": 5, "1": 5}, {"0": 1, "2": 1, "3": 1}, Severity.WARN, "labels 2, 3 of the evaluation"),
+        ({}, {"0": 1}, None, ""),
+    ],
+)
+def test_labels_of_training_and_evaluation(
+    trained: Any, evaluated: Any, severity: Severity | None, words: str
+) -> None:
+    facts = with_prepared(labels=trained, eval_labels=evaluated)
+    findings = found("DAT021", run_of(*CLASSIFIED), facts)
+    assert [one.severity or Severity.FAIL for one in findings] == ([] if severity is None else [severity])
+    assert all(words in one.message for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ((), []),
+        (("trainer.eval_steps=0",), ["trainer.eval_steps"]),
+        (("trainer.eval_steps=1",), []),
+        (("trainer.metric_for_best_model=null",), ["trainer.early_stopping_patience"]),
+        (("trainer.early_stopping_patience=null", "trainer.eval_steps=0"), []),
+    ],
+)
+def test_early_stopping_needs_evaluations_and_a_metric(overrides: tuple[str, ...], keys: list[str]) -> None:
+    stopping = ("trainer.early_stopping_patience=2", "trainer.metric_for_best_model=eval/loss")
+    assert [one.path for one in found("TSK003", run_of(*stopping, *overrides))] == keys
 
 
 @pytest.mark.parametrize(
