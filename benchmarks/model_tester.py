@@ -35,7 +35,7 @@ for task, each in zip(AUTO, CLASSES, strict=True):
 
 
 class Tester:
-    """What the common tests ask a model's tester for."""
+    """Configs and inputs for the common tests of models."""
 
     is_training = True
     batch_size, seq_length, hidden_size = 3, 7, 32

@@ -57,11 +57,13 @@ class Trial:
         name: its file in RESULTS.
         command: the benchmark that appends a line of JSON to the file named last.
         most_s: not started with less time left.
+        recipe: written to NAME.trial, which the command reads.
     """
 
     name: str
     command: tuple[str, ...]
     most_s: float
+    recipe: dict[str, Any] | None = None
 
 
 def peer(work: Path, rate: float, seed: int, chosen: argparse.Namespace) -> Trial:
@@ -72,13 +74,12 @@ def peer(work: Path, rate: float, seed: int, chosen: argparse.Namespace) -> Tria
 
 
 def ours(work: Path, results: Path, steps: int, seed: int, chosen: argparse.Namespace) -> Trial:
-    """Describe a run of this trainer; its trial file is written next to the results."""
+    """Describe a run of this trainer."""
     name = f"ours-{steps}-seed-{seed}"
     trials = results / f"{name}.trial"
-    trials.write_text(json.dumps([RECIPE | {"steps": steps, "seed": seed}]), encoding="utf-8")
     arguments = ("--size", chosen.size, "--rows", ROWS, "--config", json.dumps(CONFIG), "--output")
     command = (HERE / "recipe_screen.py", work, trials, *arguments)
-    return Trial(name, tuple(map(str, command)), 40.0 + 0.04 * steps)
+    return Trial(name, tuple(map(str, command)), 40.0 + 0.04 * steps, RECIPE | {"steps": steps, "seed": seed})
 
 
 def wanted(work: Path, results: Path, chosen: argparse.Namespace) -> Iterator[Trial]:
@@ -136,6 +137,8 @@ def start(trial: Trial, results: Path, gpu: int, work: Path) -> subprocess.Popen
     for each in ("train.jsonl", "passages.npz", "tokenizer"):
         if not (own / each).exists():
             (own / each).symlink_to(work / each)
+    if trial.recipe is not None:
+        (results / f"{trial.name}.trial").write_text(json.dumps([trial.recipe]), encoding="utf-8")
     command = [str(own) if word == str(work) else word for word in trial.command]
     with (results / f"{trial.name}.log").open("wb") as log:
         return subprocess.Popen(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 
 from launcher.commands import train
 from launcher.commands.selection import Selection, require_working_directory
+from launcher.commands.sweep import STOPPED, train_point
 from launcher.io.files import make_folder, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError
@@ -25,7 +24,7 @@ from launcher.rundir.records import parse_json, parse_lines, read_json
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN, to_json
-from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_PREEMPTED, EXIT_USAGE, ProjectError
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.glue.settings import Start, run_settings, unknown_sizes
 from neobert.evaluation.glue.summary import KIND, VERSION, average, best_row, task_summary
 from neobert.evaluation.glue.tasks import GLUE, TASKS, GlueTask
@@ -36,7 +35,6 @@ from neobert.runfiles.run_dir import CHECKPOINTS
 
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
-STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 PRETRAINED, RANDOM = "pretrained", "random weights"
 
 
@@ -252,14 +250,7 @@ def _train(point: Point, overrides: Sequence[str]) -> int:
     """Train a run. Its own report goes to standard error: the result of this command is the table."""
     selection = Selection(None, (point.file,), tuple(overrides))
     request = train.Request(selection, Topology(), dry_run=False, strict=False)
-    try:
-        with redirect_stdout(sys.stderr):
-            return train.run(request, "text")
-    except ProjectError as error:
-        if error.exit_code in STOPPED:
-            raise
-        console.tell(console.describe_error(error))
-        return error.exit_code
+    return train_point(request, "json")
 
 
 def _record(suite: Suite, point: Point) -> None:

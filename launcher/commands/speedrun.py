@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.commands import sweep, train
@@ -40,7 +41,9 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
         return code
     for candidate in candidates:
         console.tell(printable(f"seed {candidate.run.config.seed} of {file.rules.name}"))
-        if (code := sweep.train_point(request, candidate, output_format)) != EXIT_OK:
+        if (
+            code := sweep.train_point(replace(request, selection=candidate.selection), output_format)
+        ) != EXIT_OK:
             console.tell("the speedrun has no record: a run did not finish; the same command continues it")
             return code
     return _conclude(file, candidates, base, output_format)

@@ -181,7 +181,7 @@ def _train_all(
     code = EXIT_OK
     for number, result in enumerate(results, start=1):
         console.tell(printable(f"point {number} of {len(results)}: {result.candidate.point.label}"))
-        ended = train_point(request, result.candidate, output_format)
+        ended = train_point(replace(request, selection=result.candidate.selection), output_format)
         result.summary = conclude(result.candidate.folder, ended, (), None)
         code = code or ended
         write_text(base / RESULTS, to_json(_as_json(results)))
@@ -192,9 +192,8 @@ def _train_all(
     return code
 
 
-def train_point(request: train.Request, candidate: Candidate, output_format: str) -> int:
+def train_point(request: train.Request, output_format: str) -> int:
     """Train a point. Its own report is for people: with JSON output, it goes to standard error."""
-    request = replace(request, selection=candidate.selection)
     try:
         if output_format == "text":
             return train.run(request, "text")

@@ -10,7 +10,7 @@ from statistics import quantiles
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " ._-=+*%#"
 CLIPPED_SHARE = 50
-"""Of the values, one in so many at either end does not set the scale: a first loss would flatten the rest."""
+"""One value in this many, at either end, is left out of the scale: a first loss would flatten the rest."""
 
 
 def spark(values: Sequence[float | None], height: int, *, is_unicode: bool) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -60,8 +58,3 @@ class Request:
     def as_json(self) -> dict[str, Any]:
         """Return the request as JSON values."""
         return asdict(self)
-
-
-def read_request(path: Path) -> Request:
-    """Read a request that was written with `as_json`."""
-    return Request(**json.loads(path.read_text(encoding="utf-8")))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neobert.encoding.declared import POOLINGS, read_declared
-from neobert.encoding.model import DTYPES, InferenceModel, load_model
+from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextCounts, TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -84,8 +84,7 @@ class Encoder:
         """
         path = model_folder(Path(folder))
         declared = read_declared(path)
-        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        model = load_model(path, where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")])
+        model = load_model(path, *placement(device, dtype))
         if max_length is not None and max_length > model.max_length:
             message = f"max_length {max_length} exceeds the {model.max_length} positions of the model"
             raise ProjectError(CODE, message, f"set it to {model.max_length} or less", str(path), EXIT_USAGE)

@@ -149,6 +149,12 @@ def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
         yield
 
 
+def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
+    """Return device and type. None: the first GPU, else the CPU; bf16 on a GPU, fp32 on the CPU."""
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
+
+
 def load_model(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool = False
 ) -> InferenceModel:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from neobert.bench import conductor
-from neobert.bench.request import Request, read_request
+from neobert.bench.request import Request
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
 
 ABOUT = {
@@ -167,7 +167,7 @@ def test_a_request_without_a_counted_step_is_refused(changes):
 def test_a_request_travels_as_json(tmp_path):
     path = tmp_path / "request.json"
     path.write_text(json.dumps(request_for().as_json()), encoding="utf-8")
-    assert read_request(path) == request_for()
+    assert Request(**json.loads(path.read_text(encoding="utf-8"))) == request_for()
 
 
 def test_the_conductor_imports_no_torch():

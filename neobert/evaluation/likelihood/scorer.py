@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from neobert.encoding.encoder import TOKENS_PER_RUN
-from neobert.encoding.model import DTYPES, InferenceModel, load_model
+from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextCounts, TextTokenizer
 from neobert.runfiles.model_folder import model_folder
@@ -51,9 +51,7 @@ class Scorer:
     ) -> Scorer:
         """Load a checkpoint with its decoder. Arguments as for `Encoder.load`. Raises `ProjectError`."""
         path = model_folder(Path(folder))
-        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        kind = DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
-        model = load_model(path, where, kind, needs_decoder=True)
+        model = load_model(path, *placement(device, dtype), needs_decoder=True)
         length = min(max_length or model.max_length, model.max_length)
         return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run)
 

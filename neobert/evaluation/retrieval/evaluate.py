@@ -100,18 +100,18 @@ def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Setti
         }
     )
     texts = [settings.document_prefix + text for text in collection.corpus.values()]
-    starts = range(0, len(texts), size)
-    missing = [number for number in range(len(starts)) if not shards.has(number)]
+    groups = [texts[start : start + size] for start in range(0, len(texts), size)]
+    missing = [number for number in range(len(groups)) if not shards.has(number)]
     for place, number in enumerate(missing):
-        group, before, started_s = texts[starts[number] :][:size], encoder.counts, time.perf_counter()
+        group, before, started_s = groups[number], encoder.counts, time.perf_counter()
         encoder.counts = TextCounts()
         shards.write(number, encoder.encode(group), encoder.counts)
         encoder.counts.add(before)
         rate = len(group) / (time.perf_counter() - started_s)
-        rest = sum(len(texts[starts[each] :][:size]) for each in missing[place + 1 :])
+        rest = sum(len(groups[each]) for each in missing[place + 1 :])
         done = f"{len(texts) - rest:,} of {len(texts):,} documents, {rate:,.0f} per s"
         print(f"{done}, {rest / rate:,.0f} s left", file=sys.stderr, flush=True)
-    return np.concatenate([shards.read(number) for number in range(len(starts))])
+    return np.concatenate([shards.read(number) for number in range(len(groups))])
 
 
 def rank(queries: Embeddings, corpus: Embeddings, device: torch.device) -> list[list[int]]:
